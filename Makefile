@@ -1,0 +1,41 @@
+# Everything one does here, by one word each; CI says the same words (.ci/run).
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs venv venv-dev
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo '  Needs python3 >= 3.11 (or PYTHON=...) and a package index; all else goes to .venv.'
+
+demo: venv ## real work on an embedded PostgreSQL, in about a minute
+	@$(BIN)/rota demo
+
+test: venv-dev ## the tests; SMOKE=1 for the smoke tests only, ARGS='-k lease' for pytest
+	@$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(ARGS)
+
+check: venv-dev ## format, lint, types, imports, generated docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/docs.py --check
+
+format: venv-dev ## puts right what ruff can put right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv-dev ## the benchmark: JSON and a table, up to 20 minutes
+	@$(BIN)/python bench/run.py $(ARGS)
+
+docs: venv-dev ## writes the generated pages of docs/ again
+	@$(BIN)/python scripts/docs.py
+
+venv:
+	@PYTHON='$(PYTHON)' scripts/bootstrap run
+
+venv-dev:
+	@PYTHON='$(PYTHON)' scripts/bootstrap dev

@@ -1,0 +1,95 @@
+"""Writes the pages of docs/ that are generated from the code; with --check only says which of them are out of date."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+sys.path.insert(0, str(ROOT))
+
+from tests.support.rules import RULES  # noqa: E402
+
+
+def main() -> int:
+    check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] and not check:
+        sys.exit("usage: scripts/docs.py [--check]")
+    stale = 0
+    for name, page in PAGES.items():
+        path = ROOT / "docs" / name
+        text = page()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale += 1
+        if check:
+            print(f"docs/{name} is out of date: make docs")
+        else:
+            path.write_text(text)
+            print(f"wrote docs/{name}")
+    return 1 if check and stale else 0
+
+
+def rules_page() -> str:
+    """The rules that tests keep, each with those tests."""
+    tests: dict[str, list[str]] = {number: [] for number in RULES}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for test, numbers in tests_with_rules(path):
+            link = f"[{test.removeprefix('test_').replace('_', ' ')}](../{path.relative_to(ROOT).as_posix()})"
+            for number in numbers:
+                tests[number].append(link)
+    kept = {number: links for number, links in tests.items() if links}
+    lines = [
+        "# The rules, and the tests that keep them",
+        "",
+        "Generated from the tests by `make docs`. Each of these tests fails without what its rule demands.",
+        f"{len(kept)} of {len(RULES)} rules are kept by a test so far.",
+        "",
+        "| Rule | What it demands | Tests |",
+        "|---|---|---|",
+        *(f"| {number} | {RULES[number]} | {'<br>'.join(links)} |" for number, links in kept.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def tests_with_rules(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each test of a file with the rules it carries: its own, its class's and its module's."""
+    tree = ast.parse(path.read_text(), filename=str(path))
+    yield from _in_body(tree.body, _of_module(tree))
+
+
+def _in_body(body: list[ast.stmt], inherited: list[str]) -> Iterator[tuple[str, list[str]]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _in_body(node.body, [*inherited, *_numbers(node.decorator_list)])
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            numbers = [*inherited, *_numbers(node.decorator_list)]
+            if numbers:
+                yield node.name, list(dict.fromkeys(numbers))
+        elif isinstance(node, ast.Assign) and node.targets and isinstance(node.value, ast.Attribute) and node.value.attr == "TestCase":
+            # hypothesis: `test_the_store = TheStore.TestCase`
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and inherited:
+                yield target.id, inherited
+
+
+def _of_module(tree: ast.Module) -> list[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets):
+            return _numbers(node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value])
+    return []
+
+
+def _numbers(marks: list[ast.expr]) -> list[str]:
+    calls = [mark for mark in marks if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "rule"]
+    return [ast.literal_eval(argument) for call in calls for argument in call.args]
+
+
+PAGES: dict[str, Callable[[], str]] = {"rules.md": rules_page}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Rota: background and scheduled work for an application that already has PostgreSQL."""
+
+from __future__ import annotations
+
+from rota import errors, events
+from rota.app import App
+from rota.context import Context, context
+from rota.errors import (
+    AttemptCancelled,
+    AttemptTimeout,
+    ConfigurationError,
+    DatabaseUnavailable,
+    DeclarationError,
+    JobNotFound,
+    JoinTimeout,
+    LeaseLost,
+    PayloadError,
+    RotaError,
+    SchemaError,
+    SchemaMissing,
+    SchemaTooNew,
+    UnknownJobType,
+    UsageError,
+)
+from rota.job import Cancel, Dead, Job, Retry, Snooze, Status
+from rota.job_type import Enqueued, Jobs, JobType, NewJob
+from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
+from rota.release import VERSION as __version__
+from rota.worker.worker import Report
+
+__all__ = [
+    "App",
+    "AttemptCancelled",
+    "AttemptTimeout",
+    "Cancel",
+    "ConfigurationError",
+    "Context",
+    "DatabaseUnavailable",
+    "Dead",
+    "DeclarationError",
+    "Enqueued",
+    "Exponential",
+    "Fixed",
+    "Job",
+    "JobNotFound",
+    "JobType",
+    "Jobs",
+    "JoinTimeout",
+    "LeaseLost",
+    "Linear",
+    "NewJob",
+    "PayloadError",
+    "Quadratic",
+    "Report",
+    "Retry",
+    "RetryPolicy",
+    "RotaError",
+    "SchemaError",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "Snooze",
+    "Status",
+    "Steps",
+    "UnknownJobType",
+    "UsageError",
+    "__version__",
+    "context",
+    "errors",
+    "events",
+]

@@ -1,0 +1,317 @@
+"""The App: takes in job types, knows the database, builds workers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+import msgspec
+
+from rota import embedded
+from rota.client import Client
+from rota.config import LEASE_S, SLOTS, WorkerConfig, given_url
+from rota.duration import Duration, seconds
+from rota.errors import ConfigurationError, DeclarationError, UsageError
+from rota.events import Bus, Event
+from rota.job import Job
+from rota.job_type import LEASE_S_MIN, Enqueued, Jobs, JobType, NewJob, refuse_duplicates
+from rota.release import release_of
+from rota.store import migrate, ops
+from rota.store.db import Database
+from rota.worker.worker import Crew, Report, Worker
+
+E = TypeVar("E", bound=Event)
+RETRY_PLAN_MAX = 100
+"""Entries of the retry plan that are stored with a type; the last repeats."""
+
+
+class App:
+    """Job types, a database, and what can be done with both. Connects to nothing until first used; safe to create before a fork.
+
+    Args:
+        url: libpq URL or connection string. Defaults to ROTA_DATABASE_URL, else to a private embedded PostgreSQL under `.rota/`.
+        schema: where Rota's tables are, 1 … 50 of a-z, 0-9 and _. Defaults to "rota".
+        jobs: `Jobs`, or "module:attribute" naming one.
+        lease: how long a claim holds a job whose type does not say, at least 1 s. Defaults to 2 minutes.
+        release: what to record as the release of the code that ran. Defaults to the version of the distribution that the calling module comes from.
+        lifespan: a function that returns an async context manager; entered once per worker process on its loop, its value is `ctx.state`.
+        notify: whether to use LISTEN/NOTIFY, prepared statements and startup options; False behind a transaction pooler. Defaults to True.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or only DATABASE_URL is set (when the App is first used).
+        DeclarationError: a Jobs belongs to another App, or two types share a name.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str = "rota",
+        jobs: Iterable[Jobs | str] = (),
+        lease: Duration = "2m",
+        release: str | None = None,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        notify: bool = True,
+    ) -> None:
+        self.schema = schema
+        self.release = release or release_of(sys._getframe(1).f_globals.get("__name__"))
+        self._url = url
+        self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN) if lease != "2m" else LEASE_S
+        self._lifespan = lifespan
+        self._notify = notify
+        self._database: Database | None = None
+        self._bus = Bus()
+        self._client = Client(lambda: self.database)
+        self._own = Jobs()
+        self._registries = [self._own]
+        self._own.bind(self._client)
+        for given in jobs:
+            self._take_in(load(given, Jobs) if isinstance(given, str) else given)
+        self.job = self._own.job
+        """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
+
+    def _take_in(self, jobs: Jobs) -> None:
+        if not isinstance(jobs, Jobs):
+            raise DeclarationError(f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {jobs!r}")
+        refuse_duplicates([*self.types.values(), *jobs.types.values()])
+        jobs.bind(self._client)
+        self._registries.append(jobs)
+
+    @property
+    def types(self) -> dict[str, JobType[..., ..., Any]]:
+        """The job types of this App, by name."""
+        return {name: job_type for registry in self._registries for name, job_type in registry.types.items()}
+
+    @property
+    def database(self) -> Database:
+        """The database; starts the embedded server where no URL is given, and migrates it."""
+        if self._database is None:
+            url = given_url(self._url)
+            if url is None:
+                url = embedded.start()
+                migrate.migrate(url, self.schema)
+            self._database = Database(url, self.schema, notify=self._notify)
+        return self._database
+
+    def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
+        """Call `listener(event)` for each event of that class in this process: `app.on(rota.events.JobDead, report)`. It must return quickly; when it
+        fails, that is logged, and no job is harmed."""
+        self._bus.on(kind, listener)
+
+    # Enqueue and read
+
+    def enqueue(self, job: NewJob) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
+        return self._client.enqueue(job)
+
+    async def aenqueue(self, job: NewJob) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`."""
+        return await self._client.aenqueue(job)
+
+    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Enqueued]:
+        """Insert jobs of any types, all or none, one INSERT per 1,000; results are in the order of the input."""
+        return self._client.enqueue_many(jobs, connection=connection)
+
+    async def aenqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Enqueued]:
+        """Insert jobs of any types, all or none; results are in the order of the input."""
+        return await self._client.aenqueue_many(jobs, connection=connection)
+
+    def get(self, id: int) -> Job:
+        """Return a job, live or over. Raises JobNotFound."""
+        return self._client.get(id)
+
+    async def aget(self, id: int) -> Job:
+        """Return a job, live or over. Raises JobNotFound."""
+        return await self._client.aget(id)
+
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        job_type: str | None = None,
+        queue: str | None = None,
+        idempotency_key: str | None = None,
+        error_type: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
+        return self._client.jobs(**{name: value for name, value in locals().items() if name != "self"})
+
+    async def ajobs(
+        self,
+        *,
+        status: str | None = None,
+        job_type: str | None = None,
+        queue: str | None = None,
+        idempotency_key: str | None = None,
+        error_type: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
+        return await self._client.ajobs(**{name: value for name, value in locals().items() if name != "self"})
+
+    def join(self, id: int, *, timeout: Duration | None = None) -> Job:
+        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
+        return self._client.join(id, None if timeout is None else seconds(timeout, name="timeout"))
+
+    async def ajoin(self, id: int, *, timeout: Duration | None = None) -> Job:
+        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
+        return await self._client.ajoin(id, None if timeout is None else seconds(timeout, name="timeout"))
+
+    # Work
+
+    def sync(self) -> int:
+        """Declare the job types in the database, as a worker's start does, and return how many; run it at deploy, before the first INSERT."""
+        self.database.run(migrate.check(self.schema))
+        return self.database.run(ops.declare(self._declaration(), self.release))
+
+    def run(self, *, queues: Mapping[str, int] | None = None, slots: int = SLOTS, grace: Duration = "30s") -> Report:
+        """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
+
+        Args:
+            queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing `slots`.
+            slots: jobs at once over all queues, 1 … 10,000; only without `queues`.
+            grace: how long running handlers may go on after the signal.
+        """
+        return self._in_a_loop("run", self.arun(queues=queues, slots=slots, grace=grace, signals=True))
+
+    async def arun(
+        self, *, queues: Mapping[str, int] | None = None, slots: int = SLOTS, grace: Duration = "30s", signals: bool = False
+    ) -> Report:
+        """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
+        config = WorkerConfig(queues=None if queues is None else dict(queues), slots=slots, grace_s=seconds(grace, name="grace"))
+        return await self._work(config, signals=signals)
+
+    def drain(
+        self,
+        *,
+        queues: Mapping[str, int] | None = None,
+        slots: int = SLOTS,
+        for_: Duration | None = None,
+        grace: Duration = "30s",
+        signals: bool = False,
+    ) -> Report:
+        """Do one pass of all upkeep, then work until a look at everything came back empty and this worker's own jobs are done.
+
+        Args:
+            for_: claim nothing more after so long. Defaults to no limit.
+
+        Raises:
+            DatabaseUnavailable: the database was unreachable, at the start or later.
+        """
+        return self._in_a_loop("drain", self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, signals=signals))
+
+    async def adrain(
+        self,
+        *,
+        queues: Mapping[str, int] | None = None,
+        slots: int = SLOTS,
+        for_: Duration | None = None,
+        grace: Duration = "30s",
+        signals: bool = False,
+    ) -> Report:
+        """`drain` on the running loop."""
+        config = WorkerConfig(
+            queues=None if queues is None else dict(queues),
+            slots=slots,
+            drain=True,
+            drain_for_s=None if for_ is None else seconds(for_, name="for_"),
+            grace_s=seconds(grace, name="grace"),
+        )
+        return await self._work(config, signals=signals)
+
+    async def _work(self, config: WorkerConfig, *, signals: bool) -> Report:
+        database = self.database
+        await database.arun(migrate.check(self.schema))
+        by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
+        if not by_name:
+            raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
+        worker = Worker(database, Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan), self._bus, config)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
+            loop.add_signal_handler(number, worker.stop)
+        try:
+            return await worker.run()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
+                loop.remove_signal_handler(number)
+            await database.aclose()
+
+    def _in_a_loop(self, verb: str, work: Coroutine[Any, Any, Report]) -> Report:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                return runner.run(work)
+        work.close()
+        raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
+
+    def _declaration(self) -> str:
+        return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()
+
+    def close(self) -> None:
+        """Close the connections that enqueueing and reading opened. The App can be used again."""
+        if self._database is not None:
+            self._database.close()
+
+    async def aclose(self) -> None:
+        """Close the connections, those of the running loop too."""
+        if self._database is not None:
+            await self._database.aclose()
+
+
+def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
+    """What the row of a job type says."""
+    settings = job_type.settings
+    return {
+        "name": job_type.name,
+        "aliases": settings.aliases,
+        "queue": settings.queue,
+        "priority": settings.priority,
+        "max_attempts": settings.max_attempts,
+        "timeout_s": settings.timeout_s,
+        "lease_s": settings.lease_s or lease_s,
+        "expires_s": settings.expires_s,
+        "key_ttl_s": settings.key_ttl_s,
+        "version": settings.version,
+        "retry_after_s": settings.retry.plan_s(min(settings.max_attempts, RETRY_PLAN_MAX)),
+        "retry_words": settings.retry.in_words(settings.max_attempts),
+    }
+
+
+T = TypeVar("T")
+
+
+def load(reference: str, kind: type[T]) -> T:
+    """Import what `module:attribute` names. Raises ConfigurationError saying which part of it is wrong."""
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ConfigurationError(f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)") from None
+        raise
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ConfigurationError(f"{reference!r}: module {module!r} has no attribute {attribute!r}")
+        found = getattr(found, part)
+    if not isinstance(found, kind):
+        raise ConfigurationError(f"{reference!r} is a {type(found).__name__}, not a rota.{kind.__name__}")
+    return found
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - it does not run everywhere
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,74 @@
+"""`rota db`: the private PostgreSQL of a directory."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rota import embedded
+from rota.embedded.server import postgres_binaries
+
+app = typer.Typer(help="The private PostgreSQL that Rota starts when no database is configured.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Option("--directory", help="Where the private PostgreSQL lives.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+_DEFAULT = Path(".rota")
+
+
+@app.command()
+def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
+    """Print the URL of the private PostgreSQL while it runs; exit 1 when it does not."""
+    found = embedded.running(directory)
+    if as_json:
+        _print_json(directory, url=found)
+    elif found:
+        typer.echo(found)
+    else:
+        typer.echo(f"no private PostgreSQL runs in {directory.resolve()}; it runs while a process uses it", err=True)
+    raise typer.Exit(0 if found else 1)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def psql(context: typer.Context, directory: Directory = _DEFAULT) -> None:
+    """Start the private PostgreSQL if need be and open psql on it. Further arguments are psql's."""
+    database = embedded.start(directory)
+    # Not exec'ed: as a user of the server this process stops it afterwards, if it was the last. Ctrl-C is psql's business.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    command = [str(postgres_binaries() / "psql"), database, *context.args]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+@app.command()
+def stop(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
+    """Stop the private PostgreSQL now, whoever uses it. The data stay."""
+    stopped = embedded.stop(directory)
+    if as_json:
+        _print_json(directory, stopped=stopped)
+    else:
+        typer.echo("stopped" if stopped else "it was not running")
+
+
+@app.command()
+def reset(
+    directory: Directory = _DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Stop the private PostgreSQL and delete its data."""
+    if not yes:
+        typer.confirm(f"Delete all data of the private PostgreSQL in {directory.resolve()}?", abort=True, err=True)
+    deleted = embedded.reset(directory)
+    if as_json:
+        _print_json(directory, deleted=deleted)
+    else:
+        typer.echo("deleted" if deleted else "there was nothing to delete")
+
+
+def _print_json(directory: Path, **fields: str | bool | None) -> None:
+    typer.echo(json.dumps({"directory": str(directory.resolve()), **fields}))

@@ -1,0 +1,182 @@
+"""Enqueue, get, find, join: what an application asks of the database, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import JobNotFound, JoinTimeout, PayloadError, UsageError
+from rota.job_type import Enqueued, NewJob
+from rota.payload import text_bytes
+from rota.store import ops
+from rota.store.ops import Filter, NewRow
+
+if TYPE_CHECKING:
+    from rota.job import Job
+    from rota.store.db import Database, Operation
+
+JOIN_POLL_S = (0.02, 0.5)
+"""The first and the longest pause of a join. The end of a job notifies nobody: that would cost every job for the few that are waited for."""
+PAYLOAD_BYTES_SMALL = 256
+"""No limit that can be set refuses a payload of so few bytes, so it is not measured."""
+LIST_MAX = 10_000
+
+
+class Client:
+    """What an App does with the database. Implements the `Sender` of its job types."""
+
+    def __init__(self, database: Callable[[], Database]) -> None:
+        self._database = database
+        self._payload_bytes_max: int | None = None
+        self._warned = False
+
+    # Enqueue
+
+    def enqueue(self, job: NewJob, /) -> Enqueued:
+        """Insert one job."""
+        self._warn_in_loop("enqueue")
+        return self._database().run(self._enqueue(job), job.chosen.connection)
+
+    async def aenqueue(self, job: NewJob, /) -> Enqueued:
+        """Insert one job."""
+        return await self._database().arun(self._enqueue(job), job.chosen.connection)
+
+    def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
+        """Insert jobs of any types, all or none; results are in the order of the input."""
+        self._warn_in_loop("enqueue_many")
+        listed = _listed(jobs)
+        return self._database().run(self._enqueue_many(listed), _connection(listed, connection), atomic=True)
+
+    async def aenqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
+        """Insert jobs of any types, all or none; results are in the order of the input."""
+        listed = _listed(jobs)
+        return await self._database().arun(self._enqueue_many(listed), _connection(listed, connection), atomic=True)
+
+    def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
+        yield from self._refuse_large([job], indexed=False)
+        inserted = yield from ops.insert(_row(job))
+        return Enqueued(inserted.id, inserted.created, inserted.status)
+
+    def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
+        yield from self._refuse_large(jobs, indexed=True)
+        inserted = yield from ops.insert_many([_row(job) for job in jobs])
+        return [Enqueued(one.id, one.created, one.status) for one in inserted]
+
+    def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
+        """Refuse here what the CHECK would refuse there, before it aborts the caller's transaction."""
+        for index, job in enumerate(jobs):
+            if len(job.payload_json) <= PAYLOAD_BYTES_SMALL:
+                continue
+            if self._payload_bytes_max is None:
+                self._payload_bytes_max = yield from ops.payload_bytes_max()
+            size = text_bytes(job.payload_json)
+            if size > self._payload_bytes_max:
+                reason = (
+                    f"{size:,} bytes is over the limit of {self._payload_bytes_max:,}: store the data elsewhere and pass a reference, such as its id"
+                )
+                raise PayloadError(job.job_type.name, None, reason, index if indexed else None)
+
+    def _warn_in_loop(self, verb: str) -> None:
+        if self._warned:
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        self._warned = True
+        warnings.warn(f"{verb}() blocks the running event loop; await a{verb}() instead", RuntimeWarning, stacklevel=4)
+
+    # Read
+
+    def get(self, id: int) -> Job:
+        """Return a job, live or over. Raises JobNotFound."""
+        return self._database().run(_get(id))
+
+    async def aget(self, id: int) -> Job:
+        """Return a job, live or over. Raises JobNotFound."""
+        return await self._database().arun(_get(id))
+
+    def jobs(self, **wanted: Any) -> list[Job]:
+        """Find jobs, the newest first. See `App.jobs`."""
+        return self._database().run(ops.find(_filter(wanted)))
+
+    async def ajobs(self, **wanted: Any) -> list[Job]:
+        """Find jobs, the newest first. See `App.jobs`."""
+        return await self._database().arun(ops.find(_filter(wanted)))
+
+    def join(self, id: int, timeout_s: float | None) -> Job:
+        """Wait until a job is over or dead."""
+        started, pause_s = time.monotonic(), JOIN_POLL_S[0]
+        while not (job := self.get(id)).status.is_settled:
+            _refuse_overdue(job, started, timeout_s)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, JOIN_POLL_S[1])
+        return job
+
+    async def ajoin(self, id: int, timeout_s: float | None) -> Job:
+        """Wait until a job is over or dead."""
+        started, pause_s = time.monotonic(), JOIN_POLL_S[0]
+        while not (job := await self.aget(id)).status.is_settled:
+            _refuse_overdue(job, started, timeout_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, JOIN_POLL_S[1])
+        return job
+
+
+def _get(id: int) -> Operation[Job]:
+    if not isinstance(id, int) or isinstance(id, bool):
+        raise UsageError(f"a job's id is a whole number, not {id!r}")
+    found = yield from ops.find(Filter(ids=[id]))
+    if not found:
+        raise JobNotFound(id)
+    return found[0]
+
+
+def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
+    if timeout_s is not None and time.monotonic() - started >= timeout_s:
+        raise JoinTimeout(job.id, job.status, timeout_s)
+
+
+def _filter(wanted: dict[str, Any]) -> Filter:
+    limit = wanted.get("limit", 100)
+    if not isinstance(limit, int) or not 1 <= limit <= LIST_MAX:
+        raise UsageError(f"limit must be a whole number from 1 to {LIST_MAX:,}, not {limit!r}")
+    return Filter(**wanted)
+
+
+def _listed(jobs: Iterable[NewJob]) -> list[NewJob]:
+    listed = list(jobs)
+    for index, job in enumerate(listed):
+        if not isinstance(job, NewJob):
+            raise UsageError(f"job {index} of the list is {job!r}; make it with job_type.new(…)")
+    return listed
+
+
+def _connection(jobs: Sequence[NewJob], given: Any) -> Any:
+    """The one connection of a bulk: the argument, or what its jobs were made with."""
+    found = {id(job.chosen.connection): job.chosen.connection for job in jobs if job.chosen.connection is not None}
+    if given is not None:
+        found[id(given)] = given
+    if len(found) > 1:
+        raise UsageError("the jobs of one enqueue_many name different connections; they are inserted together, so name one")
+    return next(iter(found.values()), None)
+
+
+def _row(job: NewJob) -> NewRow:
+    chosen, settings = job.chosen, job.job_type.settings
+    return NewRow(
+        queue=chosen.queue or settings.queue,
+        job_type=job.job_type.name,
+        payload=job.payload_json,
+        payload_version=settings.version,
+        priority=settings.priority if chosen.priority is None else chosen.priority,
+        run_at=chosen.run_at,
+        delay_s=chosen.delay_s,
+        expires_s=settings.expires_s if chosen.expires_s is None else chosen.expires_s,
+        max_attempts=chosen.max_attempts,
+        idempotency_key=chosen.idempotency_key,
+        meta=chosen.meta_json,
+    )

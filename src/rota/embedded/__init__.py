@@ -1,0 +1,191 @@
+"""A private PostgreSQL under a directory, shared by every process that works there, gone with the last of them.
+
+How users are counted, and who stops the server when all of them were killed: `guard`. How it is started:
+`server`. As which user of the operating system: `account`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rota.embedded import guard, server
+from rota.errors import EmbeddedError
+
+if sys.platform != "win32":
+    import fcntl
+
+logger = logging.getLogger("rota")
+
+_TRANSITION_S = 300.0  # how long to wait for others that start or stop it
+_GUARD_S = 60.0
+_LEAVE_S = 5.0  # how long a process that ends waits for others that stop it, and for the guard to have ended too
+_POLL_S = 0.01
+
+_in_process = threading.RLock()
+_used: dict[Path, int] = {}
+"""The directories this process uses, each with the descriptor whose lock says so."""
+
+
+def start(directory: Path | None = None) -> str:
+    """Return the URL of the directory's PostgreSQL, which runs at least as long as this process.
+
+    Creates and starts it where needed. Defaults to `.rota` in the working directory. Safe to call again, by many processes
+    at once and in a forked child; the first call in a process logs one warning that names the directory.
+
+    Raises:
+        EmbeddedError: The wheel is missing, this is Windows, `ROTA_ENV` is `production`, or PostgreSQL does not start.
+    """
+    directory = _resolved(directory)
+    _refuse_production()
+    binaries = server.postgres_binaries()
+    with _in_process, _os_errors_of(directory):
+        if guard.is_open_on(_used.get(directory, -1), directory / guard.USERS) and (url := server.url(directory)):
+            return url
+        _make_directory(directory)
+        with guard.alone(directory, _TRANSITION_S):
+            _join(directory)
+            try:
+                _ensure_guard(directory)
+                url = server.url(directory) or server.launch(directory, binaries)
+            except BaseException:
+                os.close(_used.pop(directory))
+                raise
+    logger.warning(
+        "using a private PostgreSQL in %s, which stops with the last process that uses it; set ROTA_DATABASE_URL to use a real one",
+        directory,
+    )
+    return url
+
+
+def running(directory: Path | None = None) -> str | None:
+    """Return the URL of the directory's PostgreSQL if it is up, else None. Does not become a user of it."""
+    directory = _resolved(directory)
+    with _os_errors_of(directory):
+        return server.url(directory)
+
+
+def stop(directory: Path | None = None) -> bool:
+    """Stop the directory's PostgreSQL now, whoever uses it. Return False if it was not running.
+
+    Raises:
+        EmbeddedError: It runs out of this process's reach, as in another container.
+    """
+    directory = _resolved(directory)
+    if not directory.is_dir():
+        return False
+    with _in_process, _os_errors_of(directory), guard.alone(directory, _TRANSITION_S):
+        return _shut_down(directory)
+
+
+def reset(directory: Path | None = None) -> bool:
+    """Stop the directory's PostgreSQL and delete its data. Return False if there were none."""
+    directory = _resolved(directory)
+    if not directory.is_dir():
+        return False
+    with _in_process, _os_errors_of(directory), guard.alone(directory, _TRANSITION_S):
+        _shut_down(directory)
+        data = directory / guard.DATA
+        existed = (data / "PG_VERSION").exists()
+        if existed:  # else it is none of ours
+            shutil.rmtree(data)
+        return existed
+
+
+def _resolved(directory: Path | None) -> Path:
+    return (Path.cwd() / ".rota" if directory is None else directory).resolve()
+
+
+def _refuse_production() -> None:
+    if os.environ.get("ROTA_ENV") == "production":
+        raise EmbeddedError("the private PostgreSQL never starts with ROTA_ENV=production; set ROTA_DATABASE_URL")
+
+
+@contextlib.contextmanager
+def _os_errors_of(directory: Path) -> Iterator[None]:
+    """Say which directory an operating system's refusal is about, and whose the directory is."""
+    try:
+        yield
+    except PermissionError as error:
+        raise EmbeddedError(f"the private PostgreSQL in {directory} belongs to another user, or its directory does: {error}") from error
+    except OSError as error:
+        raise EmbeddedError(f"the private PostgreSQL in {directory}: {error}") from error
+
+
+def _make_directory(directory: Path) -> None:
+    directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+    if not any(directory.iterdir()):
+        (directory / ".gitignore").write_text("*\n")
+
+
+def _join(directory: Path) -> None:
+    users = _used.get(directory, -1)
+    if not guard.is_open_on(users, directory / guard.USERS):  # first use; or the descriptor or the directory was taken from us
+        _used[directory] = guard.join(directory)
+
+
+def _ensure_guard(directory: Path) -> None:
+    """Start the guard unless there is one. It is born with its lock on; its errors, if any, are in `guard.log`."""
+    lock = guard.open_lock(directory / guard.GUARD)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise subprocess.SubprocessError("this program has no Python interpreter to run it with")
+        with (directory / "guard.log").open("wb") as log:
+            subprocess.run(
+                [sys.executable, "-I", "-S", guard.__file__, str(directory), str(lock)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(lock,), start_new_session=True, cwd="/",
+                env=server.environment(), check=True, timeout=_GUARD_S,
+            )  # fmt: skip
+    except BlockingIOError:
+        pass  # there is one
+    except subprocess.SubprocessError as error:
+        logger.warning("no guard for the private PostgreSQL: if its users are killed, stop it with `rota db stop` (%s)", error)
+    finally:
+        os.close(lock)  # closed, not unlocked: the guard has a copy
+
+
+def _shut_down(directory: Path) -> bool:
+    stopped = guard.shut_down(directory)
+    if not stopped and server.url(directory):
+        raise EmbeddedError(f"the private PostgreSQL in {directory} runs in another container: stop it there")
+    return stopped
+
+
+@atexit.register
+def _leave() -> None:
+    """Stop the servers of which this process is the last user, so that none is left when a command returns.
+
+    A forked child may run this too: its parent's lock is another copy, so it only ever finds itself the last when it is.
+    """
+    for directory in list(_used):
+        users = _used.pop(directory)
+        if guard.is_open_on(users, directory / guard.USERS):
+            os.close(users)  # closed, not unlocked: unlocking would speak for forked children too
+            with contextlib.suppress(OSError):  # the guard, or the next start, does it then
+                _stop_if_unused(directory)
+
+
+def _stop_if_unused(directory: Path) -> None:
+    deadline = time.monotonic() + _LEAVE_S
+    while time.monotonic() < deadline:
+        with guard.alone(directory, _LEAVE_S):
+            if not guard.is_unused(directory):
+                return
+            guard.shut_down(directory)
+            if not guard.has_guard(directory):
+                return
+        time.sleep(_POLL_S)
+
+
+if sys.platform != "win32":  # no fork in the middle of a start: the child would keep a copy of its locks
+    os.register_at_fork(before=_in_process.acquire, after_in_parent=_in_process.release, after_in_child=_in_process.release)

@@ -1,0 +1,202 @@
+"""What happened, as dataclasses. Logs, tests and an application's own listeners hear them through a `Bus`."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.job import Failure
+
+logger = logging.getLogger("rota")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened in this process."""
+
+    level: ClassVar[int] = logging.INFO
+    """The level of its line in the log."""
+
+    def text(self) -> str:
+        """The line in the log."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent(Event):
+    """A step of one attempt of a job."""
+
+    job: int
+    job_type: str
+    attempt: int
+    claim: int
+    worker: str
+
+    def _line(self, what: str) -> str:
+        return f"job {self.job} {self.job_type} attempt {self.attempt}: {what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaimed(JobEvent):
+    """This worker holds the job; it will start as soon as a slot is free."""
+
+    level = logging.DEBUG
+
+    def text(self) -> str:
+        return self._line(f"claimed by {self.worker}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSucceeded(JobEvent):
+    """The job is over, and that is committed."""
+
+    ran_s: float
+
+    def text(self) -> str:
+        return self._line(f"succeeded in {self.ran_s:.3f} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed(JobEvent):
+    """The attempt failed and the job will be tried again, and that is committed."""
+
+    level = logging.WARNING
+    failure: Failure
+    retry_in_s: float
+
+    def text(self) -> str:
+        return self._line(
+            f"failed, to be retried in {self.retry_in_s:.1f} s: {self.failure.error_type}: {self.failure.message} ({self.failure.verdict_rule})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDead(JobEvent):
+    """The job was given up, and that is committed: a person must look."""
+
+    level = logging.ERROR
+    failure: Failure
+
+    def text(self) -> str:
+        return self._line(f"dead: {self.failure.error_type}: {self.failure.message} ({self.failure.verdict_rule})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled(JobEvent):
+    """The handler called the job off, and that is committed."""
+
+    reason: str | None
+
+    def text(self) -> str:
+        return self._line(f"cancelled: {self.reason or 'no reason given'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnoozed(JobEvent):
+    """The handler put the job off without charging the attempt, and that is committed."""
+
+    run_in_s: float
+
+    def text(self) -> str:
+        return self._line(f"snoozed for {self.run_in_s:.1f} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHandedBack(JobEvent):
+    """The job went back uncharged, and that is committed."""
+
+    why: str
+
+    def text(self) -> str:
+        return self._line(f"handed back: {self.why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReaped(JobEvent):
+    """Another worker's lease had expired; its attempt counts as lost. `worker` is the one that lost it."""
+
+    level = logging.WARNING
+    status: str
+
+    def text(self) -> str:
+        return self._line(f"lost by {self.worker}, whose lease expired; now {self.status}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(JobEvent):
+    """This worker no longer holds the job; what its handler came to is discarded."""
+
+    level = logging.ERROR
+
+    def text(self) -> str:
+        return self._line(f"lease lost by {self.worker}; its outcome is discarded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStarted(Event):
+    """A worker is about to claim."""
+
+    worker: str
+    release: str
+    queues: str
+
+    def text(self) -> str:
+        return f"worker {self.worker} started, release {self.release}, queues {self.queues}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStopped(Event):
+    """A worker has recorded everything it had and is gone."""
+
+    worker: str
+
+    def text(self) -> str:
+        return f"worker {self.worker} stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseLost(Event):
+    """A part of the worker could not reach the database and tries again."""
+
+    level = logging.WARNING
+    service: str
+    reason: str
+    retry_in_s: float
+
+    def text(self) -> str:
+        return f"{self.service}: database unavailable, next try in {self.retry_in_s:.1f} s: {self.reason}"
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Bus:
+    """Hands each event to those who asked for its class, or a class above it, and to the log. A failing listener harms nothing but itself."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[type[Event], list[Callable[[Any], object]]] = defaultdict(list)
+
+    def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
+        """Call `listener(event)` for each event of that class, in the thread and loop where it happened; it must return quickly."""
+        self._listeners[kind].append(listener)
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would hear such an event; those who emit many ask first."""
+        return logger.isEnabledFor(kind.level) or any(base in self._listeners for base in kind.__mro__)
+
+    def emit(self, event: Event) -> None:
+        """Log the event and tell the listeners."""
+        logger.log(event.level, "%s", event.text(), extra={"rota_event": event})
+        if not self._listeners:
+            return
+        for base in type(event).__mro__:
+            for listener in self._listeners.get(base, ()):
+                try:
+                    listener(event)
+                except Exception:
+                    logger.exception("a listener for %s failed; the job is not affected", type(event).__name__)

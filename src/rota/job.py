@@ -1,0 +1,276 @@
+"""What a job is, what can happen to it, and how an attempt is settled. Pure: no I/O, no clock.
+
+`settle` decides what becomes of a job from its facts, what its handler came to, and its type's rules; the store writes the decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.duration import Duration, seconds
+from rota.policy import Verdict, classify, error_type, message, stack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rota.policy import RetryPolicy
+
+
+class Status(StrEnum):
+    """Where a job stands. Stored as these words."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    RUNNING = "running"
+    FAILED = "failed"
+    DEAD = "dead"
+    SUCCEEDED = "succeeded"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job is in history: nothing more will happen to it."""
+        return self in OVER
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no machine will touch the job again: it is over, or dead and needs a person."""
+        return self in OVER or self is Status.DEAD
+
+
+OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
+"""The statuses that rows of `job_history` have; the others are those of `job`."""
+
+MEANING: Mapping[Status, str] = {
+    Status.QUEUED: "will be claimed when run_at has come",
+    Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
+    Status.RUNNING: "a worker holds it under a lease",
+    Status.FAILED: "an attempt failed; will be tried again at run_at",
+    Status.DEAD: "given up; needs a person",
+    Status.SUCCEEDED: "over: its handler returned",
+    Status.CANCELLED: "over: its handler called it off",
+}
+
+TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
+    (None, "enqueue"): Status.QUEUED,
+    (Status.QUEUED, "claim"): Status.RUNNING,
+    (Status.FAILED, "claim"): Status.RUNNING,
+    (Status.RUNNING, "succeed"): Status.SUCCEEDED,
+    (Status.RUNNING, "retry"): Status.FAILED,
+    (Status.RUNNING, "give up"): Status.DEAD,
+    (Status.RUNNING, "cancel"): Status.CANCELLED,
+    (Status.RUNNING, "snooze"): Status.QUEUED,
+    (Status.RUNNING, "hand back"): Status.QUEUED,
+    (Status.RUNNING, "reap"): Status.FAILED,
+    (Status.RUNNING, "reap for the last time"): Status.DEAD,
+}
+"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was when it was read: one row of the view `rota.jobs`. Names are the column names; instants are aware datetimes."""
+
+    id: int
+    origin_id: int
+    queue: str
+    job_type: str
+    payload_json: str
+    payload_version: int | None
+    priority: int
+    run_at: datetime
+    expires_at: datetime | None
+    attempts: int
+    max_attempts: int | None
+    claims: int
+    idempotency_key: str | None
+    meta_json: str | None
+    created_at: datetime
+    status: Status = Status.RUNNING
+    locked_by: str | None = None
+    locked_until: datetime | None = None
+    last_error: str | None = None
+    error_type: str | None = None
+    response_code: int | None = None
+    verdict: str | None = None
+    verdict_rule: str | None = None
+    updated_at: datetime | None = None
+    started_at: datetime | None = None
+    failed_at: datetime | None = None
+    finished_at: datetime | None = None
+    result_json: str | None = None
+    release: str | None = None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload as stored, undecoded to the handler's types."""
+        return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def meta(self) -> Any:
+        """What the producer attached; no handler argument. None when nothing was."""
+        return None if self.meta_json is None else msgspec.json.decode(self.meta_json)
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned, in its JSON form; None when it returned nothing or the job is not over."""
+        return None if self.result_json is None else msgspec.json.decode(self.result_json)
+
+
+class Outcome(Exception):  # noqa: N818 - a value that may be raised, not an error
+    """What becomes of a job, said by its handler: raise it or return it."""
+
+    reason: str
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Retry(Outcome):
+    """Try again: after the time given (at least 1 s), else after what the retry policy says. Charged like a failure; dead after max_attempts."""
+
+    after_s: float | None
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.after_s = None if after is None else seconds(after, name="after")
+
+
+class Snooze(Outcome):
+    """Not now: run again after the time given (at least 1 s). The attempt is not charged."""
+
+    after_s: float
+
+    def __init__(self, after: Duration, reason: str = "") -> None:
+        super().__init__(reason)
+        self.after_s = seconds(after, name="after")
+
+
+class Dead(Outcome):
+    """Give up: no further attempt, a person must look."""
+
+
+class Cancel(Outcome):
+    """Call it off: the job is over, and its idempotency key is free again."""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned."""
+
+    result_json: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Errored:
+    """The handler raised, or ran out of time."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The payload does not fit the handler of this release; it never started."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The job was claimed past expires_at; it never started."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The worker gives the job back as it was: it never started, or was stopped because the worker is going down."""
+
+    why: str
+
+
+End = Succeeded | Errored | Misfit | Expired | HandedBack | Outcome
+"""What an attempt came to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is kept of an error: short, safe for an admin screen, limited in size."""
+
+    error_type: str
+    message: str
+    verdict: str
+    verdict_rule: str
+    response_code: int | None = None
+    stack: str | None = None
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """What the store is to write for an attempt."""
+
+    verb: str
+    status: Status
+    charged: bool = True
+    delay_s: float | None = None
+    """Seconds from the database's now until run_at; None leaves run_at as it is."""
+    failure: Failure | None = None
+    result_json: str | None = None
+    reason: str | None = None
+    misfit: bool = False
+    """The server decides between `queued` and `dead`: it knows which other releases are alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a job type says about its attempts."""
+
+    max_attempts: int
+    retry: RetryPolicy
+    retry_on: tuple[type[BaseException], ...] = ()
+    fatal_on: tuple[type[BaseException], ...] = ()
+
+
+def settle(job: Job, end: End, rules: Rules) -> Transition:
+    """Decide what becomes of a running job. The same facts always give the same answer: the jitter is a hash of (id, claims)."""
+    match end:
+        case Succeeded(result_json):
+            return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
+        case HandedBack():
+            return Transition("hand back", Status.QUEUED, charged=False)
+        case Expired():
+            failure = Failure("Expired", f"not started before expires_at ({job.expires_at})", Verdict.FATAL, "expired")
+            return Transition("give up", Status.DEAD, charged=False, failure=failure)
+        case Misfit(error):
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
+            return Transition("hand back", Status.QUEUED, charged=False, failure=failure, misfit=True)
+        case Cancel(reason=reason):
+            return Transition("cancel", Status.CANCELLED, reason=reason or None)
+        case Snooze(after_s=after_s):
+            return Transition("snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=end.reason or None)
+        case Dead(reason=reason):
+            failure = Failure("Dead", reason or "the handler gave up", Verdict.FATAL, "raised Dead")
+            return Transition("give up", Status.DEAD, failure=failure)
+        case Retry(reason=reason, after_s=after_s):
+            failure = Failure("Retry", reason or "the handler asked for a retry", Verdict.TRANSIENT, "raised Retry")
+            return _retry_or_give_up(job, failure, rules, after_s)
+        case Errored(error):
+            return _settle_error(job, error, rules)
+        case _:
+            raise TypeError(f"not an end of an attempt: {end!r}")
+
+
+def _settle_error(job: Job, error: BaseException, rules: Rules) -> Transition:
+    seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
+    failure = Failure(error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error))
+    if seen.verdict is Verdict.FATAL:
+        return Transition("give up", Status.DEAD, failure=failure)
+    return _retry_or_give_up(job, failure, rules, None)
+
+
+def _retry_or_give_up(job: Job, failure: Failure, rules: Rules, after_s: float | None) -> Transition:
+    if job.attempts >= (job.max_attempts or rules.max_attempts):
+        return Transition("give up", Status.DEAD, failure=failure)
+    delay_s = rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims) if after_s is None else max(1.0, after_s)
+    return Transition("retry", Status.FAILED, delay_s=delay_s, failure=failure)

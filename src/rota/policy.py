@@ -1,0 +1,353 @@
+"""When a failed job is tried again, whether it is at all, and what is kept of its error. Pure: frozen data and functions of it."""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from rota.duration import Duration, seconds, words
+from rota.errors import UsageError
+
+LEAST_S = 1.0
+"""A retry always lies in the future, by at least this."""
+MOST_S = 365 * 86400.0
+"""Where every policy stops growing."""
+PLAN_MAX = 100
+"""The stored plan has at most so many delays; whoever reads it repeats the last one."""
+DEFAULT_MAX_ATTEMPTS = 10
+
+ErrorTypes = tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True)
+class RetryPolicy(ABC):
+    """How long to wait after an attempt that failed. Delays are 1 s to 365 days, before jitter."""
+
+    jitter: float = field(default=0.25, kw_only=True)
+    """How far a delay may stray from the plan, as a share of it: 0 … below 1."""
+
+    def __post_init__(self) -> None:
+        given: object = self.jitter
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
+            raise UsageError(f"jitter must be a number from 0 to below 1, not {self.jitter!r}")
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise UsageError when a duration is out of range."""
+
+    @abstractmethod
+    def _wanted_s(self, attempt: int) -> float:
+        """The delay after this attempt (1 is the first), not yet kept within its bounds."""
+
+    def delay_s(self, attempt: int) -> float:
+        """Return the seconds to wait after this attempt, the first being 1, before jitter."""
+        return min(max(LEAST_S, self._wanted_s(max(1, attempt))), MOST_S)
+
+    def delay_with_jitter_s(self, attempt: int, job_id: int, claims: int) -> float:
+        """Return the seconds to wait, strayed by a hash of (id, claims): the same in every process and release of Python."""
+        stray = self.jitter * (2 * _fraction(job_id, claims) - 1)
+        return max(LEAST_S, self.delay_s(attempt) * (1 + stray))
+
+    def plan_s(self, max_attempts: int) -> tuple[float, ...]:
+        """Return the delays between `max_attempts` attempts, before jitter; at most a hundred of them."""
+        return tuple(self.delay_s(attempt) for attempt in range(1, min(max_attempts, PLAN_MAX + 1)))
+
+    def in_words(self, max_attempts: int) -> str:
+        """Return the plan to read: "10 s, 20 s, 40 s, dead after 70 s". The total is the sum of the delays, before jitter."""
+        if max_attempts <= 1:
+            return "no retry, dead after the first failure"
+        plan_s = self.plan_s(max_attempts)
+        shown = [words(delay_s) for delay_s in plan_s]
+        if len(shown) > 9:
+            shown[5:-1] = ["…"]
+        beyond = range(len(plan_s) + 1, max_attempts)
+        total_s = math.fsum(plan_s) + math.fsum(self.delay_s(attempt) for attempt in beyond)
+        return ", ".join([*shown, f"dead after {words(total_s)}"])
+
+
+@dataclass(frozen=True)
+class Fixed(RetryPolicy):
+    """The same delay each time."""
+
+    after: Duration
+
+    def _check(self) -> None:
+        _delay_s(self.after, "after")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return _delay_s(self.after, "after")
+
+
+@dataclass(frozen=True)
+class Linear(RetryPolicy):
+    """attempts × base."""
+
+    base: Duration
+
+    def _check(self) -> None:
+        _delay_s(self.base, "base")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return attempt * _delay_s(self.base, "base")
+
+
+@dataclass(frozen=True)
+class Quadratic(RetryPolicy):
+    """attempts² × base."""
+
+    base: Duration = "10s"
+
+    def _check(self) -> None:
+        _delay_s(self.base, "base")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return attempt**2 * _delay_s(self.base, "base")
+
+
+@dataclass(frozen=True)
+class Exponential(RetryPolicy):
+    """base, doubled each time, up to cap; `cap=None` leaves it uncapped."""
+
+    base: Duration = "10s"
+    cap: Duration | None = "1h"
+
+    def _check(self) -> None:
+        base_s = _delay_s(self.base, "base")
+        if self.cap is not None and _delay_s(self.cap, "cap") < base_s:
+            raise UsageError(f"cap must not be below base: {self.cap!r} is shorter than {self.base!r}")
+
+    def _wanted_s(self, attempt: int) -> float:
+        cap_s = MOST_S if self.cap is None else _delay_s(self.cap, "cap")
+        return min(cap_s, math.ldexp(_delay_s(self.base, "base"), min(attempt - 1, 64)))
+
+
+@dataclass(frozen=True, init=False)
+class Steps(RetryPolicy):
+    """These delays in turn; the last one repeats."""
+
+    after: tuple[Duration, ...]
+
+    def __init__(self, *after: Duration, jitter: float = 0.25) -> None:
+        object.__setattr__(self, "after", after)
+        object.__setattr__(self, "jitter", jitter)
+        self.__post_init__()
+
+    def _check(self) -> None:
+        if not self.after:
+            raise UsageError('Steps needs at least one delay: Steps("1m", "5m", "30m", "2h")')
+        for step in self.after:
+            _delay_s(step, "after")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return _delay_s(self.after[min(attempt, len(self.after)) - 1], "after")
+
+
+def _delay_s(value: Duration, name: str) -> float:
+    return seconds(value, name=name, least=LEAST_S, most=MOST_S)
+
+
+def _fraction(job_id: int, claims: int) -> float:
+    """A number from 0 to below 1 that looks random. Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    mask = (1 << 64) - 1
+    mixed = (job_id * 0x9E3779B97F4A7C15 + claims * 0xD1B54A32D192ED03) & mask
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & mask
+    return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
+
+
+DEFAULT_RETRY: RetryPolicy = Exponential("10s", cap="1h")
+
+
+# Classification
+
+
+class Verdict(StrEnum):
+    """Whether trying again can help."""
+
+    TRANSIENT = "transient"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The verdict on an error, the rule that gave it, and the HTTP or SMTP code where there is one."""
+
+    verdict: Verdict
+    rule: str
+    response_code: int | None = None
+
+
+def classify(error: BaseException, retry_on: ErrorTypes = (), fatal_on: ErrorTypes = ()) -> Classification:
+    """Say whether an error is worth another attempt.
+
+    Of the classes in fatal_on and retry_on the one nearest in the error's method resolution order decides, fatal_on on a tie; then the
+    defaults. Only the error itself is looked at, not its cause; a group is fatal when all its errors are.
+    """
+    code = _response_code(error)
+    for kind in type(error).__mro__:
+        if kind in fatal_on:
+            return Classification(Verdict.FATAL, f"fatal_on {kind.__name__}", code)
+        if kind in retry_on:
+            return Classification(Verdict.TRANSIENT, f"retry_on {kind.__name__}", code)
+    if isinstance(error, BaseExceptionGroup):
+        verdicts = [classify(member, retry_on, fatal_on) for member in _members(error)]
+        return next((seen for seen in verdicts if seen.verdict is Verdict.TRANSIENT), verdicts[0])
+    return _by_default(error, code)
+
+
+def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    # A loop, because groups nest as deep as whoever raised them liked.
+    stack: list[BaseException] = [group]
+    while stack:
+        error = stack.pop()
+        if isinstance(error, BaseExceptionGroup):
+            stack.extend(reversed(error.exceptions))
+        else:
+            yield error
+
+
+# Names of classes anywhere among an error's bases, so that no library has to be imported to know its errors.
+_TIMEOUTS = frozenset(
+    {"TimeoutError", "Timeout", "TimeoutException", "AttemptTimeout", "ServerTimeoutError", "QueryCanceled", "LockNotAvailable"}
+)
+_CONNECTIONS = frozenset(
+    {
+        "ConnectionError", "ClientConnectionError", "ConnectError", "NetworkError", "TransportError", "ProtocolError", "IncompleteRead",
+        "gaierror", "herror", "SSLError", "SMTPServerDisconnected", "OperationalError", "InterfaceError", "DatabaseUnavailable",
+        "BadStatusLine", "EndpointConnectionError", "MaxRetryError", "NewConnectionError",
+    }
+)  # fmt: skip
+_NETWORK_ERRNOS = frozenset(
+    getattr(errno, name)
+    for name in ("ENETDOWN", "ENETUNREACH", "ENETRESET", "EHOSTDOWN", "EHOSTUNREACH", "EADDRNOTAVAIL", "ENOTCONN", "ENOBUFS", "ETIMEDOUT")
+    if hasattr(errno, name)
+)
+
+
+def _by_default(error: BaseException, code: int | None) -> Classification:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "PayloadError" in names:
+        return Classification(Verdict.FATAL, "payload", code)
+    if code is not None and code >= 400:
+        is_smtp = _smtp_code(error) is not None
+        # SMTP has it the other way round: 4xx means later, 5xx means never (RFC 5321, 4.2.1).
+        is_transient = code < 500 if is_smtp else code >= 500 or code in (408, 425, 429)
+        return Classification(Verdict.TRANSIENT if is_transient else Verdict.FATAL, f"{'smtp' if is_smtp else 'status'} {code}", code)
+    if names & _TIMEOUTS or getattr(error, "errno", None) == errno.ETIMEDOUT:
+        return Classification(Verdict.TRANSIENT, "timeout", code)
+    if names & _CONNECTIONS or (isinstance(error, OSError) and error.errno in _NETWORK_ERRNOS):
+        return Classification(Verdict.TRANSIENT, "connection", code)
+    return Classification(Verdict.TRANSIENT, "unknown error", code)
+
+
+def _response_code(error: BaseException) -> int | None:
+    smtp_code = _smtp_code(error)
+    if smtp_code is not None:
+        return smtp_code
+    candidates = (_read(error, "status_code"), _read(_read(error, "response"), "status_code"), _read(error, "status"))
+    return next((code for code in map(_as_code, candidates) if code is not None), None)
+
+
+def _smtp_code(error: BaseException) -> int | None:
+    code = _as_code(_read(error, "smtp_code"))
+    refused = _read(error, "recipients")
+    if code is None and type(error).__name__ == "SMTPRecipientsRefused" and isinstance(refused, dict):
+        # smtplib gives {address: (code, text)}. One that may work later is worth another attempt.
+        codes = [_as_code(answer[0]) for answer in refused.values() if isinstance(answer, tuple) and answer]
+        code = min((code for code in codes if code is not None), default=None)
+    return code
+
+
+def _read(thing: object, name: str) -> object:
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - a property of somebody else's class; what it raises says nothing about this error
+        return None
+
+
+def _as_code(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599 else None
+
+
+# What is kept of an error
+
+TEXT_MAX = 65536
+"""Longer error texts are cut to this before anything is searched in them."""
+_OUR_FRAMES = str(Path(__file__).parent / "worker")
+_URL_USER = re.compile(r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)")
+_SECRET = re.compile(
+    r"(?i)(passw(?:or)?d|passphrase|pwd|secret|api_?key|token)(\s?=\s?|[\"']\s?:\s?)"
+    r"(\"(?:[^\"\\]|\\.){0,2000}\"?|'(?:[^'\\]|\\.){0,2000}'?|[^\s,;&)}\]]{1,2000})"
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic) [a-z0-9._~+/=-]{8,2000}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def error_type(error: BaseException) -> str:
+    """Return the class of an error, to group by: `ValueError`, `httpx.ConnectTimeout`."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return _cut(_on_one_line(name), 200)
+
+
+def message(error: BaseException, limit: int = 500) -> str:
+    """Return an error's text on one line of at most `limit` characters, without control characters and credentials; never empty."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__; the job must still be settled
+        text = "(the error's text cannot be shown: its __str__ raised)"
+    return _cut(_on_one_line(_redacted(_crudely_cut(text))) or type(error).__name__, limit)
+
+
+def stack(error: BaseException, limit_bytes: int = 16384) -> str:
+    """Return the traceback without the worker's own frames and credentials; beyond `limit_bytes` of UTF-8 its middle is left out."""
+    top = frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_FRAMES):
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.TracebackException(type(error), error, frames or top, compact=True).format())
+    except Exception:  # noqa: BLE001 - formatting runs code of somebody else's classes; the job must still be settled
+        text = f"{error_type(error)}: {message(error)}\n(its traceback cannot be shown)"
+    return _middle_cut(_clean(_redacted(_crudely_cut(text))), limit_bytes)
+
+
+def _redacted(text: str) -> str:
+    text = _URL_USER.sub(r"\1***@", text)
+    text = _SECRET.sub(r"\1\2***", text)
+    return _BEARER.sub(r"\1 ***", text)
+
+
+def _clean(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub("\ufffd", text))
+
+
+def _on_one_line(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", " ".join(_CONTROL.sub(" ", text).split()))
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
+
+
+def _crudely_cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]}…{text[-TEXT_MAX * 3 // 4 :]}"
+
+
+def _middle_cut(text: str, limit_bytes: int) -> str:
+    encoded = text.encode()
+    if len(encoded) <= limit_bytes:
+        return text
+    mark = b"\n\xe2\x80\xa6\n"
+    head_bytes = max(0, limit_bytes - len(mark)) // 4
+    tail_bytes = max(0, limit_bytes - len(mark) - head_bytes)
+    return (encoded[:head_bytes] + mark + encoded[len(encoded) - tail_bytes :]).decode(errors="ignore")

@@ -1,0 +1,107 @@
+"""The one start, tick, back-off and stop loop that every actor is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from rota.errors import DatabaseUnavailable
+from rota.events import DatabaseLost
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from rota.events import Bus
+
+BACK_OFF_S = (0.1, 10.0)
+"""The first and the longest pause while the database is away; doubled each time, with jitter so that a fleet does not come back at once."""
+
+
+class Service(ABC):
+    """A long-lived loop. `tick` does one turn and says how long to pause; `wake` ends the pause early."""
+
+    name: str
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self._awake = asyncio.Event()
+        self._stopping = False
+
+    @abstractmethod
+    async def tick(self) -> float | None:
+        """Do one turn; return the seconds to pause, None to pause until woken."""
+
+    async def close(self) -> None:
+        """Give up what the loop held, after its last turn."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the loop ends after this turn."""
+        return self._stopping
+
+    def wake(self) -> None:
+        """End the pause. From the service's own loop only."""
+        self._awake.set()
+
+    def stop(self) -> None:
+        """End the loop after the turn it is in. From the service's own loop only."""
+        self._stopping = True
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Turn until stopped. While the database is away, wait with growing pauses and carry on."""
+        back_off_s = BACK_OFF_S[0]
+        try:
+            while not self._stopping:
+                self._awake.clear()
+                try:
+                    pause_s = await self.tick()
+                    back_off_s = BACK_OFF_S[0]
+                except DatabaseUnavailable as error:
+                    pause_s = self.away(error, back_off_s)
+                    back_off_s = min(back_off_s * 2, BACK_OFF_S[1])
+                await self._pause(pause_s)
+        finally:
+            await self.close()
+
+    def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
+        """The database did not answer; return how long to pause before the next turn."""
+        pause_s = back_off_s * random.uniform(0.75, 1.25)
+        self.bus.emit(DatabaseLost(service=self.name, reason=str(error), retry_in_s=pause_s))
+        return pause_s
+
+    async def _pause(self, pause_s: float | None) -> None:
+        if self._stopping or pause_s == 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+
+
+class LoopThread:
+    """A thread with an event loop of its own, for what must go on while a handler blocks the worker's loop."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.close()
+
+    async def run(self, coroutine: Coroutine[object, object, None]) -> None:
+        """Run a coroutine there and wait for it here."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
+
+    def stop(self) -> None:
+        """End the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()

@@ -1,0 +1,18 @@
+"""LISTEN on a connection of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from psycopg import sql
+
+from rota.store.db import Link, translated
+
+
+async def notifications(link: Link, channel: str) -> AsyncIterator[str]:
+    """Yield the payload of each NOTIFY on the channel. Raises DatabaseUnavailable when the connection breaks."""
+    connection = await link.open()
+    with translated():
+        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        async for notification in connection.notifies():
+            yield notification.payload

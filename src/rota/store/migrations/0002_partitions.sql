@@ -1,0 +1,33 @@
+-- Why: history and attempts are kept in daily partitions, so that retention is DROP of a table. They are made ahead of time, without waiting for
+-- anybody: CREATE … LIKE with a matching CHECK, then ATTACH, which takes no lock that a reader or a finish would wait for.
+-- Oldest release that can live with this: 0.1.0.
+
+-- Makes the partition of p_table for the day p_day (UTC) unless it is there. Must run as the owner of the schema.
+create function rota.partition_ensure(p_table text, p_day date) returns boolean language plpgsql set search_path = rota, pg_temp as $$
+declare
+  v_name text := p_table || '_' || to_char(p_day, 'YYYYMMDD');
+  v_from text := p_day::text || ' 00:00:00+00';        -- with the offset: a plain date means another day in another session's zone
+  v_to text := (p_day + 1)::text || ' 00:00:00+00';
+begin
+  if to_regclass('rota.' || v_name) is not null then
+    return false;
+  end if;
+  execute format('create table rota.%I (like rota.%I including all, check (finished_at >= %L and finished_at < %L))', v_name, p_table, v_from, v_to);
+  execute format('alter table rota.%I attach partition rota.%I for values from (%L) to (%L)', p_table, v_name, v_from, v_to);
+  return true;
+end $$;
+
+-- Makes the partitions of today and the next p_days days. Returns how many were made. One at a time over all workers.
+create function rota.partitions_ensure(p_days int) returns int language plpgsql set search_path = rota, pg_temp as $$
+declare
+  v_today date := (rota.clock() at time zone 'UTC')::date;
+  v_made int := 0;
+begin
+  perform pg_advisory_xact_lock(1919906913, hashtext('rota'));
+  for v_ahead in 0 .. p_days loop
+    v_made := v_made + rota.partition_ensure('job_history', v_today + v_ahead)::int + rota.partition_ensure('attempt', v_today + v_ahead)::int;
+  end loop;
+  return v_made;
+end $$;
+
+select rota.partitions_ensure(7);

@@ -1,0 +1,84 @@
+-- Why: a plain INSERT from any language is a valid enqueue, so what makes it one happens here and not in a client: left-out columns, idempotency
+-- keys, and the bell that wakes a waiting worker. Oldest release that can live with this: 0.1.0.
+
+-- Fires only for rows that need it. A row that names queue and priority, as our own client does, is taken as complete.
+-- SECURITY DEFINER: a producer needs INSERT on job and nothing else.
+create function rota.job_fill() returns trigger language plpgsql security definer set search_path = rota, pg_temp as $$
+declare
+  v_name text := rota.canonical_type(new.job_type);
+  v_type rota.job_type;
+begin
+  if new.run_at < rota.clock() then
+    new.run_at := rota.clock();
+  end if;
+  if new.queue is null or new.priority is null then
+    select * into v_type from rota.job_type where name = v_name;
+    new.queue := coalesce(new.queue, v_type.queue, 'default');
+    new.priority := coalesce(new.priority, v_type.priority, 0);
+    new.expires_at := coalesce(new.expires_at, new.run_at + v_type.expires);
+  end if;
+  if new.idempotency_key is not null then
+    -- DO NOTHING takes no lock on the row that is there, so a producer's open transaction never delays the end of that job.
+    insert into rota.idempotency (job_type, key, job) values (v_name, new.idempotency_key, new.id) on conflict do nothing;
+    if not found then
+      update rota.idempotency set job = new.id, expires_at = null
+      where job_type = v_name and key = new.idempotency_key and expires_at <= rota.clock();
+      if not found then
+        return null;  -- the key is taken: INSERT 0 0
+      end if;
+    end if;
+  end if;
+  return new;
+end $$;
+create trigger job_fill before insert on rota.job for each row
+when (new.queue is null or new.priority is null or new.idempotency_key is not null or new.run_at < rota.clock())
+execute function rota.job_fill();
+
+-- A commit that carries a NOTIFY takes a database-wide lock until it is flushed, so the bell rings only for rows that are due, and only while a
+-- worker waits for their queue. The channel is named like the schema, its payload is the queue.
+create function rota.job_ring() returns trigger language plpgsql security definer set search_path = rota, pg_temp as $$
+begin
+  if exists (select from rota.queue q where q.bell_until > rota.clock()) then
+    perform pg_notify(tg_table_schema, due.queue)
+    from (select distinct f.queue from fresh f join rota.queue q on q.name = f.queue
+          where f.status = 'queued' and f.run_at <= rota.clock() and q.bell_until > rota.clock()) due;
+  end if;
+  return null;
+end $$;
+create trigger job_ring after insert on rota.job referencing new table as fresh for each statement execute function rota.job_ring();
+
+-- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys that were taken under a former name move along.
+create function rota.job_type_declare(p_types jsonb, p_release text) returns int language plpgsql set search_path = rota, pg_temp as $$
+declare v_count int; begin
+  insert into rota.job_type as t (name, aliases, queue, priority, max_attempts, timeout, lease, expires, key_ttl, version, retry_after, retry_words, release)
+  select d.name, d.aliases, d.queue, d.priority, d.max_attempts, make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
+    make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s), d.version,
+    array(select make_interval(secs => s) from unnest(d.retry_after_s) with ordinality u(s, n) order by n), d.retry_words, p_release
+  from jsonb_to_recordset(p_types) d(name text, aliases text[], queue text, priority smallint, max_attempts int, timeout_s float8, lease_s float8,
+    expires_s float8, key_ttl_s float8, version smallint, retry_after_s float8[], retry_words text)
+  order by d.name  -- ten workers that start at once lock in one order
+  on conflict (name) do update set aliases = excluded.aliases, queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    timeout = excluded.timeout, lease = excluded.lease, expires = excluded.expires, key_ttl = excluded.key_ttl, version = excluded.version,
+    retry_after = excluded.retry_after, retry_words = excluded.retry_words, release = excluded.release, declared_at = rota.clock();
+  get diagnostics v_count = row_count;
+  update rota.idempotency i set job_type = t.name
+  from rota.job_type t
+  where i.job_type = any (t.aliases) and t.aliases <> '{}'
+    and not exists (select from rota.idempotency taken where taken.job_type = t.name and taken.key = i.key);
+  return v_count;
+end $$;
+
+-- Ids for a bulk, ascending. SECURITY DEFINER: a producer needs no right on the sequence.
+create function rota.job_reserve(p_count int) returns setof bigint language sql volatile security definer set search_path = rota, pg_temp as $$
+  select nextval(pg_get_serial_sequence('rota.job', 'id')) from generate_series(1, p_count)
+$$;
+
+-- Who holds each key. SECURITY DEFINER: the caller of a refused job learns the first one's id and status and nothing else. A key whose job has left no
+-- row any more belongs to one that succeeded, for cancelling frees the key.
+create function rota.key_holders(p_job_types text[], p_keys text[]) returns table (place bigint, id bigint, status text)
+language sql stable security definer set enable_seqscan = off set search_path = rota, pg_temp as $$
+  select asked.n, held.job,
+    coalesce((select j.status from rota.job j where j.id = held.job), (select h.status from rota.job_history h where h.id = held.job limit 1), 'succeeded')
+  from unnest(p_job_types, p_keys) with ordinality asked(job_type, key, n)
+  join rota.idempotency held on held.job_type = rota.canonical_type(asked.job_type) and held.key = asked.key
+$$;

@@ -1,0 +1,240 @@
+-- Why: the statements that workers live on. They are functions so that their plans are pinned: index scans only, planned once a session, whatever
+-- the statistics say right after a bulk load, also behind a transaction pooler. Every write to a running job names the claim (id, claims) and
+-- touches rows in id order or with SKIP LOCKED. Oldest release that can live with this: 0.1.0.
+
+-- Claims due jobs. Branch k is a priority with its frontier (p_after_…) and how far behind it to look (p_depths); queue q owns the branches
+-- p_lo … p_hi, highest priority first, and takes at most p_slots; all together at most p_limit. p_leases goes with p_types.
+create function rota.job_claim(
+  p_worker text, p_release text, p_types text[], p_leases interval[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
+  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int)
+returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
+  expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = rota, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  update rota.job j
+  set status = 'running', locked_by = p_worker, locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)],
+    attempts = j.attempts + 1, claims = j.claims + 1, started_at = rota.clock()
+  where j.id = any (array(
+    select picked.id
+    from unnest(p_queues, p_slots, p_lo, p_hi) q(queue, slots, lo, hi)
+    cross join lateral (
+      select branch.id
+      from generate_series(q.lo, q.hi) k
+      cross join lateral (
+        select b.id from rota.job b
+        where b.queue = q.queue and b.priority = p_priorities[k] and b.status in ('queued', 'failed')
+          and (b.run_at, b.id) > (least(p_after_run_at[k], rota.clock() - p_depths[k]),
+                                  case when p_after_run_at[k] <= rota.clock() - p_depths[k] then p_after_id[k] else 0 end)
+          and b.run_at <= rota.clock() and b.job_type = any (p_types)
+          and (b.misfits is null or not p_release = any (b.misfits))
+        order by b.run_at, b.id limit q.slots for update skip locked) branch
+      limit q.slots) picked
+    limit p_limit))
+  returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
+    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at;
+end $$;
+
+-- Priorities in use in a queue that a worker does not know: one index descent per gap between the known ones.
+create function rota.unknown_priorities(p_queue text, p_known smallint[]) returns setof smallint
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+begin
+  return query
+  select found.priority
+  from (select k.priority as low, lead(k.priority, 1, 101::smallint) over (order by k.priority) as high
+        from unnest(p_known || (-101)::smallint) k(priority)) gap
+  cross join lateral (
+    select b.priority from rota.job b
+    where b.queue = p_queue and b.priority > gap.low and b.priority < gap.high and b.status in ('queued', 'failed')
+    order by b.priority limit 1) found;
+end $$;
+
+-- Asks all workers to look at a queue again from p_to on: something became claimable behind their frontiers. Written at most once a second; what
+-- falls between is found by the workers' own looks back.
+create function rota.look_back(p_queue text, p_to timestamptz) returns void language sql set search_path = rota, pg_temp as $$
+  insert into rota.queue as q (name, look_back_to, look_back_asked_at) values (p_queue, p_to, rota.clock())
+  on conflict (name) do update set look_back_to = excluded.look_back_to, look_back_asked_at = excluded.look_back_asked_at
+  where q.look_back_asked_at is null or q.look_back_asked_at < rota.clock() - interval '1 second' or q.look_back_to > excluded.look_back_to
+$$;
+
+-- Renews the leases of jobs by the worker that still holds them; returns those it held. p_leases goes with p_types.
+create function rota.job_renew(p_ids bigint[], p_claims int[], p_types text[], p_leases interval[]) returns setof bigint
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = rota, pg_temp as $$
+begin
+  return query
+  update rota.job j set locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)]
+  where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+  returning j.id;
+end $$;
+
+-- Ends jobs: moves them to history as p_statuses say (succeeded or cancelled). Returns those whose claim was still held.
+create function rota.job_finish(p_ids bigint[], p_claims int[], p_statuses text[], p_ran_s float8[], p_results text[], p_reasons text[], p_release text)
+returns setof bigint language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = rota, pg_temp as $$
+begin
+  return query
+  with over as (
+    delete from rota.job j
+    where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+    returning j.*),
+  ended as (
+    select v.* from unnest(p_ids, p_statuses, p_ran_s, p_results, p_reasons) v(id, status, ran_s, result, reason)),
+  key_kept as (
+    update rota.idempotency i
+    set expires_at = rota.clock() + coalesce((select t.key_ttl from rota.job_type t where t.name = i.job_type), interval '90 days')
+    from over o join ended e on e.id = o.id
+    where o.idempotency_key is not null and e.status = 'succeeded'
+      and i.job_type = rota.canonical_type(o.job_type) and i.key = o.idempotency_key and i.job = o.id),
+  key_freed as (
+    delete from rota.idempotency i using over o join ended e on e.id = o.id
+    where o.idempotency_key is not null and e.status = 'cancelled'
+      and i.job_type = rota.canonical_type(o.job_type) and i.key = o.idempotency_key and i.job = o.id)
+  insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
+    claims, locked_by, misfits, last_error, error_type, response_code, verdict, verdict_rule, idempotency_key, meta, created_at, updated_at, started_at,
+    failed_at, finished_at, result, release)
+  select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
+    o.claims, o.locked_by, o.misfits, coalesce(e.reason, o.last_error), o.error_type, o.response_code, o.verdict, o.verdict_rule, o.idempotency_key,
+    o.meta, o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second', o.failed_at, rota.clock(), e.result::jsonb, p_release
+  from over o join ended e on e.id = o.id
+  returning job_history.id;
+end $$;
+
+-- Takes jobs out of `running` that are not over: failed, dead, snoozed, handed back, misfit. p_outcomes is an array of objects:
+--   id, claims        the claim
+--   status            failed, dead or queued; of a misfit the server decides
+--   charged           whether the attempt counts
+--   delay_s           seconds until run_at; null leaves run_at, and asks the workers to look back to it
+--   ran_s             seconds since the handler began; null: it did not
+--   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
+--   misfit            this release's code cannot read the payload: kept for another release that knows the type and is or was alive within the
+--                     hour, in 30 s doubling to 10 min; dead when there is none
+-- All rows are locked first, in id order. Returns what became of those whose claim was still held.
+create function rota.job_return(p_outcomes jsonb, p_release text)
+returns table (id bigint, status text, run_at timestamptz)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+#variable_conflict use_column
+declare v_queue text; v_run_at timestamptz; begin
+  return query
+  with input as materialized (
+    select * from jsonb_to_recordset(p_outcomes) i(id bigint, claims int, status text, charged boolean, delay_s float8, ran_s float8, error_type text,
+      message text, verdict text, verdict_rule text, response_code int, stack text, misfit boolean)),
+  mine as materialized (
+    select j.* from rota.job j
+    where j.id = any (array(select i.id from input i)) and ((j.id, j.claims) in (select i.id, i.claims from input i)) is true
+    order by j.id for update),
+  decided as materialized (
+    select m.id, m.claims, m.attempts, m.job_type, m.locked_by, m.started_at, i.charged, i.ran_s, i.error_type, i.message, i.verdict, i.verdict_rule,
+      i.response_code, i.stack, coalesce(i.misfit, false) as misfit,
+      case when not coalesce(i.misfit, false) then i.status
+        when p_release <> 'unknown' and exists (
+          select from rota.worker w
+          where w.release not in (p_release, 'unknown') and not w.release = any (coalesce(m.misfits, '{}')) and m.job_type = any (w.job_types)
+            and coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - interval '1 hour') then 'queued'
+        else 'dead' end as status,
+      case when coalesce(i.misfit, false) then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.misfits), 0))) else i.delay_s end as delay_s
+    from mine m join input i on i.id = m.id),
+  returned as (
+    update rota.job j
+    set status = d.status, locked_by = null, locked_until = null, claims = j.claims + 1,
+      attempts = case when d.charged then j.attempts else j.attempts - 1 end,
+      run_at = case when d.status = 'dead' or d.delay_s is null then j.run_at else rota.clock() + d.delay_s * interval '1 second' end,
+      misfits = case when d.misfit then array_append(j.misfits, p_release) else j.misfits end,
+      started_at = case when d.ran_s is null then null else rota.clock() - d.ran_s * interval '1 second' end,
+      last_error = coalesce(d.message, j.last_error), error_type = coalesce(d.error_type, j.error_type),
+      response_code = case when d.error_type is null then j.response_code else d.response_code end,
+      verdict = coalesce(d.verdict, j.verdict), verdict_rule = coalesce(d.verdict_rule, j.verdict_rule),
+      failed_at = case when d.error_type is null then j.failed_at else rota.clock() end, updated_at = rota.clock()
+    from decided d where j.id = d.id and j.id = any (array(select x.id from decided x))
+    returning j.id, j.status, j.run_at),
+  recorded as (
+    insert into rota.attempt (job, claim, attempt, job_type, worker, release, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule,
+      response_code, stack, next_run_at)
+    select d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release, rota.clock() - d.ran_s * interval '1 second', rota.clock(), d.status,
+      d.error_type, d.message, d.verdict, d.verdict_rule, d.response_code, d.stack, case when d.status <> 'dead' then r.run_at end
+    from decided d join returned r on r.id = d.id where d.error_type is not null)
+  select r.id, r.status, r.run_at from returned r;
+  for v_queue, v_run_at in
+    select j.queue, min(j.run_at)
+    from jsonb_to_recordset(p_outcomes) i(id bigint, delay_s float8, status text) join rota.job j on j.id = i.id
+    where i.delay_s is null and i.status = 'queued' and j.status = 'queued' group by j.queue order by j.queue
+  loop
+    perform rota.look_back(v_queue, v_run_at);
+  end loop;
+end $$;
+
+-- Takes jobs away from workers that let their leases expire. The lost attempt counts, is recorded, and the job goes by the plan stored with its type.
+-- Reads the lease index from p_since on, so that it does not walk over the entries of all jobs that ever ran.
+create function rota.job_reap(p_since timestamptz, p_limit int)
+returns table (id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  with lost as materialized (
+    select j.* from rota.job j
+    where j.status = 'running' and j.locked_until >= p_since and j.locked_until < rota.clock()
+    order by j.locked_until limit p_limit for update skip locked),
+  decided as materialized (
+    select l.*, t.retry_after, l.attempts >= coalesce(l.max_attempts, t.max_attempts, 10) as gives_up,
+      format('worker %s let its lease expire: it died, froze or lost the database', l.locked_by) as message
+    from lost l left join rota.job_type t on t.name = rota.canonical_type(l.job_type)),
+  reaped as (
+    update rota.job j
+    set status = case when d.gives_up then 'dead' else 'failed' end, locked_by = null, locked_until = null, claims = j.claims + 1,
+      run_at = case when d.gives_up then j.run_at
+        else rota.clock() + coalesce(d.retry_after[least(d.attempts, cardinality(d.retry_after))], interval '10 seconds') end,
+      last_error = d.message, error_type = 'LeaseExpired', response_code = null, verdict = 'transient', verdict_rule = 'lease expired',
+      failed_at = rota.clock(), updated_at = rota.clock()
+    from decided d where j.id = d.id and j.id = any (array(select x.id from decided x))
+    returning j.id, j.job_type, j.attempts, j.status, j.run_at),
+  recorded as (
+    insert into rota.attempt (job, claim, attempt, job_type, worker, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule, next_run_at)
+    select d.id, d.claims, d.attempts, d.job_type, d.locked_by, d.started_at, rota.clock(), r.status, 'LeaseExpired', d.message, 'transient',
+      'lease expired', case when r.status = 'failed' then r.run_at end
+    from decided d join reaped r on r.id = d.id)
+  select r.id, r.job_type, d.claims, r.attempts, d.locked_by, r.status, r.run_at from reaped r join decided d on d.id = r.id;
+end $$;
+
+-- What a worker must know besides its jobs: requests to look back that are newer than p_asked_since, and, when asked to probe, priorities in use that
+-- are not in p_known (queue to priorities). NULL when there is nothing.
+create function rota.worker_news(p_queues text[], p_asked_since timestamptz, p_probe boolean, p_known jsonb) returns text
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+declare v_look_back jsonb; v_priorities jsonb; begin
+  select jsonb_agg(jsonb_build_array(q.name, q.look_back_to, q.look_back_asked_at)) into v_look_back
+  from rota.queue q where q.name = any (p_queues) and q.look_back_asked_at > p_asked_since;
+  if p_probe then
+    select jsonb_agg(jsonb_build_array(k.queue, found.priority)) into v_priorities
+    from jsonb_each(p_known) k(queue, known)
+    cross join lateral rota.unknown_priorities(k.queue, array(select p::smallint from jsonb_array_elements_text(k.known) p)) found(priority);
+  end if;
+  if v_look_back is null and v_priorities is null then
+    return null;
+  end if;
+  return jsonb_build_object('look_back', coalesce(v_look_back, '[]'), 'priorities', coalesce(v_priorities, '[]'))::text;
+end $$;
+
+-- The queues and priorities that have jobs ready or to come: one index descent for each, however many jobs there are.
+create function rota.ready_queues() returns table (queue text, priority smallint)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set search_path = rota, pg_temp as $$
+  with recursive found as (
+    (select b.queue, b.priority from rota.job b where b.status in ('queued', 'failed') order by b.queue, b.priority limit 1)
+    union all
+    select further.queue, further.priority from found f
+    cross join lateral (
+      select b.queue, b.priority from rota.job b
+      where b.status in ('queued', 'failed') and (b.queue, b.priority) > (f.queue, f.priority)
+      order by b.queue, b.priority limit 1) further)
+  select f.queue, f.priority from found f
+$$;
+
+-- When the oldest due job was due; NULL when nothing is.
+create function rota.oldest_due() returns timestamptz language sql stable set enable_seqscan = off set enable_bitmapscan = off set search_path = rota, pg_temp as $$
+  select min(oldest.run_at)
+  from rota.ready_queues() r(queue, priority)
+  cross join lateral (
+    select b.run_at from rota.job b where b.queue = r.queue and b.priority = r.priority and b.status in ('queued', 'failed') and b.run_at <= rota.clock()
+    order by b.run_at limit 1) oldest
+$$;

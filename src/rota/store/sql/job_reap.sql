@@ -1,0 +1,8 @@
+-- Take jobs from workers whose leases expired.
+-- Parameters: since timestamptz (read the lease index from there on); limit int
+-- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text; status text; run_at timestamptz. One row with a NULL id when
+--   nothing had expired.
+-- Locks: the expired rows, with SKIP LOCKED; index job_lease.
+-- Keeps: M31, M33: a lost attempt counts, and its worker is named.
+select rota.clock() as started, r.id, r.job_type, r.claims, r.attempts, r.worker, r.status, r.run_at
+from (select) one left join rota.job_reap(:since::timestamptz, :limit::int) r on true

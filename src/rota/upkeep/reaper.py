@@ -1,0 +1,55 @@
+"""Takes jobs from workers that let their leases expire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rota.events import JobDead, JobReaped
+from rota.job import Failure, Status
+from rota.service import Service
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.events import Bus
+    from rota.store.db import Link
+
+PERIOD_S = 4.0
+"""An expired lease is noticed within it: a dead worker's job is due again less than five seconds after its lease."""
+BATCH = 500
+MARGIN = timedelta(seconds=60)
+"""A pass reads the lease index from the time of the last one, less this: it does not walk over the entries of all jobs that ever ran."""
+EVERYTHING_SHARE = 0.01
+"""Of one connection's time for passes that read the whole index; they find what committed later than the margin."""
+EVERYTHING_S = 60.0
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Reaper(Service):
+    """Reaps once a period."""
+
+    name = "reaper"
+
+    def __init__(self, bus: Bus, link: Link) -> None:
+        super().__init__(bus)
+        self._link = link
+        self._since = _BEGINNING
+        self._everything_at = 0.0
+
+    async def tick(self) -> float | None:
+        """Reap what has expired since the last pass; return at once when there was more than a batch."""
+        before = monotonic()
+        everything = before >= self._everything_at
+        started, reaped = await self._link.run(ops.reap(_BEGINNING if everything else self._since - MARGIN, BATCH))
+        if len(reaped) < BATCH:
+            self._since = started
+            if everything:
+                self._everything_at = monotonic() + max(EVERYTHING_S, (monotonic() - before) / EVERYTHING_SHARE)
+        for lost in reaped:
+            of = {"job": lost.job, "job_type": lost.job_type, "attempt": lost.attempt, "claim": lost.claim, "worker": lost.worker}
+            self.bus.emit(JobReaped(**of, status=lost.status))  # type: ignore[arg-type]
+            if lost.status == Status.DEAD:
+                failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
+                self.bus.emit(JobDead(**of, failure=failure))  # type: ignore[arg-type]
+        return 0 if len(reaped) == BATCH else PERIOD_S

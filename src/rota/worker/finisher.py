@@ -1,0 +1,145 @@
+"""Writes what attempts came to, in batches: as soon as one flush returned the next goes out, so batches grow under load and latency stays low."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rota.errors import DatabaseUnavailable
+from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost
+from rota.job import Failure, HandedBack, Status, Succeeded, Transition, settle
+from rota.service import Service
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.events import Bus
+    from rota.store.db import Link
+    from rota.store.ops import Ending, Written
+    from rota.worker.held import Held, HeldJobs
+
+FLUSH_MAX = 500
+"""Jobs of one statement."""
+
+_SUCCEEDED = Transition("succeed", Status.SUCCEEDED)
+
+
+class Finisher(Service):
+    """Takes ended attempts, settles them, writes them, says what happened."""
+
+    name = "finisher"
+
+    def __init__(self, bus: Bus, link: Link, held: HeldJobs, worker: str, release: str) -> None:
+        super().__init__(bus)
+        self.counts: Counter[str] = Counter()
+        """What this worker's jobs came to, by status."""
+        self._link = link
+        self._held = held
+        self._worker = worker
+        self._release = release
+        self._ended: list[Held] = []
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that ended is written."""
+        return self._empty.is_set()
+
+    def put(self, held: Held) -> None:
+        """Take an attempt that ended."""
+        self._ended.append(held)
+        self._empty.clear()
+        self.wake()
+
+    async def flush(self, for_s: float) -> bool:
+        """Wait until everything is written, at most so long; return whether it is."""
+        try:
+            async with asyncio.timeout(for_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def tick(self) -> float | None:
+        """Write what has ended since the last turn."""
+        batch, self._ended = self._ended[:FLUSH_MAX], self._ended[FLUSH_MAX:]
+        if not batch:
+            self._empty.set()
+            return None
+        try:
+            await self._write(batch)
+        except DatabaseUnavailable:
+            # Not lost: what was not confirmed is written again. If it had been committed all the same, the fence says "no longer held".
+            self._ended = [held for held in batch if held.job.id in self._held] + self._ended
+            raise
+        return 0
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._link.close()
+
+    async def _write(self, batch: list[Held]) -> None:
+        over: list[Ending] = []
+        others: list[Ending] = []
+        for held in batch:
+            if held.lost:
+                self._lost(held)
+                continue
+            ending = self._settled(held)
+            (over if ending.transition.status.is_over else others).append(ending)
+        if over:
+            self._written(over, await self._link.run(ops.finish(over, self._release)))
+        if others:
+            self._written(others, await self._link.run(ops.give_back(others, self._release)))
+
+    def _settled(self, held: Held) -> Ending:
+        end = held.end
+        if type(end) is Succeeded:
+            transition = _SUCCEEDED if end.result_json is None else Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
+        else:
+            assert end is not None
+            transition = settle(held.job, end, held.job_type.rules)
+        # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
+        return ops.Ending(held.job, transition, None if held.started_at is None else monotonic() - held.started_at)
+
+    def _written(self, endings: list[Ending], written: dict[int, Written]) -> None:
+        quiet = not self.bus.wants(JobSucceeded)
+        for ending in endings:
+            held = self._held.pop(ending.job.id, None)
+            outcome = written.get(ending.job.id)
+            if held is None:
+                continue
+            if outcome is None:
+                self._lost(held)
+                continue
+            self.counts[outcome.status] += 1
+            if not (quiet and outcome.status == Status.SUCCEEDED):
+                self.bus.emit(self._event(held, ending.transition, outcome))
+
+    def _lost(self, held: Held) -> None:
+        self._held.pop(held.job.id, None)
+        if held.started_at is None:
+            return  # it had not started: nothing is discarded
+        self.counts["lost"] += 1
+        job = held.job
+        self.bus.emit(LeaseLost(job=job.id, job_type=job.job_type, attempt=job.attempts, claim=job.claims, worker=self._worker))
+
+    def _event(self, held: Held, transition: Transition, outcome: Written) -> Event:
+        job = held.job
+        of = {"job": job.id, "job_type": job.job_type, "attempt": job.attempts, "claim": job.claims, "worker": self._worker}
+        failure = transition.failure or Failure("", "", "", "")
+        match outcome.status:
+            case Status.SUCCEEDED:
+                return JobSucceeded(**of, ran_s=held.ran_s or 0.0)  # type: ignore[arg-type]
+            case Status.CANCELLED:
+                return JobCancelled(**of, reason=transition.reason)  # type: ignore[arg-type]
+            case Status.DEAD:
+                return JobDead(**of, failure=failure)  # type: ignore[arg-type]
+            case Status.FAILED:
+                return JobFailed(**of, failure=failure, retry_in_s=transition.delay_s or 0.0)  # type: ignore[arg-type]
+        if transition.verb == "snooze":
+            return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0)  # type: ignore[arg-type]
+        why = held.end.why if isinstance(held.end, HandedBack) else f"its payload does not fit this release: {failure.message}"
+        return JobHandedBack(**of, why=why)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""The jobs that a worker holds: claimed, running, or ended and not yet written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.context import Context
+    from rota.job import End, Job
+    from rota.job_type import JobType
+
+
+class Held:
+    """One claim. Times are monotonic seconds, counted from before the claim was sent: so the lease is never thought longer than it is."""
+
+    __slots__ = ("claimed_at", "context", "end", "job", "job_type", "lease_s", "lost", "ran_s", "renewed_at", "started_at", "task", "told")
+
+    def __init__(self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float) -> None:
+        self.job = job
+        self.job_type = job_type
+        self.claimed_at = claimed_at
+        self.renewed_at = claimed_at
+        self.lease_s = lease_s
+        self.started_at: float | None = None
+        self.ran_s: float | None = None
+        self.task: asyncio.Task[None] | None = None
+        """The task of an async handler; None for a thread's."""
+        self.context: Context | None = None
+        self.end: End | None = None
+        """What it came to; None while it is buffered or runs."""
+        self.told: End | None = None
+        """What the attempt comes to if its handler stops because the worker told it to; None while it was not told."""
+        self.lost = False
+        """Whether another has the job by now: nothing of it may be written."""
+
+    def __lt__(self, other: Held) -> bool:
+        """Whether this one starts before the other."""
+        mine, others = self.job, other.job
+        if mine.priority != others.priority:
+            return mine.priority > others.priority
+        return (mine.run_at, mine.id) < (others.run_at, others.id)
+
+    def may_start(self, now: float) -> bool:
+        """Whether at least a quarter of the lease is left."""
+        return now - self.claimed_at <= self.lease_s * 0.75
+
+
+HeldJobs = dict[int, Held]
+"""By job id. Written by the worker's loop only; the lease keeper's thread reads a copy."""

@@ -1,0 +1,34 @@
+"""Daemon threads for plain functions. The standard pool's threads keep a process alive until they end; a handler that hangs must not."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+
+class Threads:
+    """Up to as many threads as there were jobs at once; each is used again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._count = 0
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Run `call` in a thread; it must not raise. From one thread only."""
+        self._work.put(call)
+        if not self._idle.acquire(blocking=False):
+            self._count += 1
+            threading.Thread(target=self._main, name=f"{self._name}-{self._count}", daemon=True).start()
+
+    def close(self) -> None:
+        """Let idle threads end; one that still runs ends when its call returns."""
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def _main(self) -> None:
+        while (call := self._work.get()) is not None:
+            call()
+            self._idle.release()

@@ -1,0 +1,218 @@
+"""One worker: starts its parts in order, and on the way out claims nothing more, finishes what runs, hands back the rest and records everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.config import WorkerConfig
+from rota.errors import DatabaseUnavailable
+from rota.events import Bus, WorkerStarted, WorkerStopped
+from rota.release import VERSION
+from rota.service import LoopThread, Service
+from rota.store import ops
+from rota.store.db import Database, Link
+from rota.upkeep.partitions import Partitioner
+from rota.upkeep.reaper import Reaper
+from rota.worker.claimer import Claimer
+from rota.worker.executor import Executor, Lane
+from rota.worker.finisher import Finisher
+from rota.worker.lease import LeaseKeeper
+from rota.worker.listener import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rota.job_type import JobType
+    from rota.worker.held import Held, HeldJobs
+
+RECORD_S = 10.0
+"""How long a worker on its way out tries to write what its jobs came to. What it cannot write is lost to the lease, not for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What a worker works for: the job types by every name they have, their release, and what they share."""
+
+    types: Mapping[str, JobType[..., ..., Any]]
+    release: str
+    lease_s: float
+    declaration: str
+    """The types as `job_type_declare` takes them, in JSON."""
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker did, when it is over."""
+
+    claimed: int
+    succeeded: int
+    failed: int
+    dead: int
+    oldest_due: datetime | None
+    """When the oldest job that is still due was due; None when none is, or when the database could not be asked."""
+
+    def line(self) -> str:
+        """The last line of a drain."""
+        oldest = "none" if self.oldest_due is None else self.oldest_due.isoformat(timespec="seconds")
+        return f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}, oldest due: {oldest}"
+
+
+class Worker:
+    """Claims, runs and finishes jobs until it is told to stop or, in a drain, nothing is due."""
+
+    def __init__(self, database: Database, crew: Crew, bus: Bus, config: WorkerConfig) -> None:
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._database = database
+        self._crew = crew
+        self._bus = bus
+        self._config = config
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._held: HeldJobs = {}
+        self._parts: list[Service] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def stop(self) -> None:
+        """Begin to stop. From the worker's own loop only."""
+        self._stop.set()
+
+    async def run(self) -> Report:
+        """Work until stopped or drained; return what was done.
+
+        Raises:
+            SchemaError: the schema is missing or not this release's.
+            DatabaseUnavailable: at the start; in a drain also later. What its jobs came to was recorded if that was possible at all.
+        """
+        upkeep = Link(self._database, "upkeep")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(upkeep.close)
+            await self._begin(upkeep)
+            state = await stack.enter_async_context(self._crew.lifespan()) if self._crew.lifespan else None
+            executor, finisher, claimer = self._build(upkeep, state)
+            keeper = self._keeper(executor)
+            thread = LoopThread("rota-lease")
+            stack.callback(thread.stop)
+            keeping = asyncio.create_task(thread.run(keeper.run()))
+            self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._queues_in_words()))
+            try:
+                await self._work(claimer, keeping)
+            finally:
+                await self._shut_down(claimer, executor, finisher)
+                thread.loop.call_soon_threadsafe(keeper.stop)
+                await keeping
+            report = await self._report(upkeep, claimer, finisher)
+        self._bus.emit(WorkerStopped(worker=self.name))
+        if claimer.failure is not None:
+            raise claimer.failure
+        return report
+
+    async def _begin(self, upkeep: Link) -> None:
+        """What must be so before the first claim; in a drain, also one pass of all upkeep."""
+        await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
+        await upkeep.run(ops.beat({**self._sign(), "running": 0}))
+        await upkeep.run(ops.ensure_partitions())
+
+    def _build(self, upkeep: Link, state: Any) -> tuple[Executor, Finisher, Claimer]:
+        bus, database, config = self._bus, self._database, self._config
+        executor = Executor(
+            bus,
+            self._lanes(),
+            self.name,
+            buffer_s=config.buffer_s,
+            on_end=lambda held: finisher.put(held),
+            on_free=lambda: claimer.wake(),
+        )
+        executor.state = state
+        finisher = Finisher(bus, Link(database, "finish"), self._held, self.name, self._crew.release)
+        rings = database.notify and not config.drain
+        claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
+        self._parts = [executor, finisher, claimer, Reaper(bus, upkeep), Partitioner(bus, upkeep)]
+        if rings:
+            self._parts.append(Listener(bus, Link(database, "listen"), database.statements.channel, claimer.ring, claimer.mute))
+        return executor, finisher, claimer
+
+    def _keeper(self, executor: Executor) -> LeaseKeeper:
+        def on_lost(lost: list[Held]) -> None:
+            for held in lost:
+                self._loop.call_soon_threadsafe(executor.lose, held)
+
+        return LeaseKeeper(self._bus, Link(self._database, "lease"), self._held, self._claimant(), self._sign(), on_lost)
+
+    async def _work(self, claimer: Claimer, keeping: asyncio.Task[None]) -> None:
+        """Run the parts until stopped, drained, or one of them fails for good."""
+        self._tasks = [asyncio.create_task(part.run(), name=part.name) for part in self._parts]
+        claiming = next(task for task, part in zip(self._tasks, self._parts, strict=True) if part is claimer)
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait([*self._tasks, keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        for task in done - {stopping, claiming}:
+            task.result()  # no part ends by itself: what ended it is raised here
+        if claiming in done:
+            claiming.result()
+
+    async def _shut_down(self, claimer: Claimer, executor: Executor, finisher: Finisher) -> None:
+        claimer.stop()
+        await executor.finish_running(self._config.grace_s)
+        await finisher.flush(RECORD_S)
+        for part, task in zip(self._parts, self._tasks, strict=False):
+            part.stop()
+            if part.name == Listener.name or (part is finisher and not finisher.is_empty):
+                task.cancel()  # the one waits in the driver for the next ring, the other for a database that does not come back
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=RECORD_S)
+
+    async def _report(self, upkeep: Link, claimer: Claimer, finisher: Finisher) -> Report:
+        oldest = None
+        try:
+            found = await upkeep.run(ops.oldest_due()) if self._config.drain else None
+            oldest = found[0] if found else None
+            await upkeep.run(ops.stop(self.name))
+        except DatabaseUnavailable as error:
+            claimer.failure = claimer.failure or (error if self._config.drain else None)
+        counts = finisher.counts
+        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest)
+
+    # Facts
+
+    def _lanes(self) -> list[Lane]:
+        if self._config.queues is not None:
+            return [Lane((queue,), slots) for queue, slots in self._config.queues.items()]
+        queues = {"default", *(job_type.settings.queue for job_type in self._crew.types.values())}
+        return [Lane(tuple(sorted(queues)), self._config.slots)]
+
+    def _claimant(self) -> ops.Claimant:
+        types = sorted(self._crew.types)
+        leases = [timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s) for name in types]
+        return ops.Claimant(self.name, self._crew.release, types, leases)
+
+    def _slots(self) -> dict[str, int | None]:
+        if self._config.queues is not None:
+            return dict(self._config.queues)
+        return {queue: None for lane in self._lanes() for queue in lane.queues}
+
+    def _queues_in_words(self) -> str:
+        slots = self._slots()
+        words = ", ".join(queue if own is None else f"{queue}={own}" for queue, own in slots.items())
+        return words if self._config.queues is not None else f"{words} sharing {self._config.slots} slots"
+
+    def _sign(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": VERSION,
+            "release": self._crew.release,
+            "job_types": sorted(self._crew.types),
+            "queues": msgspec.json.encode(self._slots()).decode(),
+        }

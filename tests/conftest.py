@@ -1,0 +1,136 @@
+"""The server, the databases and the settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, LiteralString
+from uuid import uuid4
+
+import hypothesis
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from tests.support.guard import Run, locked
+from tests.support.server import PostgresServer, shared_server
+from tests.support.server import own_server as start_own_server
+
+TEMPLATE = "rota_template"
+
+_run = pytest.StashKey[Run]()
+_place = pytest.StashKey[Path]()
+
+# The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking for new ones.
+hypothesis.settings.register_profile("rota", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("rota")
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PostgresServer:
+    """The PostgreSQL of this run, the same one for all xdist workers. Tests share it, so none may stop it."""
+    return shared_server(request.config.stash[_place], _log(request.config, tmp_path_factory, "postgresql.log"))
+
+
+@pytest.fixture
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL for this test alone, to stop and restart; it has no databases but its own."""
+    server = start_own_server(request.config.stash[_place], tmp_path / "postgresql.log")
+    yield server
+    if (server.data / "postmaster.pid").exists():
+        server.stop("immediate")
+
+
+@pytest.fixture(scope="session")
+def template(server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> str:
+    """A migrated database that nobody can connect to: what `database` is a copy of. Migrated once per run."""
+    from rota.store.migrate import migrate
+
+    with locked(server.place / "template.lock"):
+        if not _is_there(admin, TEMPLATE):
+            unfinished = f"{TEMPLATE}_unfinished"
+            _drop(admin, unfinished)
+            _execute(admin, "CREATE DATABASE {}", unfinished)
+            migrate(server.url(unfinished))
+            _execute(admin, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
+            # Somebody connected to it would make the copies wait, then fail.
+            _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS false", TEMPLATE)
+    return TEMPLATE
+
+
+@pytest.fixture
+def database(server: PostgresServer, template: str, admin: psycopg.Connection[TupleRow]) -> Iterator[str]:
+    """The URL of a freshly migrated database that belongs to this test."""
+    yield from _database(server, admin, template)
+
+
+@pytest.fixture
+def empty_database(server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> Iterator[str]:
+    """The URL of a database of this test that was never migrated."""
+    yield from _database(server, admin, "template1")
+
+
+@pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection[TupleRow]]:
+    """An autocommit connection to `database`."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def admin(server: PostgresServer) -> Iterator[psycopg.Connection[TupleRow]]:
+    """The superuser's connection, outside the tests' databases: to make databases and roles."""
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        yield connection
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Tests know their own servers only, never the one that whoever runs them happens to work with.
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
+        del os.environ[name]
+    if hasattr(config, "workerinput"):
+        config.stash[_place] = Path(config.workerinput["place"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        run = Run()
+        session.config.stash[_run] = run
+        session.config.stash[_place] = run.place
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["place"] = str(node.config.stash[_place])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _run in config.stash:
+        config.stash[_run].end()
+
+
+def _database(server: PostgresServer, admin: psycopg.Connection[TupleRow], template: str) -> Iterator[str]:
+    name = f"t_{uuid4().hex[:12]}"
+    _execute(admin, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    yield server.url(name)
+    _drop(admin, name)
+
+
+def _drop(admin: psycopg.Connection[TupleRow], name: str) -> None:
+    _execute(admin, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+def _execute(admin: psycopg.Connection[TupleRow], statement: LiteralString, *names: str) -> None:
+    admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def _is_there(admin: psycopg.Connection[TupleRow], name: str) -> bool:
+    return admin.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+
+
+def _log(config: pytest.Config, factory: pytest.TempPathFactory, name: str) -> Path:
+    base = factory.getbasetemp()
+    return (base.parent if hasattr(config, "workerinput") else base) / name

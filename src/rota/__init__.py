@@ -25,8 +25,10 @@ from rota.errors import (
 from rota.job import Cancel, Dead, Job, Retry, Snooze, Status
 from rota.job_type import Enqueued, Jobs, JobType, NewJob
 from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
-from rota.release import VERSION as __version__
+from rota.release import VERSION
 from rota.worker.worker import Report
+
+__version__ = VERSION
 
 __all__ = [
     "App",

@@ -281,7 +281,7 @@ def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "expires_s": settings.expires_s,
         "key_ttl_s": settings.key_ttl_s,
         "version": settings.version,
-        "retry_after_s": settings.retry.plan_s(min(settings.max_attempts, RETRY_PLAN_MAX)),
+        "retry_after_s": settings.retry.plan_s(RETRY_PLAN_MAX),
         "retry_words": settings.retry.in_words(settings.max_attempts),
     }
 
@@ -298,7 +298,9 @@ def load(reference: str, kind: type[T]) -> T:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise ConfigurationError(f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)") from None
+            raise ConfigurationError(
+                f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)"
+            ) from None
         raise
     for part in attribute.split("."):
         if not hasattr(found, part):

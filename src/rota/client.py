@@ -74,9 +74,7 @@ class Client:
                 self._payload_bytes_max = yield from ops.payload_bytes_max()
             size = text_bytes(job.payload_json)
             if size > self._payload_bytes_max:
-                reason = (
-                    f"{size:,} bytes is over the limit of {self._payload_bytes_max:,}: store the data elsewhere and pass a reference, such as its id"
-                )
+                reason = f"{size:,} bytes is over the limit of {self._payload_bytes_max:,}: store the data elsewhere and pass a reference, such as its id"
                 raise PayloadError(job.job_type.name, None, reason, index if indexed else None)
 
     def _warn_in_loop(self, verb: str) -> None:
@@ -127,8 +125,6 @@ class Client:
 
 
 def _get(id: int) -> Operation[Job]:
-    if not isinstance(id, int) or isinstance(id, bool):
-        raise UsageError(f"a job's id is a whole number, not {id!r}")
     found = yield from ops.find(Filter(ids=[id]))
     if not found:
         raise JobNotFound(id)

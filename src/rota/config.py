@@ -47,7 +47,7 @@ class WorkerConfig:
             raise ConfigurationError(f"the grace period must not be negative, not {self.grace_s:g} s")
 
 
-def _check_slots(slots: int, what: str) -> None:
+def _check_slots(slots: object, what: str) -> None:
     if not isinstance(slots, int) or not 1 <= slots <= 10_000:
         raise ConfigurationError(f"{what}: slots must be a whole number from 1 to 10,000, not {slots!r}")
 

@@ -59,9 +59,7 @@ class PayloadError(UsageError):
     def __init__(self, job_type: str, argument: str | None, reason: str, index: int | None = None) -> None:
         at = "" if index is None else f" (job {index} of the list)"
         what = "payload" if argument is None else f"argument {argument!r}"
-        super().__init__(
-            f"job type {job_type!r}{at}: {what}: {reason}", job_type=job_type, argument=argument, reason=reason, index=index
-        )
+        super().__init__(f"job type {job_type!r}{at}: {what}: {reason}", job_type=job_type, argument=argument, reason=reason, index=index)
 
 
 class UnknownJobType(UsageError):

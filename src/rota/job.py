@@ -121,7 +121,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.result_json is None else msgspec.json.decode(self.result_json)
 
 
-class Outcome(Exception):  # noqa: N818 - a value that may be raised, not an error
+class Outcome(Exception):
     """What becomes of a job, said by its handler: raise it or return it."""
 
     reason: str

@@ -89,7 +89,9 @@ class Chosen:
 
 def _aware(value: Any, name: str) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise UsageError(f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean")
+        raise UsageError(
+            f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean"
+        )
     return value
 
 
@@ -248,7 +250,8 @@ class JobType(Generic[P, Q, R]):
         return [NewJob(self, self.codec.encode((), dict(given), index), self.chosen) for index, given in enumerate(arguments)]
 
     def _named(self, verb: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # what Python's "was never awaited" prints
+        # What Python's warning prints of a coroutine that was never awaited.
+        coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # type: ignore[attr-defined]
         return coroutine
 
     def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
@@ -289,7 +292,6 @@ class Settings:
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
     key_ttl_s: float
-
 
 
 class _Plain(Protocol):
@@ -450,5 +452,7 @@ def _upgrades(version: int | None, upgrade: Mapping[int, Upgrade]) -> Mapping[in
     if upgrade and set(upgrade) != set(range(1, version or 1)):
         raise UsageError(f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}")
     if (version or 1) > 1 and not upgrade:
-        raise UsageError(f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read")
+        raise UsageError(
+            f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read"
+        )
     return dict(upgrade)

@@ -147,7 +147,10 @@ class Codec:
         return f"; it takes {', '.join(sorted(self.names))}" if self.names else "; it takes none"
 
     def _refuse_unstorable(self, values: dict[str, Any], index: int | None) -> None:
-        found = _first((str(name), value) for name, value in values.items())
+        try:
+            found = _first((str(name), value) for name, value in values.items())
+        except RecursionError as error:
+            raise PayloadError(self.job_type, None, _reason(error), index) from None
         if found is not None:
             raise PayloadError(self.job_type, *found, index)
 
@@ -172,7 +175,6 @@ class Codec:
         for name, value in given.items():
             try:
                 _encoder.encode({name: value})
-                _unstorable(value)
             except _UNENCODABLE as own:
                 raise PayloadError(self.job_type, str(name), _reason(own), index) from None
         raise PayloadError(self.job_type, None, _reason(error), index) from None
@@ -282,6 +284,9 @@ def _to_json(value: Any) -> Any:
     match value:
         case msgspec.UnsetType():
             raise TypeError("UNSET cannot be stored")
+        case None | bool() | tuple() | frozenset():
+            # As values msgspec encodes these itself.
+            raise TypeError(f"a {type(value).__name__} cannot be a key of a JSON object")
         case str():
             return str.__str__(value)
         case int():
@@ -323,8 +328,10 @@ def _unstorable(value: Any) -> tuple[str, str] | None:
     match value:
         case None | int() | str():
             return None
-        case float() | Decimal():
+        case float():
             return None if math.isfinite(value) else ("", f"{value} cannot be stored")
+        case Decimal():
+            return None if value.is_finite() else ("", f"{value} cannot be stored")
         case datetime():
             return None if value.utcoffset() is not None else ("", "a datetime without a time zone; say which one is meant")
         case msgspec.Raw():
@@ -369,22 +376,22 @@ def fits(encoded: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bool:
 
 def text_bytes(encoded: str) -> int:
     """Return what `octet_length(payload::text)` will be for this JSON text: jsonb has keys once, numbers written out, `, ` and `: `."""
-    return _bytes_of(_reader.decode(encoded))
-
-
-def _bytes_of(value: Any) -> int:
-    match value:
-        case dict():
-            inside = sum(_string_bytes(key) + 2 + _bytes_of(item) for key, item in value.items())
-        case list():
-            inside = sum(map(_bytes_of, value))
-        case str():
-            return _string_bytes(value)
-        case bytes():
-            return _number_bytes(value.decode())
-        case _:
-            return 5 if value is False else 4  # false, true, null
-    return inside + 2 + 2 * max(0, len(value) - 1)
+    size, waiting = 0, [_reader.decode(encoded)]
+    while waiting:  # a loop, because payloads may nest deeper than Python calls
+        match waiting.pop():
+            case dict() as members:
+                size += 2 + 2 * max(0, len(members) - 1) + sum(_string_bytes(key) + 2 for key in members)
+                waiting.extend(members.values())
+            case list() as items:
+                size += 2 + 2 * max(0, len(items) - 1)
+                waiting.extend(items)
+            case str() as text:
+                size += _string_bytes(text)
+            case bytes() as digits:
+                size += _number_bytes(digits.decode())
+            case word:
+                size += 5 if word is False else 4  # false, true, null
+    return size
 
 
 def _string_bytes(text: str) -> int:

@@ -21,7 +21,7 @@ def encode_result(value: Any) -> tuple[str | None, str | None]:
         text = _CODEC.encode((), {"value": value})[_BEFORE:-_AFTER]
     except PayloadError as error:
         return None, error.reason
-    except Exception as error:  # a value whose own methods fail
+    except Exception as error:  # noqa: BLE001 - a value whose own methods fail; the outcome of the job stands
         return None, f"{type(error).__name__} while it was encoded"
     if not fits(text):
         return None, f"it is over {PAYLOAD_BYTES_MAX:,} bytes; store it elsewhere and return a reference"

@@ -34,7 +34,7 @@ class Service(ABC):
     async def tick(self) -> float | None:
         """Do one turn; return the seconds to pause, None to pause until woken."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give up what the loop held, after its last turn."""
 
     @property

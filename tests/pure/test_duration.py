@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -25,12 +26,13 @@ def test_a_duration_is_a_timedelta_or_numbers_with_units(given_as: timedelta | s
 @pytest.mark.parametrize(
     "nonsense",
     [
-        "", " ", "s", "20", "20 s", "-5m", "5M", "1h 30m", "30m1h", "1h1h", "1e3s", "nans", "infs", "NaN", ".5s", "5.s", "٣s", "1,5h", "9" * 400 + "s",
-        "5min", 20, 1.5, 0, True, None, float("nan"), float("inf"), b"5s", ["5s"], timedelta(seconds=-1), timedelta(days=40000),
+        "", " ", "s", "20", "20 s", "-5m", "5M", "1h 30m", "30m1h", "1h1h", "1e3s", "nans", "infs", "NaN", ".5s", "5.s", "٣s", "1,5h",
+        "9" * 400 + "s", "5min", 20, 1.5, 0, True, None, float("nan"), float("inf"), b"5s", ["5s"],
+        timedelta(seconds=-1), timedelta(days=40000),
     ],
 )  # fmt: skip
 def test_what_is_no_duration_is_refused_by_the_name_of_its_argument(nonsense: Any) -> None:
-    with pytest.raises(UsageError, match="^delay must be ") as refused:
+    with pytest.raises(UsageError, match=r"^delay must be ") as refused:
         seconds(nonsense, name="delay")
     assert len(str(refused.value)) < 200
 
@@ -53,8 +55,9 @@ def test_bounds_are_part_of_the_refusal() -> None:
 @pytest.mark.parametrize(
     ("duration_s", "text"),
     [
-        (0, "0 ms"), (0.25, "250 ms"), (1, "1 s"), (1.5, "1.5 s"), (10, "10 s"), (80, "80 s"), (60, "1 min"), (90, "1 min 30 s"), (160, "2 min 40 s"),
-        (300, "5 min"), (5110, "85 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86400, "1 d"), (259200, "3 d"), (8640000, "100 d"),
+        (0, "0 ms"), (0.25, "250 ms"), (1, "1 s"), (1.5, "1.5 s"), (10, "10 s"), (80, "80 s"), (60, "1 min"), (90, "1 min 30 s"),
+        (160, "2 min 40 s"), (300, "5 min"), (5110, "85 min"), (3600, "1 h"), (5400, "1 h 30 min"),
+        (86400, "1 d"), (259200, "3 d"), (8640000, "100 d"),
     ],
 )  # fmt: skip
 def test_a_duration_reads_as_a_person_would_say_it(duration_s: float, text: str) -> None:
@@ -89,7 +92,5 @@ def test_each_unit_stands_at_most_once_and_the_larger_first(parts: list[tuple[in
 
 @given(st.text())
 def test_any_text_is_a_duration_or_a_usage_error(text: str) -> None:
-    try:
+    with suppress(UsageError):
         assert 0 <= seconds(text, name="delay") <= LONGEST_S
-    except UsageError as error:
-        assert "delay" in str(error)

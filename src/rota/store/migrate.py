@@ -20,7 +20,8 @@ POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_LEAST, PAYLOAD_BYTES_MOST = 1_024, 16_777_216
 _OLDEST = re.compile(r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)")
 
-BEFORE = """create schema if not exists rota;
+# Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the schema already.
+BEFORE = """do $$ begin if to_regnamespace('rota') is null then create schema rota; end if; end $$;
 create table if not exists rota.migration (
   number int primary key, name text not null, oldest_release text not null, release text not null, applied_at timestamptz not null default now());
 """
@@ -56,9 +57,7 @@ def migrations() -> tuple[Migration, ...]:
 def as_sql(schema: str = "rota", after: int = 0) -> str:
     """The migrations after number `after` as plain SQL, for Alembic, Django or a DBA. Run it in one transaction, as the owner of the schema to be."""
     parts = [f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n{BEFORE}"]
-    for migration in migrations():
-        if migration.number > after:
-            parts.append(f"{migration.text.rstrip()}\n{_record(migration)}\n")
+    parts += [f"{migration.text.rstrip()}\n{_record(migration)}\n" for migration in migrations() if migration.number > after]
     return in_schema("\n".join(parts), schema)
 
 
@@ -78,7 +77,9 @@ def migrate(url: str, schema: str = "rota", *, payload_bytes_max: int | None = N
         DatabaseUnavailable: the database does not answer.
     """
     if payload_bytes_max is not None and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST:
-        raise SchemaError(f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} bytes, not {payload_bytes_max:,}")
+        raise SchemaError(
+            f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} bytes, not {payload_bytes_max:,}"
+        )
     database = Database(url, schema)
     with translated(), psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection:
         refuse_unfit_server(connection)
@@ -98,9 +99,9 @@ def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int |
         connection.execute(as_sql(schema, after=missing[0].number - 1).encode())
     if payload_bytes_max is not None:
         connection.execute(
-            sql.SQL(
-                "create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}"
-            ).format(sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}"))
+            sql.SQL("create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}").format(
+                sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}")
+            )
         )
     return [migration.name for migration in missing]
 
@@ -131,7 +132,9 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
         raise SchemaError(f"PostgreSQL {info.server_version // 10_000} is too old: Rota needs 14 or newer")
     encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":
-        raise SchemaError(f"database {info.dbname!r} has encoding {encoding}: Rota needs UTF8 (CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0)")
+        raise SchemaError(
+            f"database {info.dbname!r} has encoding {encoding}: Rota needs UTF8 (CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0)"
+        )
     row = connection.execute("select pg_is_in_recovery() or current_setting('transaction_read_only')::bool").fetchone()
     if row is not None and row[0]:
         raise SchemaError(f"the server at {info.host or 'the local socket'} is read-only (a standby?): connect to the primary")
@@ -148,7 +151,9 @@ def _missing_privilege(connection: psycopg.Connection, schema: str, error: psyco
     user = connection.info.user
     row = connection.execute("select pg_get_userbyid(nspowner) from pg_namespace where nspname = %s", [schema]).fetchone()
     if row is not None:
-        return SchemaError(f"role {user!r} does not own schema {schema!r}: run `rota migrate` as its owner, {row[0]!r} ({error.diag.message_primary})")
+        return SchemaError(
+            f"role {user!r} does not own schema {schema!r}: run `rota migrate` as its owner, {row[0]!r} ({error.diag.message_primary})"
+        )
     return SchemaError(
         f"role {user!r} may not create schema {schema!r}: GRANT CREATE ON DATABASE {connection.info.dbname} TO {user} ({error.diag.message_primary})"
     )

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from rota.job_type import JobType
     from rota.store.db import Link
     from rota.store.ops import Branches, Claimant, Claimed
-    from rota.worker.executor import Executor, Lane
+    from rota.worker.executor import Executor
     from rota.worker.held import HeldJobs
+    from rota.worker.lane import Lane
 
 PROBE_S = 0.1
 """Under load, unknown priorities are looked for so often; an idle claim always looks."""
@@ -112,9 +113,7 @@ class Claimer(Service):
         before = monotonic()
         probe = before >= self._probe_at
         known = {queue: list(self._frontiers[queue]) for queue in look.slots} if probe else None
-        claimed = await self._link.run(
-            ops.claim(self._who, self._branches(look), self._limit(look), self._asked_since, known)
-        )
+        claimed = await self._link.run(ops.claim(self._who, self._branches(look), self._limit(look), self._asked_since, known))
         now = monotonic()
         if probe:
             self._probe_at = now + PROBE_S
@@ -211,7 +210,9 @@ class Claimer(Service):
         for queue, priority in claimed.news.priorities:
             self._frontiers[queue].setdefault(priority, Frontier())
 
-    def _advance(self, queue: str, jobs: list[Job], look: Look, started: datetime, now: float, took_s: float, *, cut: bool) -> datetime | None:
+    def _advance(
+        self, queue: str, jobs: list[Job], look: Look, started: datetime, now: float, took_s: float, *, cut: bool
+    ) -> datetime | None:
         lowest = min((job.priority for job in jobs), default=101)
         last: dict[int, tuple[datetime, int]] = {}
         for job in jobs:  # in start order, so the last of each priority is its greatest
@@ -241,7 +242,9 @@ class Claimer(Service):
         return pause_s
 
     async def _end_drain(self, look: Look, probed: bool) -> float | None:
-        everywhere = probed and set(look.slots) == set(self._frontiers) and all(depth_s == EVERYTHING_S for depth_s in look.depths_s.values())
+        everywhere = (
+            probed and set(look.slots) == set(self._frontiers) and all(depth_s == EVERYTHING_S for depth_s in look.depths_s.values())
+        )
         if everywhere and not self._held:
             self.stop()
             return 0

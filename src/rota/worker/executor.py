@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import logging
 from collections.abc import Callable, Iterable
 from time import monotonic
@@ -20,50 +19,12 @@ from rota.worker.threads import Threads
 if TYPE_CHECKING:
     from rota.events import Bus
     from rota.worker.held import Held
+    from rota.worker.lane import Lane
 
 logger = logging.getLogger("rota")
 
-PREFETCH_MAX = 500
-"""Jobs claimed ahead of free slots, at most."""
-PREFETCH_S = 0.01
-"""Jobs are claimed ahead as many as this worker has lately been through in so long: enough to cover a claim's round trip, and no more, for a job
-in a buffer is a job that no idle worker can take."""
 WATCH_S = 0.1
 """How often running jobs are looked at for their time; they may run over by so much."""
-
-
-class Lane:
-    """Slots that some queues share, and the claimed jobs that wait for one."""
-
-    def __init__(self, queues: tuple[str, ...], slots: int) -> None:
-        self.queues = queues
-        self.slots = slots
-        self.running = 0
-        self.buffer: list[Held] = []
-        self.ended = 0
-        self._rate = 0.0
-        self._rated_at = monotonic()
-        self._rated_ended = 0
-
-    @property
-    def target(self) -> int:
-        """How many jobs to hold: one for each slot, and those claimed ahead."""
-        return self.slots + min(PREFETCH_MAX, int(self._rate * PREFETCH_S))
-
-    @property
-    def wanted(self) -> int:
-        """How many jobs to claim now: none while enough are in the buffer, so that claims are few and full."""
-        held = self.running + len(self.buffer)
-        if self.running + len(self.buffer) < self.slots or held <= self.target // 2:
-            return self.target - held
-        return 0
-
-    def measure(self, now: float) -> None:
-        """Take in how fast jobs have been going through."""
-        took_s = now - self._rated_at
-        if took_s >= 0.001:
-            self._rate = 0.5 * self._rate + 0.5 * (self.ended - self._rated_ended) / took_s
-            self._rated_at, self._rated_ended = now, self.ended
 
 
 class Executor(Service):
@@ -71,7 +32,9 @@ class Executor(Service):
 
     name = "executor"
 
-    def __init__(self, bus: Bus, lanes: list[Lane], worker: str, *, buffer_s: float, on_end: Callable[[Held], None], on_free: Callable[[], None]) -> None:
+    def __init__(
+        self, bus: Bus, lanes: list[Lane], worker: str, *, buffer_s: float, on_end: Callable[[Held], None], on_free: Callable[[], None]
+    ) -> None:
         super().__init__(bus)
         self.lanes = lanes
         self.state: Any = None
@@ -91,14 +54,14 @@ class Executor(Service):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is buffered and nothing runs."""
-        return not self._running and not any(lane.buffer for lane in self.lanes)
+        return not self._running and not any(lane.waiting for lane in self.lanes)
 
     def take(self, held: Iterable[Held]) -> None:
         """Take claimed jobs; start what there are slots for."""
         touched = set()
         for one in held:
             lane = self._lane_of[one.job.queue]
-            heapq.heappush(lane.buffer, one)
+            lane.push(one)
             touched.add(lane)
         for lane in touched:
             self._fill(lane)
@@ -115,12 +78,8 @@ class Executor(Service):
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Give jobs back that have not started."""
         for lane in self.lanes:
-            stale = [one for one in lane.buffer if one.claimed_at < claimed_before]
-            if stale:
-                lane.buffer = [one for one in lane.buffer if one.claimed_at >= claimed_before]
-                heapq.heapify(lane.buffer)
-                for one in stale:
-                    self._never_started(one, HandedBack(why))
+            for held in lane.take_stale(claimed_before):
+                self._never_started(held, HandedBack(why))
 
     async def finish_running(self, grace_s: float) -> None:
         """Start nothing more, wait for what runs; what still runs after the grace period is told to stop and handed back."""
@@ -164,8 +123,8 @@ class Executor(Service):
     # Starting
 
     def _fill(self, lane: Lane) -> None:
-        while lane.running < lane.slots and lane.buffer and self._accepts:
-            self._start(lane, heapq.heappop(lane.buffer))
+        while lane.waiting and lane.running < lane.slots and self._accepts:
+            self._start(lane, lane.pop())
 
     def _start(self, lane: Lane, held: Held) -> None:
         now = monotonic()
@@ -179,7 +138,7 @@ class Executor(Service):
             return
         try:
             arguments, unknown = held.job_type.arguments(job)
-        except Exception as error:  # an upgrade function is the user's code
+        except Exception as error:  # noqa: BLE001 - an upgrade function is the user's code
             self._never_started(held, Misfit(error) if isinstance(error, PayloadError) else Errored(error))
             return
         if unknown:
@@ -197,7 +156,9 @@ class Executor(Service):
         name = held.job_type.name
         if name not in self._warned:
             self._warned.add(name)
-            logger.warning("job type %r: fields of a stored payload that its handler does not take are ignored: %s", name, ", ".join(sorted(unknown)))
+            logger.warning(
+                "job type %r: fields of a stored payload that its handler does not take are ignored: %s", name, ", ".join(sorted(unknown))
+            )
 
     # Running
 
@@ -208,7 +169,7 @@ class Executor(Service):
             func = held.job_type.func
             result = await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
             end = self._end_of(held, result)
-        except BaseException as error:  # SystemExit and a cancellation too: they end the attempt, never the worker
+        except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
             end = self._end_of_error(held, error)
         self._handler_ended(held, end)
 
@@ -219,7 +180,7 @@ class Executor(Service):
             try:
                 func = held.job_type.func
                 end = self._end_of(held, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - as above
                 end = self._end_of_error(held, error)
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._handler_ended, held, end)
@@ -264,11 +225,11 @@ class Executor(Service):
         lane.ended += 1
         self._running.discard(held)
         self._ended(held, end)
-        if lane.buffer:
+        if lane.waiting:
             self._fill(lane)
-        if not self._running:
+        elif not self._running:
             self._idle.set()
-        if lane.wanted:
+        if lane.running + lane.waiting <= lane.low or lane.running < lane.slots:
             self._on_free()
 
     def _ended(self, held: Held, end: End) -> None:

@@ -45,7 +45,9 @@ class Frontier:
                 return DEPTHS_S[level]
         return DEPTHS_S[0] if self.reached_end else 0.0
 
-    def advance(self, now: float, took_s: float, depth_s: float, workers: int, started: datetime, last: Key | None, *, to_the_end: bool) -> bool:
+    def advance(
+        self, now: float, took_s: float, depth_s: float, workers: int, started: datetime, last: Key | None, *, to_the_end: bool
+    ) -> bool:
         """Take in what a claim found here.
 
         Args:

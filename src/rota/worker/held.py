@@ -34,13 +34,6 @@ class Held:
         self.lost = False
         """Whether another has the job by now: nothing of it may be written."""
 
-    def __lt__(self, other: Held) -> bool:
-        """Whether this one starts before the other."""
-        mine, others = self.job, other.job
-        if mine.priority != others.priority:
-            return mine.priority > others.priority
-        return (mine.run_at, mine.id) < (others.run_at, others.id)
-
     def may_start(self, now: float) -> bool:
         """Whether at least a quarter of the lease is left."""
         return now - self.claimed_at <= self.lease_s * 0.75

@@ -27,7 +27,9 @@ class LeaseKeeper(Service):
 
     name = "lease keeper"
 
-    def __init__(self, bus: Bus, link: Link, held: HeldJobs, who: Claimant, sign: dict[str, Any], on_lost: Callable[[list[Held]], None]) -> None:
+    def __init__(
+        self, bus: Bus, link: Link, held: HeldJobs, who: Claimant, sign: dict[str, Any], on_lost: Callable[[list[Held]], None]
+    ) -> None:
         super().__init__(bus)
         self._link = link
         self._held = held

@@ -23,8 +23,9 @@ from rota.store.db import Database, Link
 from rota.upkeep.partitions import Partitioner
 from rota.upkeep.reaper import Reaper
 from rota.worker.claimer import Claimer
-from rota.worker.executor import Executor, Lane
+from rota.worker.executor import Executor
 from rota.worker.finisher import Finisher
+from rota.worker.lane import Lane
 from rota.worker.lease import LeaseKeeper
 from rota.worker.listener import Listener
 
@@ -128,8 +129,8 @@ class Worker:
             self._lanes(),
             self.name,
             buffer_s=config.buffer_s,
-            on_end=lambda held: finisher.put(held),
-            on_free=lambda: claimer.wake(),
+            on_end=lambda held: finisher.put(held),  # noqa: PLW0108 - it is made after this
+            on_free=lambda: claimer.wake(),  # noqa: PLW0108
         )
         executor.state = state
         finisher = Finisher(bus, Link(database, "finish"), self._held, self.name, self._crew.release)

@@ -70,7 +70,7 @@ begin
   returning j.id;
 end $$;
 
--- Ends jobs: moves them to history as p_statuses say (succeeded or cancelled). Returns those whose claim was still held.
+-- Ends jobs: moves them to history as p_statuses say (succeeded or cancelled; NULL: all succeeded). Returns those whose claim was still held.
 create function rota.job_finish(p_ids bigint[], p_claims int[], p_statuses text[], p_ran_s float8[], p_results text[], p_reasons text[], p_release text)
 returns setof bigint language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
@@ -81,7 +81,8 @@ begin
     where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
     returning j.*),
   ended as (
-    select v.* from unnest(p_ids, p_statuses, p_ran_s, p_results, p_reasons) v(id, status, ran_s, result, reason)),
+    select v.id, coalesce(v.status, 'succeeded') as status, v.ran_s, v.result, v.reason
+    from unnest(p_ids, p_statuses, p_ran_s, p_results, p_reasons) v(id, status, ran_s, result, reason)),
   key_kept as (
     update rota.idempotency i
     set expires_at = rota.clock() + coalesce((select t.key_ttl from rota.job_type t where t.name = i.job_type), interval '90 days')

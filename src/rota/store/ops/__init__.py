@@ -1,0 +1,42 @@
+"""How things are recorded: every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
+
+from __future__ import annotations
+
+from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
+from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
+from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
+from rota.store.ops.settle import Ending, Written, finish, give_back, numbers, renew
+from rota.store.ops.upkeep import Reaped, beat, declare, ensure_partitions, reap, stop
+
+__all__ = [
+    "Attempt",
+    "Branches",
+    "Claimant",
+    "Claimed",
+    "Ending",
+    "Filter",
+    "Inserted",
+    "NewRow",
+    "News",
+    "Reaped",
+    "Written",
+    "attempts",
+    "beat",
+    "claim",
+    "declare",
+    "ensure_partitions",
+    "find",
+    "finish",
+    "give_back",
+    "insert",
+    "insert_many",
+    "look_back",
+    "numbers",
+    "oldest_due",
+    "payload_bytes_max",
+    "reap",
+    "renew",
+    "ring_me",
+    "stop",
+    "table",
+]

@@ -1,0 +1,124 @@
+"""How jobs are claimed, and what a claim tells besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from rota.job import Job
+from rota.store.db import Operation, Query
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Where a claim looks: queue `q` owns the branches lo[q] … hi[q] (from 1), highest priority first."""
+
+    queues: list[str]
+    slots: list[int]
+    lo: list[int]
+    hi: list[int]
+    priorities: list[int]
+    after_run_at: list[datetime]
+    after_id: list[int]
+    depths: list[timedelta]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims: the worker, its release, and the types that it knows (aliases included) with their leases."""
+
+    worker: str
+    release: str
+    types: list[str]
+    leases: list[timedelta]
+
+
+class News(msgspec.Struct, frozen=True):
+    """What a claim tells besides jobs."""
+
+    look_back: list[tuple[str, datetime, datetime]] = []
+    """(queue, look back to, asked at)"""
+    priorities: list[tuple[str, int]] = []
+    """(queue, a priority in use that the worker did not know)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim brought: the statement's time on the database's clock, jobs in the order to start them, and news."""
+
+    started: datetime
+    jobs: list[Job]
+    news: News
+
+
+_NO_NEWS = News()
+_news = msgspec.json.Decoder(News)
+
+
+def claim(who: Claimant, branches: Branches, limit: int, asked_since: datetime, known: dict[str, list[int]] | None) -> Operation[Claimed]:
+    """Claim due jobs: one statement. With `known`, probe for priorities that are in use and not in it."""
+    rows = yield Query(
+        "job_claim",
+        {
+            "worker": who.worker,
+            "release": who.release,
+            "types": who.types,
+            "leases": who.leases,
+            "queues": branches.queues,
+            "slots": branches.slots,
+            "lo": branches.lo,
+            "hi": branches.hi,
+            "priorities": branches.priorities,
+            "after_run_at": branches.after_run_at,
+            "after_id": branches.after_id,
+            "depths": branches.depths,
+            "limit": limit,
+            "asked_since": asked_since,
+            "probe": known is not None,
+            "known": msgspec.json.encode(known or {}).decode(),
+        },
+    )
+    started, news = rows[0][0], rows[0][1]
+    worker = who.worker
+    jobs = [
+        Job(
+            id=row[2],
+            origin_id=row[3],
+            queue=row[4],
+            job_type=row[5],
+            payload_json=row[6],
+            payload_version=row[7],
+            priority=row[8],
+            run_at=row[9],
+            expires_at=row[10],
+            attempts=row[11],
+            max_attempts=row[12],
+            claims=row[13],
+            idempotency_key=row[14],
+            meta_json=row[15],
+            created_at=row[16],
+            locked_by=worker,
+            started_at=started,
+        )
+        for row in rows
+        if row[2] is not None
+    ]
+    jobs.sort(key=_start_order)
+    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news))
+
+
+def _start_order(job: Job) -> tuple[int, datetime, int]:
+    return (-job.priority, job.run_at, job.id)
+
+
+def look_back(queue: str, to: datetime) -> Operation[None]:
+    """Ask all workers to look at a queue again from `to` on."""
+    yield Query("look_back", {"queue": queue, "to": to})
+
+
+def ring_me(queues: Sequence[str], for_s: float) -> Operation[None]:
+    """Ask producers to ring for these queues for so long."""
+    yield Query("bell_set", {"queues": sorted(queues), "until_s": for_s})

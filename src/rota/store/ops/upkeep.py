@@ -1,0 +1,56 @@
+"""What somebody must do now and then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rota.store.db import Operation, PartitionMissing, Query
+
+PARTITION_DAYS = 7
+"""Partitions are made so many days ahead; a worker that is up makes each week's in time, with six days to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A job whose worker had let its lease expire; `claim` and `worker` are those that lost it."""
+
+    job: int
+    job_type: str
+    claim: int
+    attempt: int
+    worker: str
+    status: str
+    run_at: datetime
+
+
+def reap(since: datetime, limit: int) -> Operation[tuple[datetime, list[Reaped]]]:
+    """Take jobs whose leases expired after `since` from their workers; return the database's clock as well."""
+    params = {"since": since, "limit": limit}
+    try:
+        rows = yield Query("job_reap", params)
+    except PartitionMissing:
+        yield from ensure_partitions()
+        rows = yield Query("job_reap", params)
+    return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None]
+
+
+def ensure_partitions() -> Operation[int]:
+    """Make the partitions of today and the days ahead; return how many were missing."""
+    return (yield Query("partitions_ensure", {"days": PARTITION_DAYS}))[0][0]  # type: ignore[no-any-return]
+
+
+def declare(types: str, release: str) -> Operation[int]:
+    """Declare job types, a JSON array of what `job_type_declare` takes."""
+    return (yield Query("job_type_declare", {"types": types, "release": release}))[0][0]  # type: ignore[no-any-return]
+
+
+def beat(worker: dict[str, Any]) -> Operation[None]:
+    """Say that a worker is alive."""
+    yield Query("worker_beat", worker)
+
+
+def stop(worker: str) -> Operation[None]:
+    """Say that a worker stopped."""
+    yield Query("worker_stop", {"name": worker})

@@ -1,0 +1,83 @@
+"""Slots that some queues share, and the claimed jobs that wait for one. Only counts and queues: who starts a job is the executor's business."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rota.worker.held import Held
+
+PREFETCH_MAX = 500
+"""Jobs claimed ahead of free slots, at most."""
+PREFETCH_S = 0.1
+"""Jobs are claimed ahead as many as this worker has lately been through in so long: enough to cover a claim's round trip, and no
+more, for a job in a buffer is a job that no idle worker can take."""
+
+
+class Lane:
+    """The slots and the buffer of some queues. Within one priority jobs start in the order in which they were claimed."""
+
+    __slots__ = ("_buffer", "_rated_at", "_rated_ended", "ended", "low", "queues", "running", "slots", "target", "waiting")
+
+    def __init__(self, queues: tuple[str, ...], slots: int) -> None:
+        self.queues = queues
+        self.slots = slots
+        self.running = 0
+        self.waiting = 0
+        """Jobs in the buffer."""
+        self.ended = 0
+        self.target = slots
+        """How many jobs to hold: one for each slot, and those claimed ahead."""
+        self.low = slots // 2
+        """Below so many held, claim again."""
+        self._buffer: dict[int, deque[Held]] = {}
+        self._rated_at = monotonic()
+        self._rated_ended = 0
+
+    @property
+    def wanted(self) -> int:
+        """How many jobs to claim now: none while enough are held, so that claims are few and full."""
+        held = self.running + self.waiting
+        return self.target - held if held <= self.low or held < self.slots else 0
+
+    def measure(self, now: float) -> None:
+        """Take in how fast jobs have been going through."""
+        took_s = now - self._rated_at
+        if took_s < 0.001:
+            return
+        ahead = min(PREFETCH_MAX, int((self.ended - self._rated_ended) / took_s * PREFETCH_S))
+        self.target = self.slots + (ahead + self.target - self.slots) // 2
+        self.low = self.target // 2
+        self._rated_at, self._rated_ended = now, self.ended
+
+    def push(self, held: Held) -> None:
+        """Put a claimed job into the buffer."""
+        priority = held.job.priority
+        jobs = self._buffer.get(priority)
+        if jobs is None:
+            jobs = self._buffer[priority] = deque()
+        jobs.append(held)
+        self.waiting += 1
+
+    def pop(self) -> Held:
+        """Take the next job to start: of the highest priority, the first. The buffer must not be empty."""
+        priority = max(self._buffer) if len(self._buffer) > 1 else next(iter(self._buffer))
+        jobs = self._buffer[priority]
+        held = jobs.popleft()
+        if not jobs:
+            del self._buffer[priority]
+        self.waiting -= 1
+        return held
+
+    def take_stale(self, claimed_before: float) -> list[Held]:
+        """Take the jobs that were claimed before a time and still wait."""
+        stale = [held for jobs in self._buffer.values() for held in jobs if held.claimed_at < claimed_before]
+        if stale:
+            kept = [held for jobs in self._buffer.values() for held in jobs if held.claimed_at >= claimed_before]
+            self._buffer.clear()
+            self.waiting = 0
+            for held in kept:
+                self.push(held)
+        return stale

@@ -1,0 +1,87 @@
+"""The sample passes mypy --strict and basedpyright, and the files in tests/typing have exactly the errors that their comments expect."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TYPING = ROOT / "tests/typing"
+SAMPLE = ROOT / "tests/contract/sample.py"
+FILES = [*sorted(TYPING.glob("*.py")), SAMPLE]
+
+Place = tuple[str, int]
+"""File and line."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a checker said, by place: the rules of errors, and the types that it revealed."""
+
+    errors: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
+    revealed: dict[Place, str] = field(default_factory=dict)
+
+
+def mypy(cache: Path) -> Findings:
+    """Run mypy as `make check` does, on the files alone."""
+    findings = Findings()
+    options = ["--output=json", "--show-error-codes", "--strict", f"--cache-dir={cache}"]
+    for said in map(json.loads, _run("mypy", *options, *map(str, FILES)).splitlines()):
+        place = (Path(said["file"]).name, said["line"])
+        if said["severity"] == "error":
+            findings.errors[place].add(said["code"])
+        elif match := re.fullmatch('Revealed type is "(.*)"', said["message"]):
+            # Where a name comes from is not what a reader sees.
+            findings.revealed[place] = re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", match[1])
+    return findings
+
+
+def basedpyright(_cache: Path) -> Findings:
+    """Run basedpyright in its strict mode; unused imports alone are no error, for the sample has one."""
+    findings = Findings()
+    for said in json.loads(_run("basedpyright", "--outputjson", "--project", str(TYPING / "pyrightconfig.json")))["generalDiagnostics"]:
+        place = (Path(said["file"]).name, said["range"]["start"]["line"] + 1)
+        if said["severity"] == "error":
+            findings.errors[place].add(said.get("rule", "syntax"))
+        elif match := re.fullmatch('Type of ".*" is "(.*)"', said["message"], re.DOTALL):
+            findings.revealed[place] = match[1]
+    return findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("checker", "column"), [(mypy, 0), (basedpyright, 1)])
+def test_checkers_find_the_errors_that_the_typing_files_expect_and_none_in_the_sample(
+    checker: Callable[[Path], Findings], column: int, tmp_path: Path
+) -> None:
+    found = checker(tmp_path)
+
+    expected = {place: set(rules.split("|")[column].replace(" ", "").split(",")) for place, rules in _comments("E")}
+    assert {place: rules for place, rules in found.errors.items() if rules} == expected
+    assert not any(file == SAMPLE.name for file, _ in found.errors)
+    for place, part in _comments("R"):
+        assert part in found.revealed[place], place
+
+
+def _comments(kind: str) -> Iterator[tuple[Place, str]]:
+    for path in FILES:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if match := re.search(rf"  # {kind}: (.+)$", line):
+                yield (path.name, number), match[1]
+
+
+def _run(module: str, *arguments: str) -> str:
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: it found errors; more: it could not look
+    return done.stdout

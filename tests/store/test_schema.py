@@ -1,0 +1,133 @@
+"""The schema: what it is, how it comes to be, and what is said when it cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from rota.job import OVER, TRANSITIONS, Status
+from rota.store.migrate import as_sql, migrate, migrations
+from tests.store.catalog import described, whole
+from tests.support.rules import rule
+
+SNAPSHOT = Path(__file__).with_name("schema.txt")
+"""Written again by WRITE_SNAPSHOTS=1: look at the difference before you commit it."""
+WRITES = os.environ.get("WRITE_SNAPSHOTS") == "1"
+NAMES = [migration.name for migration in migrations()]
+
+
+def _connect(url: str) -> psycopg.Connection[TupleRow]:
+    return psycopg.connect(url, autocommit=True)
+
+
+def _statuses(connection: psycopg.Connection[TupleRow], constraint: str) -> set[str]:
+    row = connection.execute(
+        "select pg_get_constraintdef(oid) from pg_constraint where conname = %s and conrelid in ('rota.job'::regclass, 'rota.job_history'::regclass)",
+        [constraint],
+    ).fetchone()
+    assert row is not None
+    return set(re.findall(r"'(\w+)'::text", row[0]))
+
+
+@rule("M11")
+def test_the_checks_allow_exactly_the_statuses_of_the_state_machine(connection: psycopg.Connection[TupleRow]) -> None:
+    live, over = _statuses(connection, "job_status"), _statuses(connection, "job_history_status")
+    assert over == {status.value for status in OVER}
+    assert live == {status.value for status in Status} - over
+
+
+@rule("M11")
+def test_every_transition_leads_to_a_status_that_some_table_takes(connection: psycopg.Connection[TupleRow]) -> None:
+    stored = _statuses(connection, "job_status") | _statuses(connection, "job_history_status")
+    assert {target.value for target in TRANSITIONS.values()} <= stored
+    assert {source.value for source, _ in TRANSITIONS if source is not None} <= _statuses(connection, "job_status")
+
+
+def test_the_schema_is_the_one_in_the_snapshot(connection: psycopg.Connection[TupleRow]) -> None:
+    now = described(connection)
+    if WRITES:
+        SNAPSHOT.write_text(now, encoding="utf-8")
+    assert now == SNAPSHOT.read_text(encoding="utf-8"), "the schema changed: WRITE_SNAPSHOTS=1 writes the snapshot again"
+
+
+def test_ten_migrations_that_start_at_once_apply_each_file_once(empty_database: str) -> None:
+    together = Barrier(10)
+
+    def one(_: int) -> list[str]:
+        together.wait(30)
+        return migrate(empty_database)
+
+    with ThreadPoolExecutor(10) as pool:
+        applied = list(pool.map(one, range(10)))
+    assert sorted(applied, key=len) == [[]] * 9 + [NAMES]
+    with _connect(empty_database) as connection:
+        recorded = connection.execute("select name from rota.migration order by number").fetchall()
+    assert [row[0] for row in recorded] == NAMES
+
+
+def test_migrating_again_changes_nothing(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    before = whole(connection)
+    assert migrate(database) == []
+    assert whole(connection) == before
+
+
+def test_the_plain_sql_makes_the_same_schema_as_migrate(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    with _connect(empty_database) as other:
+        with other.transaction():
+            other.execute(as_sql().encode())
+        assert whole(other) == whole(connection)
+    assert migrate(empty_database) == []
+
+
+def test_a_schema_of_another_name_is_the_same_schema(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    name = "work_queue_2"
+    with _connect(empty_database) as other:
+        assert migrate(empty_database, name) == NAMES
+        first = whole(other, name)
+        other.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
+        with other.transaction():
+            other.execute(as_sql(name).encode())
+        assert whole(other, name) == first
+        assert other.execute("select to_regnamespace('rota') is null").fetchone() == (True,)
+    assert first == whole(connection)
+
+
+def test_migrate_goes_on_where_an_older_release_stopped(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    text = as_sql()
+    with _connect(empty_database) as older:
+        with older.transaction():
+            older.execute(text[: text.index(migrations()[2].text.rstrip())].encode())
+        assert migrate(empty_database) == NAMES[2:]
+        assert whole(older) == whole(connection)
+
+
+def test_the_plain_sql_after_a_number_holds_only_what_comes_after_it(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    text = as_sql()
+    with _connect(empty_database) as older, older.transaction():
+        older.execute(text[: text.index(migrations()[2].text.rstrip())].encode())
+        older.execute(as_sql(after=2).encode())
+        assert whole(older) == whole(connection)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(empty_database: str) -> None:
+    with _connect(empty_database) as connection:
+        connection.execute("create schema rota; create table rota.worker (mine int)")
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            migrate(empty_database)
+        left = connection.execute("select relname from pg_class where relnamespace = 'rota'::regnamespace").fetchall()
+    assert left == [("worker",)]
+
+
+def test_two_schemas_in_one_database_do_not_meet(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    migrate(database, "second")
+    connection.execute("insert into second.job (job_type, idempotency_key) values ('t', 'k')")
+    connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
+    assert connection.execute("select (select count(*) from rota.job), (select count(*) from second.job)").fetchone() == (1, 1)

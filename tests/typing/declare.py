@@ -1,0 +1,76 @@
+"""What a checker says of declarations, and of a handler that is called as it was written. The comments are as in `enqueue.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from datetime import date
+from typing import Any, assert_type
+
+import rota
+
+jobs = rota.Jobs()
+app = rota.App(jobs=[jobs, "myproject.billing:jobs"])
+
+
+@jobs.job("send_mail")
+async def send_mail(user_id: int, template: str = "welcome") -> dict[str, str]:
+    return {"template": f"{template}:{user_id}"}
+
+
+@jobs.job("rebuild_report", takes_context=True)
+def rebuild_report(ctx: rota.Context, day: date) -> int:
+    return day.day
+
+
+@app.job("clean_up", queue="slow", timeout="10m", retry=rota.Steps("1m", "5m"), retry_on=(OSError,))
+def clean_up(older_than_days: int) -> str:
+    return "clean"
+
+
+@app.job("poll", takes_context=True, takes_contxt=True)  # E: untyped-decorator, call-overload | reportCallIssue, reportUntypedFunctionDecorator
+def misspelt(ctx: rota.Context) -> None: ...
+
+
+@jobs.job("no_context", takes_context=True)  # E: arg-type | reportArgumentType
+def no_context(day: date) -> None: ...
+
+
+@jobs.job("priority", priority="high")  # E: call-overload, untyped-decorator | reportArgumentType
+def wrong_option(day: date) -> None: ...
+
+
+@jobs.job  # E: call-overload | reportArgumentType
+def nameless() -> None: ...
+
+
+# The decorated name runs the function, and keeps its type: that of a coroutine when it is async.
+assert_type(clean_up(30), str)
+assert_type(rebuild_report(no_context, date(2026, 1, 14)), int)  # E: arg-type | reportArgumentType
+clean_up("30")  # E: arg-type | reportArgumentType
+clean_up()  # E: call-arg | reportCallIssue
+send_mail(1)  # E: unused-coroutine | reportUnusedCoroutine
+running: Coroutine[Any, Any, dict[str, str]] = send_mail(1)
+length: int = send_mail(1)  # E: assignment | reportAssignmentType
+
+# `.func` is the function as written.
+assert_type(clean_up.func(30), str)
+clean_up.func("30")  # E: arg-type | reportArgumentType
+rebuild_report.func(date(2026, 1, 14))  # E: call-arg, arg-type | reportCallIssue
+reveal_type(clean_up.func)  # R: (older_than_days: int) -> str
+reveal_type(send_mail.func)  # R: (user_id: int, template: str =
+reveal_type(send_mail.func)  # R: dict[str, str]]
+reveal_type(rebuild_report.func)  # R: day: date
+reveal_type(clean_up.enqueue)  # R: (older_than_days: int)
+assert_type(clean_up.enqueue(older_than_days=30), rota.Enqueued)
+clean_up.enqueue(older_than_days="30")  # E: arg-type | reportArgumentType
+
+
+
+def report_death(event: rota.events.JobDead) -> None: ...
+
+
+# Listeners get the event that they asked for.
+app.on(rota.events.JobDead, report_death)
+app.on(rota.events.JobSucceeded, report_death)  # E: arg-type | reportArgumentType
+app.run(queues={"email": "20"})  # E: dict-item | reportArgumentType
+assert_type(app.jobs(status="dead"), list[rota.Job])

@@ -242,16 +242,21 @@ class App:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
                 loop.remove_signal_handler(number)
-            await database.aclose()
 
     def _in_a_loop(self, verb: str, work: Coroutine[Any, Any, Report]) -> Report:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                return runner.run(work)
+                return runner.run(self._then_close(work))
         work.close()
         raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
+
+    async def _then_close(self, work: Coroutine[Any, Any, Report]) -> Report:
+        try:
+            return await work
+        finally:
+            await self.aclose()
 
     def _declaration(self) -> str:
         return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()

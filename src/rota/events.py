@@ -101,9 +101,10 @@ class JobSnoozed(JobEvent):
     """The handler put the job off without charging the attempt, and that is committed."""
 
     run_in_s: float
+    reason: str | None
 
     def text(self) -> str:
-        return self._line(f"snoozed for {self.run_in_s:.1f} s")
+        return self._line(f"snoozed for {self.run_in_s:.1f} s: {self.reason or 'no reason given'}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,7 @@ class JobType(Generic[P, Q, R]):
 
     def __init__(self, registry: Jobs, name: str, func: Callable[Q, R], takes_context: bool, settings: Settings) -> None:
         self.registry = registry
-        self.name = _text(name, "the job type's name", 200)
+        self.name = name
         self.func = func
         self.takes_context = takes_context
         self.settings = settings
@@ -391,6 +391,9 @@ class Jobs:
         if not isinstance(name, str):
             raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
         try:
+            _text(name, "its name", 200)
+            if not isinstance(takes_context, bool):
+                raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
             settings = Settings(
                 queue=_queue(queue, "queue"),
                 priority=_priority(priority, "priority"),
@@ -443,12 +446,14 @@ def _errors(value: Any, name: str) -> Errors:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise UsageError(f"aliases must be a tuple of names, not the text {value!r}")
+    if not isinstance(value, tuple | list):
+        raise UsageError(f"aliases must be a tuple of names, not {value!r}")
     return tuple(value)
 
 
 def _upgrades(version: int | None, upgrade: Mapping[int, Upgrade]) -> Mapping[int, Upgrade]:
+    if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
+        raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
     if upgrade and set(upgrade) != set(range(1, version or 1)):
         raise UsageError(f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}")
     if (version or 1) > 1 and not upgrade:

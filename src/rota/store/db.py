@@ -145,6 +145,8 @@ class Database:
             if self._pool is None or self._pid != os.getpid():  # a fork must not share its parent's sockets
                 self._pid = os.getpid()
                 self._async_pools = {}
+                # A pool would try for CONNECT_TIMEOUT_S and then not say why: a wrong password or an absent server is told here, at once.
+                psycopg.connect(self.conninfo("client")).close()
                 self._pool = ConnectionPool(self.conninfo("client"), open=True, **self._pool_options())
             return self._pool
 
@@ -152,14 +154,17 @@ class Database:
         loop = asyncio.get_running_loop()
         if self._pid != os.getpid():
             self._pid, self._pool, self._async_pools = os.getpid(), None, {}
+        self._async_pools = {key: known for key, known in self._async_pools.items() if not known[0].is_closed()}
         known = self._async_pools.get(id(loop))
+        if known is None or known[0] is not loop:
+            await (await psycopg.AsyncConnection.connect(self.conninfo("client"))).close()  # as in _sync_pool
+            known = self._async_pools.get(id(loop))  # another task may have been faster
         if known is None or known[0] is not loop:
             pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
                 self.conninfo("client"), open=False, **self._pool_options()
             )
-            self._async_pools[id(loop)] = (loop, pool)
+            self._async_pools[id(loop)] = known = (loop, pool)
             await pool.open()
-            return pool
         return known[1]
 
     def _pool_options(self) -> dict[str, Any]:

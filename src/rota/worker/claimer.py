@@ -111,6 +111,7 @@ class Claimer(Service):
                 return max(0.0, self._ends_at - monotonic())
             return None  # the executor wakes us when a slot is free
         before = monotonic()
+        nothing_held = not self._held
         probe = before >= self._probe_at
         known = {queue: list(self._frontiers[queue]) for queue in look.slots} if probe else None
         claimed = await self._link.run(ops.claim(self._who, self._branches(look), self._limit(look), self._asked_since, known))
@@ -119,7 +120,7 @@ class Claimer(Service):
             self._probe_at = now + PROBE_S
         self._take(claimed, before)
         await self._learn(look, claimed, now, now - before)
-        return await self._pause_after(look, claimed, probed=probe)
+        return await self._pause_after(look, claimed, probed=probe, nothing_held=nothing_held)
 
     def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """In a drain the first failure ends it: whoever started it will start it again."""
@@ -228,31 +229,31 @@ class Claimer(Service):
                 behind = first if behind is None else min(behind, first)
         return behind
 
-    async def _pause_after(self, look: Look, claimed: Claimed, *, probed: bool) -> float | None:
+    async def _pause_after(self, look: Look, claimed: Claimed, *, probed: bool, nothing_held: bool) -> float | None:
         news = bool(claimed.news.look_back or claimed.news.priorities)
         if claimed.jobs or news:
             self._pause_s = self._config.poll_least_s
             # A full claim asks again at once; after one that came to the end there is nothing yet.
             return 0 if news or len(claimed.jobs) >= self._limit(look) else self._pause_s
         if self._config.drain:
-            return await self._end_drain(look, probed)
+            return self._end_drain(look, probed=probed, nothing_held=nothing_held)
         self._probe_at = 0.0
         await self._ask_for_bell()
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, self._config.poll_s)
         return pause_s
 
-    async def _end_drain(self, look: Look, probed: bool) -> float | None:
-        everywhere = (
-            probed and set(look.slots) == set(self._frontiers) and all(depth_s == EVERYTHING_S for depth_s in look.depths_s.values())
-        )
-        if everywhere and not self._held:
+    def _end_drain(self, look: Look, *, probed: bool, nothing_held: bool) -> float | None:
+        """Over when a look at everything came back empty that began after the last of this worker's own jobs had ended."""
+        everywhere = set(look.slots) == set(self._frontiers) and all(depth_s == EVERYTHING_S for depth_s in look.depths_s.values())
+        if nothing_held and probed and everywhere:
             self.stop()
             return 0
         self._probe_at = 0.0
         for frontiers in self._frontiers.values():
             for frontier in frontiers.values():
                 frontier.look_at_everything()
-        return self._pause_s if not self._held else self._config.poll_least_s * 5
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, self._config.poll_s)
+        return 0 if not self._held else pause_s
 
     async def _ask_for_bell(self) -> None:
         now = monotonic()

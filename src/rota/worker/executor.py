@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class Executor(Service):
         self._running: set[Held] = set()
         self._threads = Threads("rota-handler")
         self._loop = asyncio.get_running_loop()
+        # Every handler starts from the worker's own context: one is often started where another has just ended, whose variables are its own.
+        self._context = contextvars.copy_context()
         self._accepts = True
         self._idle = asyncio.Event()
         self._idle.set()
@@ -65,6 +68,8 @@ class Executor(Service):
             touched.add(lane)
         for lane in touched:
             self._fill(lane)
+        if not self._accepts:
+            self.hand_back_buffered("the worker is going down")
         if self._running:
             self._idle.clear()
             self.wake()
@@ -148,7 +153,7 @@ class Executor(Service):
         held.started_at = now
         held.context = Context(job, self._worker, self.state)
         if held.job_type.is_async:
-            held.task = self._loop.create_task(self._attempt(held, arguments))
+            held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy())
         else:
             self._threads.submit(self._in_thread(held, arguments))
 
@@ -182,10 +187,10 @@ class Executor(Service):
                 end = self._end_of(held, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
             except BaseException as error:  # noqa: BLE001 - as above
                 end = self._end_of_error(held, error)
-            if not self._loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: the worker had given this thread up, and its job back
                 self._loop.call_soon_threadsafe(self._handler_ended, held, end)
 
-        context = contextvars.copy_context()
+        context = self._context.copy()
         return lambda: context.run(call)
 
     def _end_of(self, held: Held, result: Any) -> End:
@@ -227,7 +232,7 @@ class Executor(Service):
         self._ended(held, end)
         if lane.waiting:
             self._fill(lane)
-        elif not self._running:
+        if not self._running:
             self._idle.set()
         if lane.running + lane.waiting <= lane.low or lane.running < lane.slots:
             self._on_free()

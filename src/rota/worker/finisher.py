@@ -14,6 +14,8 @@ from rota.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.events import Bus
     from rota.store.db import Link
     from rota.store.ops import Ending, Written
@@ -30,7 +32,7 @@ class Finisher(Service):
 
     name = "finisher"
 
-    def __init__(self, bus: Bus, link: Link, held: HeldJobs, worker: str, release: str) -> None:
+    def __init__(self, bus: Bus, link: Link, held: HeldJobs, worker: str, release: str, on_nothing_held: Callable[[], None]) -> None:
         super().__init__(bus)
         self.counts: Counter[str] = Counter()
         """What this worker's jobs came to, by status."""
@@ -38,6 +40,7 @@ class Finisher(Service):
         self._held = held
         self._worker = worker
         self._release = release
+        self._on_nothing_held = on_nothing_held
         self._ended: list[Held] = []
         self._empty = asyncio.Event()
         self._empty.set()
@@ -74,6 +77,8 @@ class Finisher(Service):
             # Not lost: what was not confirmed is written again. If it had been committed all the same, the fence says "no longer held".
             self._ended = [held for held in batch if held.job.id in self._held] + self._ended
             raise
+        if not self._held:
+            self._on_nothing_held()
         return 0
 
     async def close(self) -> None:
@@ -140,6 +145,6 @@ class Finisher(Service):
             case Status.FAILED:
                 return JobFailed(**of, failure=failure, retry_in_s=transition.delay_s or 0.0)  # type: ignore[arg-type]
         if transition.verb == "snooze":
-            return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0)  # type: ignore[arg-type]
+            return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)  # type: ignore[arg-type]
         why = held.end.why if isinstance(held.end, HandedBack) else f"its payload does not fit this release: {failure.message}"
         return JobHandedBack(**of, why=why)  # type: ignore[arg-type]

@@ -78,6 +78,7 @@ class Lane:
             kept = [held for jobs in self._buffer.values() for held in jobs if held.claimed_at >= claimed_before]
             self._buffer.clear()
             self.waiting = 0
+            self.target, self.low = self.slots, self.slots // 2  # they were claimed too far ahead
             for held in kept:
                 self.push(held)
         return stale

@@ -23,12 +23,20 @@ BEAT_S = 15.0
 
 
 class LeaseKeeper(Service):
-    """One statement renews all leases that are due for it. Runs on its own loop; touches nothing of the worker's but through `on_lost`."""
+    """One statement renews all leases that are due for it. Runs on its own loop; touches nothing of the worker's but through `on_lost`
+    and `on_beat`, which hears how many workers are alive."""
 
     name = "lease keeper"
 
     def __init__(
-        self, bus: Bus, link: Link, held: HeldJobs, who: Claimant, sign: dict[str, Any], on_lost: Callable[[list[Held]], None]
+        self,
+        bus: Bus,
+        link: Link,
+        held: HeldJobs,
+        who: Claimant,
+        sign: dict[str, Any],
+        on_lost: Callable[[list[Held]], None],
+        on_beat: Callable[[int], None],
     ) -> None:
         super().__init__(bus)
         self._link = link
@@ -36,6 +44,7 @@ class LeaseKeeper(Service):
         self._who = who
         self._sign = sign
         self._on_lost = on_lost
+        self._on_beat = on_beat
         self._shortest_s = min(lease.total_seconds() for lease in who.leases)
         self._beat_at = 0.0
 
@@ -55,7 +64,7 @@ class LeaseKeeper(Service):
             if lost:
                 self._on_lost(lost)
         if now >= self._beat_at:
-            await self._link.run(ops.beat({**self._sign, "running": len(running)}))
+            self._on_beat(await self._link.run(ops.beat({**self._sign, "running": len(running)})))
             self._beat_at = now + BEAT_S
         return min(self._shortest_s / (4 * RENEWALS_A_LEASE), BEAT_S)
 

@@ -99,7 +99,7 @@ class Worker:
             await self._begin(upkeep)
             state = await stack.enter_async_context(self._crew.lifespan()) if self._crew.lifespan else None
             executor, finisher, claimer = self._build(upkeep, state)
-            keeper = self._keeper(executor)
+            keeper = self._keeper(executor, claimer)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
             keeping = asyncio.create_task(thread.run(keeper.run()))
@@ -133,7 +133,14 @@ class Worker:
             on_free=lambda: claimer.wake(),  # noqa: PLW0108
         )
         executor.state = state
-        finisher = Finisher(bus, Link(database, "finish"), self._held, self.name, self._crew.release)
+        finisher = Finisher(
+            bus,
+            Link(database, "finish"),
+            self._held,
+            self.name,
+            self._crew.release,
+            on_nothing_held=lambda: claimer.wake(),  # noqa: PLW0108
+        )
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
         self._parts = [executor, finisher, claimer, Reaper(bus, upkeep), Partitioner(bus, upkeep)]
@@ -141,12 +148,15 @@ class Worker:
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements.channel, claimer.ring, claimer.mute))
         return executor, finisher, claimer
 
-    def _keeper(self, executor: Executor) -> LeaseKeeper:
+    def _keeper(self, executor: Executor, claimer: Claimer) -> LeaseKeeper:
         def on_lost(lost: list[Held]) -> None:
             for held in lost:
                 self._loop.call_soon_threadsafe(executor.lose, held)
 
-        return LeaseKeeper(self._bus, Link(self._database, "lease"), self._held, self._claimant(), self._sign(), on_lost)
+        def on_beat(workers: int) -> None:
+            claimer.workers = workers
+
+        return LeaseKeeper(self._bus, Link(self._database, "lease"), self._held, self._claimant(), self._sign(), on_lost, on_beat)
 
     async def _work(self, claimer: Claimer, keeping: asyncio.Task[None]) -> None:
         """Run the parts until stopped, drained, or one of them fails for good."""
@@ -164,6 +174,9 @@ class Worker:
 
     async def _shut_down(self, claimer: Claimer, executor: Executor, finisher: Finisher) -> None:
         claimer.stop()
+        claiming = [task for task, part in zip(self._tasks, self._parts, strict=False) if part is claimer]
+        if claiming:
+            await asyncio.wait(claiming, timeout=RECORD_S)  # a claim on its way brings jobs, which must go back
         await executor.finish_running(self._config.grace_s)
         await finisher.flush(RECORD_S)
         for part, task in zip(self._parts, self._tasks, strict=False):
@@ -171,7 +184,9 @@ class Worker:
             if part.name == Listener.name or (part is finisher and not finisher.is_empty):
                 task.cancel()  # the one waits in the driver for the next ring, the other for a database that does not come back
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=RECORD_S)
+            _, late = await asyncio.wait(self._tasks, timeout=RECORD_S)
+            for task in late:
+                task.cancel()
 
     async def _report(self, upkeep: Link, claimer: Claimer, finisher: Finisher) -> Report:
         oldest = None

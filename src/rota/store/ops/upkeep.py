@@ -46,9 +46,9 @@ def declare(types: str, release: str) -> Operation[int]:
     return (yield Query("job_type_declare", {"types": types, "release": release}))[0][0]  # type: ignore[no-any-return]
 
 
-def beat(worker: dict[str, Any]) -> Operation[None]:
-    """Say that a worker is alive."""
-    yield Query("worker_beat", worker)
+def beat(worker: dict[str, Any]) -> Operation[int]:
+    """Say that a worker is alive; return how many are."""
+    return (yield Query("worker_beat", worker))[0][0]  # type: ignore[no-any-return]
 
 
 def stop(worker: str) -> Operation[None]:

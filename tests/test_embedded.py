@@ -182,7 +182,7 @@ def is_gone(directory: Path) -> bool:
 
 
 def server_owner(directory: Path) -> str:
-    return psutil.Process(guard.postmaster(directory)).username()
+    return str(psutil.Process(guard.postmaster(directory)).username())
 
 
 def kill_server(directory: Path) -> None:
@@ -430,9 +430,13 @@ def test_reset_deletes_the_data_and_nothing_that_is_not_its_own(made_directory: 
     assert not embedded.reset(made_directory)
     user.leave()
 
-    (place / "mine" / guard.DATA).mkdir(parents=True)
-    assert not embedded.reset(place / "mine")
-    assert (place / "mine" / guard.DATA).exists()
+    mine = place / "mine"
+    (mine / guard.DATA).mkdir(parents=True)
+    assert not embedded.stop(mine)
+    assert [path.name for path in mine.iterdir()] == [guard.DATA]
+    (mine / guard.TRANSITION).touch()
+    assert not embedded.reset(mine)
+    assert (mine / guard.DATA).exists()
 
 
 def test_without_the_wheel_the_error_names_both_ways(directory: Path) -> None:

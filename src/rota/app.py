@@ -70,6 +70,8 @@ class App:
         self._own = Jobs()
         self._registries = [self._own]
         self._own.bind(self._client)
+        if isinstance(jobs, str | Jobs):
+            raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {jobs!r}")
         for given in jobs:
             self._take_in(load(given, Jobs) if isinstance(given, str) else given)
         self.job = self._own.job
@@ -297,7 +299,7 @@ T = TypeVar("T")
 def load(reference: str, kind: type[T]) -> T:
     """Import what `module:attribute` names. Raises ConfigurationError saying which part of it is wrong."""
     module, _, attribute = reference.partition(":")
-    if not module or not attribute:
+    if not module or not attribute or module.startswith("."):
         raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")
     try:
         found = importlib.import_module(module)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import JobNotFound, JoinTimeout, PayloadError, UsageError
+from rota.job import Job, Status
 from rota.job_type import Enqueued, NewJob
-from rota.payload import text_bytes
+from rota.jsonb import text_bytes
 from rota.store import ops
 from rota.store.ops import Filter, NewRow
 
 if TYPE_CHECKING:
-    from rota.job import Job
     from rota.store.db import Database, Operation
 
 JOIN_POLL_S = (0.02, 0.5)
@@ -57,12 +57,18 @@ class Client:
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
         yield from self._refuse_large([job], indexed=False)
-        inserted = yield from ops.insert(_row(job))
+        try:
+            inserted = yield from ops.insert(_row(job))
+        except PayloadError as error:
+            raise self._refused([job], error, indexed=False) from None
         return Enqueued(inserted.id, inserted.created, inserted.status)
 
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
         yield from self._refuse_large(jobs, indexed=True)
-        inserted = yield from ops.insert_many([_row(job) for job in jobs])
+        try:
+            inserted = yield from ops.insert_many([_row(job) for job in jobs])
+        except PayloadError as error:
+            raise self._refused(jobs, error, indexed=True) from None
         return [Enqueued(one.id, one.created, one.status) for one in inserted]
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
@@ -74,8 +80,16 @@ class Client:
                 self._payload_bytes_max = yield from ops.payload_bytes_max()
             size = text_bytes(job.payload_json)
             if size > self._payload_bytes_max:
+                self._payload_bytes_max = yield from ops.payload_bytes_max()  # raised since it was read, perhaps
+            if size > self._payload_bytes_max:
                 reason = f"{size:,} bytes is over the limit of {self._payload_bytes_max:,}: store the data elsewhere and pass a reference, such as its id"
                 raise PayloadError(job.job_type.name, None, reason, index if indexed else None)
+
+    def _refused(self, jobs: Sequence[NewJob], error: PayloadError, *, indexed: bool) -> PayloadError:
+        """Say which job the CHECK refused: the limit was lowered since it was read, so it is the largest. The transaction is lost this once."""
+        self._payload_bytes_max = None
+        index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
+        return PayloadError(jobs[index].job_type.name, None, error.reason, index if indexed else None)
 
     def _warn_in_loop(self, verb: str) -> None:
         if self._warned:
@@ -125,6 +139,8 @@ class Client:
 
 
 def _get(id: int) -> Operation[Job]:
+    if not isinstance(id, int) or isinstance(id, bool):
+        raise UsageError(f"a job's id is a whole number, not {id!r}")
     found = yield from ops.find(Filter(ids=[id]))
     if not found:
         raise JobNotFound(id)
@@ -137,9 +153,12 @@ def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
 
 
 def _filter(wanted: dict[str, Any]) -> Filter:
-    limit = wanted.get("limit", 100)
+    limit: object = wanted.get("limit", 100)
     if not isinstance(limit, int) or not 1 <= limit <= LIST_MAX:
         raise UsageError(f"limit must be a whole number from 1 to {LIST_MAX:,}, not {limit!r}")
+    status = wanted.get("status")
+    if status is not None and status not in list(Status):
+        raise UsageError(f"status must be one of {', '.join(Status)}, not {status!r}")
     return Filter(**wanted)
 
 

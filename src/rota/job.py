@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.duration import Duration, seconds
-from rota.policy import Verdict, classify, error_type, message, stack
+from rota.failure import error_type, message, stack
+from rota.policy import Verdict, classify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

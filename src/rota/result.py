@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rota.errors import PayloadError
-from rota.payload import PAYLOAD_BYTES_MAX, Codec, fits
+from rota.jsonb import PAYLOAD_BYTES_MAX, fits
+from rota.payload import Codec
 
 
 def _returns(value: Any) -> None: ...

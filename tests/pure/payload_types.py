@@ -41,5 +41,5 @@ class DateRange(TypedDict):
 class User:
     """Stands for an ORM object: it has an id, and cannot be stored."""
 
-    def __init__(self, id: int) -> None:  # noqa: A002 - as ORM models have it
+    def __init__(self, id: int) -> None:
         self.id = id

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from rota.context import Context
 from rota.errors import DeclarationError, PayloadError
-from rota.payload import PAYLOAD_BYTES_MAX, Codec, fits, text_bytes
+from rota.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
+from rota.payload import Codec
 from tests.pure.payload_types import Address, Colour, Node, Period, User
 from tests.support.rules import rule
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
+from rota.failure import error_type, message, stack
 from rota.policy import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_RETRY,
@@ -27,9 +28,6 @@ from rota.policy import (
     Steps,
     Verdict,
     classify,
-    error_type,
-    message,
-    stack,
 )
 from tests.support.rules import rule
 

@@ -175,11 +175,15 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(server: PostgresServer,
             use()
 
 
-def test_a_server_that_is_not_there_is_an_outage() -> None:
+async def test_a_server_that_is_not_there_is_an_outage_and_nobody_waits_for_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(DatabaseUnavailable):
-        migrate(f"postgresql://someone@127.0.0.1:{port}/any")
+    url = f"postgresql://someone@127.0.0.1:{port}/any"
+    for use in (lambda: migrate(url), rota.App(url).jobs):
+        with pytest.raises(DatabaseUnavailable, match="refused"):
+            use()
+    with pytest.raises(DatabaseUnavailable, match="refused"):
+        await rota.App(url).ajobs()
 
 
 def test_a_database_that_is_not_there_is_a_setting(server: PostgresServer) -> None:

@@ -81,7 +81,7 @@ def stop(directory: Path | None = None) -> bool:
         EmbeddedError: It runs out of this process's reach, as in another container.
     """
     directory = _resolved(directory)
-    if not directory.is_dir():
+    if not (directory / guard.TRANSITION).exists():  # nothing was ever started here
         return False
     with _in_process, _os_errors_of(directory), guard.alone(directory, _TRANSITION_S):
         return _shut_down(directory)
@@ -90,7 +90,7 @@ def stop(directory: Path | None = None) -> bool:
 def reset(directory: Path | None = None) -> bool:
     """Stop the directory's PostgreSQL and delete its data. Return False if there were none."""
     directory = _resolved(directory)
-    if not directory.is_dir():
+    if not (directory / guard.TRANSITION).exists():  # nothing was ever started here
         return False
     with _in_process, _os_errors_of(directory), guard.alone(directory, _TRANSITION_S):
         _shut_down(directory)
@@ -122,7 +122,9 @@ def _os_errors_of(directory: Path) -> Iterator[None]:
 
 
 def _make_directory(directory: Path) -> None:
-    directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+    if not directory.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o711 if os.geteuid() == 0 else 0o700)  # root's server is another user's and passes through
     if not any(directory.iterdir()):
         (directory / ".gitignore").write_text("*\n")
 

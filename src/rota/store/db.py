@@ -83,6 +83,12 @@ class Database:
         with translated():
             return await psycopg.AsyncConnection.connect(self.conninfo(role), autocommit=True, prepare_threshold=self.prepare_threshold)
 
+    @contextmanager
+    def connected(self, role: str) -> Iterator[psycopg.Connection]:
+        """Open one connection, in autocommit, for a block. Unlike the pool, which goes on trying, it says at once why it cannot."""
+        with translated(), psycopg.connect(self.conninfo(role), autocommit=True) as connection:
+            yield connection
+
     # Operations, on a connection of the pool or on the caller's
 
     def run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:

@@ -83,6 +83,7 @@ class Claimer(Service):
         self._pause_s = config.poll_least_s
         self._probe_at = 0.0
         self._bell_at = 0.0
+        self._silences = False
         self._ends_at = monotonic() + config.drain_for_s if config.drain_for_s is not None else None
 
     @property
@@ -99,6 +100,7 @@ class Claimer(Service):
     def mute(self) -> None:
         """Rings come faster than they help: poll instead, and do not ask for them for a while."""
         self._bell_at = monotonic() + BELL_S
+        self._silences = True
 
     async def tick(self) -> float | None:
         """Claim once."""
@@ -110,6 +112,9 @@ class Claimer(Service):
             if self._config.drain and self._ends_at is not None:
                 return max(0.0, self._ends_at - monotonic())
             return None  # the executor wakes us when a slot is free
+        if self._silences:
+            self._silences = False
+            await self._link.run(ops.ring_me(self.queues, 0.0))
         before = monotonic()
         nothing_held = not self._held
         probe = before >= self._probe_at

@@ -74,8 +74,11 @@ class Finisher(Service):
         try:
             await self._write(batch)
         except DatabaseUnavailable:
-            # Not lost: what was not confirmed is written again. If it had been committed all the same, the fence says "no longer held".
-            self._ended = [held for held in batch if held.job.id in self._held] + self._ended
+            # Not lost: what was not confirmed is written again. If it was committed all the same, the fence refuses it, and `_settled_before` knows.
+            unwritten = [held for held in batch if held.job.id in self._held]
+            for held in unwritten:
+                held.unsure = True
+            self._ended = unwritten + self._ended
             raise
         if not self._held:
             self._on_nothing_held()
@@ -95,9 +98,20 @@ class Finisher(Service):
             ending = self._settled(held)
             (over if ending.transition.status.is_over else others).append(ending)
         if over:
-            self._written(over, await self._link.run(ops.finish(over, self._release)))
+            written = await self._link.run(ops.finish(over, self._release))
+            self._written(over, written | await self._settled_before(over, written))
         if others:
-            self._written(others, await self._link.run(ops.give_back(others, self._release)))
+            written = await self._link.run(ops.give_back(others, self._release))
+            self._written(others, written | await self._settled_before(others, written))
+
+    async def _settled_before(self, endings: list[Ending], written: dict[int, Written]) -> dict[int, Written]:
+        """What an earlier flush, whose answer was lost, had committed."""
+        if len(written) == len(endings):
+            return {}
+        unsure = [
+            (ending.job.id, ending.job.claims) for ending in endings if ending.job.id not in written and self._held[ending.job.id].unsure
+        ]
+        return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
 
     def _settled(self, held: Held) -> Ending:
         end = held.end

@@ -14,7 +14,21 @@ if TYPE_CHECKING:
 class Held:
     """One claim. Times are monotonic seconds, counted from before the claim was sent: so the lease is never thought longer than it is."""
 
-    __slots__ = ("claimed_at", "context", "end", "job", "job_type", "lease_s", "lost", "ran_s", "renewed_at", "started_at", "task", "told")
+    __slots__ = (
+        "claimed_at",
+        "context",
+        "end",
+        "job",
+        "job_type",
+        "lease_s",
+        "lost",
+        "ran_s",
+        "renewed_at",
+        "started_at",
+        "task",
+        "told",
+        "unsure",
+    )
 
     def __init__(self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float) -> None:
         self.job = job
@@ -31,6 +45,8 @@ class Held:
         """What it came to; None while it is buffered or runs."""
         self.told: End | None = None
         """What the attempt comes to if its handler stops because the worker told it to; None while it was not told."""
+        self.unsure = False
+        """Whether a write of its end may or may not have been committed: the answer was lost with the connection."""
         self.lost = False
         """Whether another has the job by now: nothing of it may be written."""
 

@@ -189,15 +189,22 @@ class Worker:
                 task.cancel()
 
     async def _report(self, upkeep: Link, claimer: Claimer, finisher: Finisher) -> Report:
-        oldest = None
-        try:
-            found = await upkeep.run(ops.oldest_due()) if self._config.drain else None
-            oldest = found[0] if found else None
-            await upkeep.run(ops.stop(self.name))
-        except DatabaseUnavailable as error:
-            claimer.failure = claimer.failure or (error if self._config.drain else None)
+        oldest_due = None
+        for _ in range(2):  # its connection may have broken long ago; the second try opens a new one
+            try:
+                oldest_due = await self._last_word(upkeep)
+                break
+            except DatabaseUnavailable as error:
+                failure = error
+        else:
+            claimer.failure = claimer.failure or failure
         counts = finisher.counts
-        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest)
+        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due)
+
+    async def _last_word(self, upkeep: Link) -> datetime | None:
+        await upkeep.run(ops.stop(self.name))
+        found = await upkeep.run(ops.oldest_due()) if self._config.drain else None
+        return found[0] if found else None
 
     # Facts
 

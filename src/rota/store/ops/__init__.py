@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
-from rota.store.ops.settle import Ending, Written, finish, give_back, numbers, renew
+from rota.store.ops.settle import Ending, Written, finish, give_back, numbers, renew, settled
 from rota.store.ops.upkeep import Reaped, beat, declare, ensure_partitions, reap, stop
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "reap",
     "renew",
     "ring_me",
+    "settled",
     "stop",
     "table",
 ]

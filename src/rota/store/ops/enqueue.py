@@ -19,13 +19,14 @@ KEY_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A job to insert. The columns of `job`; a delay and a time to expire are seconds that the database adds to its clock."""
+    """A job to insert. The columns of `job`; a delay and a time to expire are seconds that the database adds to its clock. Queue and priority
+    left out are what the type declares in the database."""
 
-    queue: str
+    queue: str | None
     job_type: str
     payload: str
     payload_version: int | None
-    priority: int
+    priority: int | None
     run_at: datetime | None
     delay_s: float | None
     expires_s: float | None

@@ -121,3 +121,10 @@ def _outcome(ending: Ending) -> dict[str, Any]:
             "stack": failure.stack,
         }
     return outcome
+
+
+def settled(claims: Sequence[tuple[int, int]], worker: str) -> Operation[dict[int, Written]]:
+    """Say which of these (id, claims) the worker has settled already."""
+    params = {"ids": numbers([id_ for id_, _ in claims]), "claims": numbers([claim for _, claim in claims]), "worker": worker}
+    rows = yield Query("claims_settled", params)
+    return {row[0]: Written(row[1], row[2]) for row in rows}

@@ -1,0 +1,63 @@
+"""The application that is measured."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rota
+
+
+class Progress:
+    """How many jobs have run, in a file that two processes look at: the producer must know without asking the server."""
+
+    BYTES = 8
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(self.BYTES))
+        self.path = path
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self.BYTES)
+        self._count = memoryview(self._map).cast("Q")
+
+    def add(self) -> None:
+        """Count one. Only one process and thread may."""
+        self._count[0] += 1
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+        return self._count[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """The job types, in the `Jobs` of one App."""
+
+    jobs: rota.Jobs
+    noop: Any
+    stamped: Any
+
+
+def declare(progress: Progress | None = None) -> Types:
+    """Declare the job types once more: a `Jobs` belongs to one App."""
+    jobs = rota.Jobs()
+
+    @jobs.job("noop")
+    async def noop(n: int) -> None:
+        pass
+
+    @jobs.job("counted")
+    async def counted(n: int) -> None:
+        if progress is not None:
+            progress.add()
+
+    @jobs.job("stamped")
+    async def stamped(n: int) -> float:
+        return time.time()
+
+    return Types(jobs, noop, stamped)

@@ -1,0 +1,82 @@
+"""A queue full of no-op jobs, drained by one worker process with history kept; in turns with pgbench and graphile-worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import psycopg
+
+from bench.figures import Figure
+from bench.peers import CLAIM, CLIENTS, DRAIN_S, Drained, Graphile, Pgbench, finished
+from bench.process import SLOTS, WorkerProcess
+from bench.producer import fill
+from bench.scale import Scale
+from bench.server import DurableServer
+
+PART = "drain"
+
+
+def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
+    """Drain in turns, so that whatever else the machine does meets all of them; ratios are within a round."""
+    pgbench, graphile = Pgbench(server, place), Graphile.installed(place)
+    turns: dict[str, Callable[[], Drained]] = {
+        "Rota": lambda: _checked(scale.jobs, _rota(server, scale.jobs)),
+        Pgbench.name: lambda: _checked(scale.jobs, _pgbench(server, pgbench, scale.jobs)),
+    }
+    if graphile is not None:
+        turns[Graphile.name] = lambda: _checked(scale.jobs, _graphile(server, graphile, scale.jobs))
+    drained: dict[str, list[Drained]] = {name: [] for name in turns}
+    for _ in range(scale.rounds):
+        for name, turn in turns.items():
+            drained[name].append(turn())
+    yield from _figures(drained, scale)
+    if graphile is not None:
+        yield _ratio(drained, Graphile.name, "× graphile-worker", "×", 1.3, 1, f"{Graphile.name} {graphile.version}")
+    yield _ratio(drained, Pgbench.name, "of pgbench", "%", 60, 100, f"{CLIENTS} clients, {CLAIM} a claim")
+
+
+def _figures(drained: dict[str, list[Drained]], scale: Scale) -> Iterator[Figure]:
+    for name, runs in drained.items():
+        speeds = [run.per_second for run in runs]
+        note = f"median of {len(runs)} × {scale.jobs:,}, {min(speeds):,.0f} … {max(speeds):,.0f}"
+        note += f", {SLOTS} slots" if name == "Rota" else ""
+        detail = {"per_second": speeds, "client_cpu_s": [run.cpu_s for run in runs]}
+        yield Figure(part=PART, name=f"{name}, no-op jobs", value=median(speeds), unit="jobs/s", note=note, detail=detail)
+
+
+def _ratio(drained: dict[str, list[Drained]], peer: str, name: str, unit: str, least: float, times: int, note: str) -> Figure:
+    ratios = [times * own.per_second / other.per_second for own, other in zip(drained["Rota"], drained[peer], strict=True)]
+    return Figure(part=PART, name=f"Rota, {name}", value=median(ratios), unit=unit, at_least=least, note=note, detail={"by_round": ratios})
+
+
+def _rota(server: DurableServer, jobs: int) -> Drained:
+    with server.database() as url:
+        _fill(url, jobs)
+        with WorkerProcess(url, "drain") as worker:
+            summary = worker.finish(DRAIN_S)
+        return Drained(finished(url), summary.took_s, summary.cpu_s)
+
+
+def _pgbench(server: DurableServer, pgbench: Pgbench, jobs: int) -> Drained:
+    with server.database() as url:
+        _fill(url, jobs)
+        return pgbench.drain(url, jobs)
+
+
+def _graphile(server: DurableServer, graphile: Graphile, jobs: int) -> Drained:
+    with server.database(migrated=False) as url:
+        graphile.fill(url, jobs)
+        return graphile.drain(url, jobs)
+
+
+def _fill(url: str, jobs: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        fill(connection, "noop", jobs)
+
+
+def _checked(jobs: int, drained: Drained) -> Drained:
+    if drained.jobs != jobs:
+        raise RuntimeError(f"{drained.jobs:,} of {jobs:,} jobs were committed as done: not a drain")
+    return drained

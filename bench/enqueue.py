@@ -1,0 +1,59 @@
+"""How fast one connection enqueues, with what an application calls."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import rota
+from bench.app import declare
+from bench.figures import Figure
+from bench.scale import Scale
+from bench.server import DurableServer
+
+PART = "enqueue"
+BULK = 1_000
+IN_ONE_TRANSACTION = 500
+
+
+def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
+    """One by one, within a caller's transaction, and in bulk; each without and with an idempotency key."""
+    for keyed in (False, True):
+        with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
+            types = declare()
+            app = rota.App(url, jobs=[types.jobs])
+            try:
+                for name, turn, rows in _ways(app, types.noop, connection, keyed=keyed):
+                    rate = rows / _seconds_each(turn, scale.enqueue_s)
+                    yield Figure(part=PART, name=f"{name}, {'with a key' if keyed else 'no key'}", value=rate, unit="jobs/s")
+            finally:
+                app.close()
+
+
+def _ways(app: rota.App, noop: Any, connection: psycopg.Connection, *, keyed: bool) -> Iterator[tuple[str, Callable[[], object], int]]:
+    numbers = itertools.count()
+    options: Callable[[], dict[str, str]] = (lambda: {"idempotency_key": f"bench:{next(numbers)}"}) if keyed else dict
+
+    def in_a_transaction() -> None:
+        with connection.transaction():
+            for _ in range(IN_ONE_TRANSACTION):
+                noop.using(connection=connection, **options()).enqueue(n=1)
+
+    yield "one by one, each its own commit", lambda: noop.using(**options()).enqueue(n=1), 1
+    yield f"one by one, {IN_ONE_TRANSACTION} in a caller's transaction", in_a_transaction, IN_ONE_TRANSACTION
+    yield f"in bulk of {BULK:,}", lambda: app.enqueue_many(noop.new(n=n).using(**options()) for n in range(BULK)), BULK
+
+
+def _seconds_each(turn: Callable[[], object], for_s: float) -> float:
+    turn()  # the connection, the statement's plan
+    began = time.perf_counter()
+    for turns in itertools.count(1):
+        turn()
+        if (took_s := time.perf_counter() - began) >= for_s:
+            break
+    return took_s / turns

@@ -1,0 +1,141 @@
+"""The same work with an old snapshot held open elsewhere, so that vacuum can remove nothing: at full speed, and at a steady rate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+
+from bench.app import Progress, declare
+from bench.figures import Figure, percentile, readable
+from bench.process import WorkerProcess
+from bench.producer import Producer
+from bench.scale import Scale
+from bench.server import DurableServer, one, with_options
+from bench.statement_log import OPTIONS, Statement, StatementLog
+
+PART = "old snapshot"
+WARM_UP_S = 3
+RATE = 20_000
+"""Jobs a second of the steady part."""
+LATE_S = 1.0
+"""How long a late transaction stays open."""
+
+
+def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
+    """At full speed without and with the snapshot, then at a steady rate with it."""
+    free = _full_speed(server, place, scale.without_s, snapshot=False)
+    pinned = _full_speed(server, place, scale.snapshot_s, snapshot=True)
+    whole, last = sum(free) / len(free), sum(pinned[-len(pinned) // 4 :]) / len(pinned[-len(pinned) // 4 :])
+    mean = sum(pinned) / len(pinned)
+    yield Figure(part=PART, name="full speed, without", value=whole, unit="jobs/s", note="with a producer", detail={"by_second": free})
+    yield Figure(
+        part=PART, name="full speed, with", value=mean, unit="jobs/s", note=f"over {scale.snapshot_s:g} s", detail={"by_second": pinned}
+    )
+    note = f"whole time {readable(100 * mean / whole)} %, last quarter {readable(100 * last / whole)} %; the lesser counts"
+    yield Figure(part=PART, name="with, of without", value=100 * min(mean, last) / whole, unit="%", at_least=80, note=note)
+    yield from _steady(server, place, scale)
+
+
+def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: bool) -> list[int]:
+    """Jobs committed in each second."""
+    progress = _progress(place)
+    with (
+        server.database() as url,
+        WorkerProcess(url, "run", progress=progress.path) as worker,
+        Producer(url, lambda: progress.count) as producer,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        time.sleep(WARM_UP_S)
+        with _old_snapshot(url) if snapshot else nullcontext():
+            began = one(connection, "select clock_timestamp()")
+            _wait(for_s, producer)
+        worker.stop()
+        rows = connection.execute(
+            "select floor(extract(epoch from finished_at - %s))::int, count(*) from rota.job_history where status = 'succeeded' group by 1",
+            [began],
+        ).fetchall()
+    by_second = dict(rows)
+    return [by_second.get(second, 0) for second in range(int(for_s))]
+
+
+def _steady(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
+    """Claims at a steady rate, timed by the server; and transactions that commit late, timed from their commit to the start of the handler."""
+    progress, log = _progress(place), StatementLog(server.log)
+    with (
+        server.database() as url,
+        WorkerProcess(with_options(url, OPTIONS), "run", progress=progress.path) as worker,
+        Producer(url, lambda: progress.count, RATE) as producer,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        time.sleep(WARM_UP_S)
+        with _old_snapshot(url):
+            began, made = one(connection, "select clock_timestamp()"), producer.made
+            committed = _commit_late(url, scale.steady_s, producer)
+            rate = (producer.made - made) / one(connection, "select extract(epoch from clock_timestamp() - %s)::float8", began)
+            backlog = producer.made - progress.count
+        worker.stop()
+        started: dict[int, float] = dict(
+            connection.execute("select (payload->>'n')::int, result::float8 from rota.job_history where job_type = 'stamped'").fetchall()
+        )
+    # The log's clock is UTC without saying so.
+    from_at = began.replace(tzinfo=None)
+    claims = [statement for statement in log.statements() if "rota.job_claim" in statement.text and statement.at >= from_at]
+    first, last = _p99(claims, from_at, 0, scale.window_s), _p99(claims, from_at, scale.steady_s - scale.window_s, scale.steady_s)
+    kept_up = backlog < RATE and not producer.paused_s
+    note = f"{rate:,.0f} jobs/s" + ("" if kept_up else f"; it did NOT keep up, {backlog:,} jobs behind")
+    yield Figure(part=PART, name=f"{RATE:,}/s, claim p99, first {scale.window_s:g} s", value=first, unit="ms", note=note)
+    yield Figure(
+        part=PART, name=f"{RATE:,}/s, claim p99, last {scale.window_s:g} s", value=last, unit="ms", note=f"{len(claims):,} claims in all"
+    )
+    yield Figure(part=PART, name="last of first", value=last / first if kept_up else math.nan, unit="×", at_most=1.3)
+    waits = [started[n] - at if n in started else math.inf for n, at in committed.items()]
+    note = f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; committed {LATE_S:g} s after the INSERT"
+    detail = {"waits_s": waits}
+    yield Figure(part=PART, name="late commit, picked up after", value=max(waits), unit="s", at_most=1.0, note=note, detail=detail)
+
+
+def _commit_late(url: str, for_s: float, producer: Producer) -> dict[int, float]:
+    """Let transactions commit late, one after the other; return when each had committed."""
+    stamped, committed = declare().stamped, {}
+    ends_at = time.monotonic() + for_s
+    with psycopg.connect(url, autocommit=True) as connection:
+        while (left_s := ends_at - time.monotonic()) > 0:
+            if left_s < LATE_S + 1:  # too short to see one through
+                _wait(left_s, producer)
+                break
+            with connection.transaction():
+                stamped.using(connection=connection).enqueue(n=len(committed))
+                time.sleep(LATE_S)
+            committed[len(committed)] = time.time()
+            _wait(0.1, producer)
+    return committed
+
+
+def _p99(claims: list[Statement], began: datetime, from_s: float, to_s: float) -> float:
+    return percentile([claim.took_ms for claim in claims if from_s <= (claim.at - began).total_seconds() < to_s], 0.99)
+
+
+def _progress(place: Path) -> Progress:
+    path = place / "progress"
+    path.unlink(missing_ok=True)
+    return Progress(path)
+
+
+def _wait(for_s: float, producer: Producer) -> None:
+    time.sleep(for_s)
+    producer.check()
+
+
+@contextmanager
+def _old_snapshot(url: str) -> Iterator[None]:
+    with psycopg.connect(url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("select 1")
+        yield
+        connection.rollback()

@@ -1,0 +1,197 @@
+"""What Rota is held against in the same run: pgbench with Rota's own two statements, and graphile-worker."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from bench.server import DurableServer, one
+from rota.store.statements import source
+
+HERE = Path(__file__).resolve().parent
+GRAPHILE = "graphile-worker@0.17"
+CONCURRENCY = 24
+"""What graphile-worker's own performance test uses."""
+INSTALL_S = 180
+DRAIN_S = 120
+CLAIM = 200
+"""Jobs of one claim and of one finish."""
+CLIENTS = 2
+"""As many connections as a Rota worker has for claiming and finishing."""
+
+# The parameters of job_claim.sql, which pgbench fills in by itself: it spells them as our SQL files do.
+PARAMETERS = {
+    "worker": "pgbench",
+    "release": "bench",
+    "types": "{noop}",
+    "leases": "{2 minutes}",
+    "queues": "{default}",
+    "slots": f"{{{CLAIM}}}",
+    "lo": "{1}",
+    "hi": "{1}",
+    "priorities": "{0}",
+    "after_run_at": "{1970-01-01 00:00:00+00}",
+    "after_id": "{0}",
+    "depths": "{0}",
+    "limit": str(CLAIM),
+    "asked_since": "2100-01-01 00:00:00+00",
+    "probe": "false",
+    "known": "{}",
+    "statuses": "",
+    "results": "",
+    "reasons": "",
+}
+_TPS = re.compile(r"tps = ([\d.]+) \(without initial connection time\)")
+_DONE = re.compile(r"number of transactions actually processed: (\d+)/")
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Jobs that are committed as done, and how long it took."""
+
+    jobs: int
+    took_s: float
+    cpu_s: float | None = None
+    """Of the client."""
+
+    @property
+    def per_second(self) -> float:
+        return self.jobs / self.took_s
+
+
+class Pgbench:
+    """Claims and finishes with nothing in between: each client its own frontier, which moves as it claims."""
+
+    name = "pgbench"
+
+    def __init__(self, server: DurableServer, place: Path) -> None:
+        self._server = server
+        self._script = place / "pgbench.sql"
+        self._script.write_text(_script())
+
+    def drain(self, url: str, jobs: int) -> Drained:
+        """Drain a database that holds so many jobs of type `noop`."""
+        given = [f"--define={name}={value}" for name, value in PARAMETERS.items()]
+        turns = jobs // CLAIM // CLIENTS
+        command = [str(self._server.program("pgbench")), "--no-vacuum", "--protocol=prepared", f"--client={CLIENTS}", f"--jobs={CLIENTS}"]
+        command += [f"--transactions={turns}", f"--file={self._script}", *given, url]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DRAIN_S, check=False)
+        tps, processed = _TPS.search(done.stdout), _DONE.search(done.stdout)
+        if done.returncode != 0 or tps is None or processed is None:
+            raise RuntimeError(f"pgbench failed with {done.returncode}: {done.stdout}{done.stderr}")
+        return Drained(finished(url), int(processed[1]) / float(tps[1]))
+
+
+def _script() -> str:
+    statements = {
+        name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--")) for name in ("job_claim", "job_finish")
+    }
+    finish = statements["job_finish"]
+    # A batch of plain successes leaves these out.
+    for absent in ("statuses", "results", "reasons"):
+        finish = finish.replace(f":{absent}::text[]", "null::text[]")
+    finish = finish.replace(":ran_s::float8[]", "array_fill(0.001::float8, array[cardinality(:ids::int8[])])")
+    return f"""
+select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.claims), '{{}}')::text as claims,
+  coalesce(array[max(c.run_at)]::text, :after_run_at::text) as after_run_at,
+  coalesce((array_agg(array[c.id]::text order by c.run_at desc, c.id desc))[1], :after_id::text) as after_id
+from ({statements["job_claim"]}) c where c.id is not null
+\\gset
+{finish};
+"""
+
+
+class Graphile:
+    """graphile-worker from npm, with its local queue and batched completion. It keeps no history."""
+
+    name = "graphile-worker"
+
+    def __init__(self, place: Path) -> None:
+        self._modules = place / "npm" / "node_modules"
+        self._node = shutil.which("node")
+
+    @classmethod
+    def installed(cls, place: Path) -> Graphile | None:
+        """Install it; None, said loudly, where that cannot be done."""
+        made = cls(place)
+        npm = shutil.which("npm")
+        if npm is None or made._node is None:
+            print("\n*** SKIPPED: no node or npm here, so there is no comparison with graphile-worker ***\n", file=sys.stderr)
+            return None
+        target = place / "npm"
+        target.mkdir()
+        command = [
+            npm,
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--no-save",
+            "--ignore-scripts",
+            "--loglevel=error",
+            f"--prefix={target}",
+            GRAPHILE,
+        ]
+        try:
+            subprocess.run(command, cwd=target, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_S, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            why = (error.stderr or error) if isinstance(error, subprocess.CalledProcessError) else error
+            print(f"\n*** SKIPPED: npm could not install {GRAPHILE}, so there is no comparison with it: {why} ***\n", file=sys.stderr)
+            return None
+        return made
+
+    @property
+    def version(self) -> str:
+        """The release that was installed."""
+        return str(json.loads((self._modules / "graphile-worker" / "package.json").read_text())["version"])
+
+    def fill(self, url: str, count: int) -> None:
+        """Make its schema and insert so many due jobs, 1,000 a statement."""
+        self._run(url, "migrate")
+        with psycopg.connect(url, autocommit=True) as connection:
+            for first in range(0, count, 1_000):
+                connection.execute(
+                    "select count(*) from graphile_worker.add_jobs(array(select json_populate_record(null::graphile_worker.job_spec,"
+                    " json_build_object('identifier', 'noop', 'payload', json_build_object('n', g))) from generate_series(%s::int, %s::int) g))",
+                    [first, min(first + 1_000, count) - 1],
+                )
+            connection.execute("vacuum (analyze) graphile_worker._private_jobs")
+
+    def drain(self, url: str, jobs: int) -> Drained:
+        """Drain it."""
+        said = json.loads(self._run(url, str(CONCURRENCY)).splitlines()[-1])
+        with psycopg.connect(url, autocommit=True) as connection:
+            left = one(connection, "select count(*) from graphile_worker._private_jobs")
+        return Drained(jobs - left, said["took_s"], said["cpu_s"])
+
+    def _run(self, url: str, *arguments: str) -> str:
+        assert self._node is not None
+        environment = {"NODE_PATH": str(self._modules), "NODE_ENV": "production", "PATH": str(Path(self._node).parent)}
+        with subprocess.Popen(
+            [self._node, str(HERE / "graphile.cjs"), url, *arguments],
+            cwd=self._modules.parent,
+            env=environment,
+            stdin=subprocess.PIPE,  # held open: its end tells the process that the benchmark is gone
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            try:
+                process.wait(DRAIN_S)
+            finally:
+                process.kill()
+            if process.returncode != 0:
+                raise RuntimeError(f"graphile-worker ended with {process.returncode}")
+            return process.stdout.read()
+
+
+def finished(url: str) -> int:
+    """How many jobs are in Rota's history."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return int(one(connection, "select count(*) from rota.job_history where status = 'succeeded'"))

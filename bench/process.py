@@ -1,0 +1,80 @@
+"""A worker process, from outside: start it, wait for it, stop it, each within a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[1]
+SLOTS = 100
+"""Jobs at once: more changes nothing for no-op jobs, for claims are batched beyond the slots anyway."""
+START_S = 30
+STOP_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a worker process said at its end."""
+
+    took_s: float
+    cpu_s: float
+    succeeded: int
+    failed: int
+    dead: int
+
+
+class WorkerProcess:
+    """One worker process. Leaving the `with` kills it if it still runs."""
+
+    def __init__(self, url: str, mode: str, *, slots: int = SLOTS, notify: bool = True, progress: Path | None = None) -> None:
+        command = [sys.executable, "-m", "bench.worker", mode, "--slots", str(slots)]
+        command += [] if notify else ["--no-notify"]
+        command += ["--progress", str(progress)] if progress else []
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": url}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            self._line(START_S)
+        except BaseException:
+            self._process.kill()
+            raise
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def stop(self) -> Summary:
+        """Tell it to stop and wait until it has."""
+        self._process.send_signal(signal.SIGTERM)
+        return self.finish(STOP_S)
+
+    def finish(self, within_s: float) -> Summary:
+        """Wait until it ends by itself."""
+        said = json.loads(self._line(within_s))
+        self._process.wait(STOP_S)
+        return Summary(**said)
+
+    def _line(self, within_s: float) -> str:
+        assert self._process.stdout is not None
+        alarm = threading.Timer(within_s, self._process.kill)
+        alarm.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            alarm.cancel()
+        if not line:
+            raise RuntimeError(f"the worker process said nothing within {within_s:g} s, or ended with {self._process.wait(STOP_S)}")
+        return line

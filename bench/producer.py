@@ -1,0 +1,80 @@
+"""Fills the queue: once, or steadily from a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import psycopg
+
+BATCH = 1_000
+BACKLOG = 20_000
+"""At full speed the producer keeps so many jobs ahead of the worker: it never runs dry."""
+BACKLOG_MAX = 200_000
+"""At a steady rate that the worker cannot keep up with, the producer pauses here."""
+INSERT = """
+insert into rota.job (queue, job_type, payload, priority)
+select 'default', %s::text, jsonb_build_object('n', g), 0 from generate_series(%s::int, %s::int) g
+"""
+
+
+def fill(connection: psycopg.Connection, job_type: str, count: int) -> None:
+    """Insert so many due jobs, 1,000 a statement, then tidy up as autovacuum would have by the time it matters."""
+    for first in range(0, count, BATCH):
+        connection.execute(INSERT, [job_type, first, min(first + BATCH, count) - 1])
+    connection.execute("vacuum (analyze) rota.job")
+
+
+class Producer:
+    """Inserts jobs of type `counted`, 1,000 a statement: at a rate, or as fast as the worker takes them."""
+
+    def __init__(self, url: str, done: Callable[[], int], rate: float | None = None) -> None:
+        self._url = url
+        self._done = done
+        self._rate = rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._error: psycopg.Error | None = None
+        self.made = 0
+        self.paused_s = 0.0
+        """How long it waited, at a rate, for a worker that could not keep up."""
+
+    def __enter__(self) -> Producer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        if self._error is not None and error is None:
+            raise self._error
+
+    def check(self) -> None:
+        """Raise what ended it, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+    def _main(self) -> None:
+        try:
+            with psycopg.connect(self._url, autocommit=True, prepare_threshold=1) as connection:
+                self._produce(connection)
+        except psycopg.Error as error:
+            self._error = error
+
+    def _produce(self, connection: psycopg.Connection) -> None:
+        most = BACKLOG if self._rate is None else BACKLOG_MAX
+        due_at = time.monotonic()
+        while not self._stop.is_set():
+            if self.made - self._done() > most:
+                self._stop.wait(0.002)
+                if self._rate is not None:
+                    self.paused_s += 0.002
+                    due_at = time.monotonic()
+                continue
+            if self._rate is not None:
+                due_at += BATCH / self._rate
+                self._stop.wait(max(0.0, due_at - time.monotonic()))
+            connection.execute(INSERT, ["counted", self.made, self.made + BATCH - 1])
+            self.made += BATCH

@@ -1,0 +1,114 @@
+"""`python bench/run.py [--quick] [--only NAME,…] [--json FILE]`: measures, prints a table, writes JSON. Needs nothing but the wheel and, for one peer, npm."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import psycopg
+from rich.console import Console
+
+from bench import cost, drain, enqueue, idle, old_snapshot, pick_up
+from bench.figures import Figure, readable, table
+from bench.scale import FULL, QUICK, Scale
+from bench.server import DurableServer
+from rota import errors
+from tests.support.guard import Run
+
+PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
+    "drain": drain.measure,
+    "enqueue": enqueue.measure,
+    "pick_up": pick_up.measure,
+    "cost": cost.measure,
+    "idle": idle.measure,
+    "old_snapshot": old_snapshot.measure,
+}
+FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)
+console = Console(stderr=True)
+
+
+class OutOfTime(Exception):
+    """The benchmark has taken as long as it may."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The benchmark: figures, targets, and whether they were met.")
+    parser.add_argument("--quick", action="store_true", help="small sizes: only to see that it works; three minutes at most")
+    parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the JSON; without it, it goes to the standard output")
+    asked = parser.parse_args()
+    names = asked.only.split(",") if asked.only else list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
+        del os.environ[name]  # it measures its own server, never one that somebody works with
+    scale = QUICK if asked.quick else FULL
+    figures: list[Figure] = []
+    facts: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": asked.quick}
+    failed = _measure(names, scale, figures, facts)
+    document = json.dumps({**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]}, indent=2, ensure_ascii=False)
+    if asked.json is not None:
+        asked.json.write_text(document + "\n", encoding="utf-8")
+    else:
+        print(document)
+    console.print(table(figures, f"Rota, {os.cpu_count()} cores shared with the server{', QUICK: noise' if asked.quick else ''}"))
+    for name, why in failed.items():
+        console.print(f"[red]{name} failed:[/] {why}", highlight=False)
+    return 1 if failed else 0
+
+
+def _measure(names: list[str], scale: Scale, figures: list[Figure], facts: dict[str, Any]) -> dict[str, str]:
+    """Measure the parts one after the other; return which failed and why. The guard stops the server, however this ends."""
+    failed: dict[str, str] = {}
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.signal(signal.SIGTERM, _terminated)
+    signal.alarm(scale.limit_s)
+    run = Run()
+    try:
+        server = DurableServer(run.place)
+        server.start()
+        facts.update(_machine(), server=server.facts())
+        for name in names:
+            began = time.monotonic()
+            console.print(f"{name} …", style="dim")
+            try:
+                for figure in PARTS[name](server, run.place, scale):
+                    figures.append(figure)
+                    console.print(f"  {figure.name}: {readable(figure.value)} {figure.unit}", highlight=False)
+            except FAILURES as error:
+                failed[name] = f"{type(error).__name__}: {error}"
+                console.print(f"  {failed[name]}", style="red", highlight=False, markup=False)
+            console.print(f"  took {time.monotonic() - began:.0f} s", style="dim")
+    except OutOfTime:
+        failed[name] = f"not over within the {scale.limit_s} s that the whole benchmark may take"
+    finally:
+        signal.alarm(0)
+        run.end()
+    return failed
+
+
+def _machine() -> dict[str, Any]:
+    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(), "load_before": os.getloadavg()[0]}
+
+
+def _out_of_time(*_: object) -> NoReturn:
+    raise OutOfTime
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(143)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The command line `rota`.
+
+Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on stdout; when it fails, one on the last line of
+stderr: `{"error": {"type": …, "message": …}}`. Exit status: 0 done, 1 another error, 2 usage, 3 configuration or schema, 5 database unreachable.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rota.cli import db, demo, enqueue, jobs, overview, schema, work
+from rota.cli.output import json_line
+from rota.errors import ConfigurationError, RotaError
+from rota.release import VERSION
+
+cli = typer.Typer(
+    help="Background and scheduled work in the PostgreSQL that you already have.", add_completion=False, pretty_exceptions_enable=False
+)
+cli.command()(schema.migrate)
+cli.command()(schema.sync)
+cli.command()(work.work)
+cli.command()(enqueue.enqueue)
+cli.command()(jobs.jobs)
+cli.command()(jobs.job)
+cli.command()(overview.stats)
+cli.command()(overview.queues)
+cli.command()(overview.workers)
+cli.command()(overview.types)
+cli.command()(demo.demo)
+cli.add_typer(db.app, name="db")
+
+# What typer raises for a wrong command line. It has no public name of its own: older releases take it from click, newer ones from inside.
+_TyperError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def main() -> None:
+    """Run the command of this process's arguments, and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit status; what goes wrong is said in one sentence on stderr."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    as_json = "--json" in own
+    try:
+        if sys.platform == "win32":
+            raise ConfigurationError("Rota runs on Linux and macOS, not on Windows; use WSL or a container")
+        status = typer.main.get_command(cli)(list(arguments), prog_name="rota", standalone_mode=False)
+    except RotaError as error:
+        return _fail(error, str(error), error.exit_code, as_json=as_json)
+    except typer.Abort as error:
+        return _fail(error, "aborted", 1, as_json=as_json)
+    except _TyperError as error:
+        return _fail_usage(error, as_json=as_json)
+    except Exception as error:
+        if not as_json:
+            raise  # a fault of ours, or of the module that was imported: its traceback says where
+        return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
+    return status if isinstance(status, int) else 0
+
+
+@cli.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(VERSION)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def _fail_usage(error: BaseException, *, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    message: str = error.format_message()  # type: ignore[attr-defined]
+    if message.lstrip().startswith("Usage:"):  # a group without a command: typer's message is its help
+        typer.echo(message, err=True)
+        return 2
+    more = f"; see {context.command_path} --help" if context is not None else ""
+    return _fail(error, f"{message.rstrip('.')}{more}", 2, as_json=as_json, kind="UsageError")
+
+
+def _fail(error: BaseException, message: str, status: int, *, as_json: bool, kind: str | None = None) -> int:
+    what = {"error": {"type": kind or type(error).__name__, "message": message}}
+    typer.echo(json_line(what) if as_json else f"rota: {message}", err=True)
+    return status

@@ -1,0 +1,58 @@
+"""`rota demo`: shows on real rows that the promises are kept."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rota.cli.output import cell, print_json
+from rota.cli.target import JsonOption
+from rota.demo import story
+from rota.demo.checks import Checked
+
+WIDTH_MIN = 120
+"""SELECTs are long; a narrower terminal wraps them itself."""
+
+
+def demo(as_json: JsonOption = False) -> None:
+    """Run real work on real rows, kill a worker, and show each promise with its SELECT.
+
+    Uses the schemas rota_demo and rota_demo_app, which it drops when it starts, in the database of ROTA_DATABASE_URL, else a private one.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))  # so that what it started ends with it
+    began = time.monotonic()
+    checked = story.run(lambda line: typer.echo(line, err=as_json))
+    took_s = round(time.monotonic() - began, 1)
+    is_kept = all(one.is_kept for one in checked)
+    if as_json:
+        print_json({"ok": is_kept, "took_s": took_s, "checks": [_facts(one) for one in checked]})
+    else:
+        _print(checked)
+        kept = sum(one.is_kept for one in checked)
+        typer.echo(f"\n{kept} of {len(checked)} as expected, in {took_s:g} s; the schemas stay for you to look at until the next demo")
+    raise typer.Exit(0 if is_kept else 1)
+
+
+def _facts(one: Checked) -> dict[str, object]:
+    check = one.check
+    return {"what": check.what, "select": check.select, "result": one.result, "expected": check.expected, "ok": one.is_kept}
+
+
+def _print(checked: list[Checked]) -> None:
+    table = Table("", "SELECT", "result", "", box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for one in checked:
+        verdict = Text("ok", style="green") if one.is_kept else Text(f"WRONG, expected {_shown(one.check.expected)}", style="bold red")
+        table.add_row(cell(one.check.what), cell(one.check.select), cell(_shown(one.result)), verdict)
+    console = Console(highlight=False)
+    (console if console.width >= WIDTH_MIN else Console(highlight=False, width=WIDTH_MIN)).print(table)
+
+
+def _shown(result: tuple[object, ...]) -> str:
+    return ", ".join(map(str, result)) if result else "no row"

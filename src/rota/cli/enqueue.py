@@ -1,0 +1,143 @@
+"""`rota enqueue`: one job from the shell."""
+
+from __future__ import annotations
+
+import difflib
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rota.app import App
+from rota.cli.output import print_json
+from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
+from rota.client import Client
+from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
+from rota.job_type import Chosen, Enqueued, JobType, NewJob, Options
+from rota.jsonb import text_bytes
+from rota.payload import Codec
+from rota.store import ops
+from rota.store.db import Operation
+
+FORCE = " (--force inserts it all the same)"
+
+
+def enqueue(
+    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
+    payload: Annotated[str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")] = "{}",
+    queue: Annotated[str | None, typer.Option(help="Defaults to the type's.")] = None,
+    priority: Annotated[int | None, typer.Option(help="-100 to 100, higher first. Defaults to the type's.")] = None,
+    run_at: Annotated[str | None, typer.Option(metavar="TIME", help="The earliest time, with its zone: 2026-11-20T08:00:00+01:00.")] = None,
+    delay: Annotated[str | None, typer.Option(metavar="DURATION", help="The same, from now: 90s, 10m, 1h30m.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="A second job of the type with this key is not inserted.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Insert a job of a type that the App does not have, unchecked.")] = False,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Insert a job. Its payload is checked against the type."""
+    options: Options = {
+        "queue": queue,
+        "priority": priority,
+        "run_at": _instant(run_at),
+        "delay": delay,
+        "idempotency_key": idempotency_key,
+    }
+    chosen = Chosen().updated(options)
+    arguments = _arguments(job_type, payload)
+    declared = _declared(find_app(app), job_type, force=force)
+    if declared is not None:
+        new = NewJob(declared, declared.codec.encode((), arguments), chosen)
+        with session(app, url, schema) as opened:
+            enqueued = Client(lambda: opened.database).enqueue(new.using(connection=opened.connection))
+    else:
+        row = _row(job_type, _anything(job_type, arguments), chosen)
+        with session(app, url, schema) as opened:
+            enqueued = _enqueue_row(opened, row)
+    _say(enqueued, as_json=as_json)
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"run_at must be a date and time with its zone, as in 2026-11-20T08:00:00+01:00, not {text!r}") from None
+    if instant.utcoffset() is None:
+        raise UsageError(f"run_at must name its zone: {text!r} is another instant in each; write Z or +01:00 behind it")
+    return instant
+
+
+def _arguments(job_type: str, payload: str) -> dict[str, Any]:
+    try:
+        arguments = msgspec.json.decode(payload.encode())
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise PayloadError(job_type, None, f"not valid JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise PayloadError(job_type, None, f"""must be a JSON object, as in {{"user_id": 42}}, not {payload.strip()[:60]!r}""")
+    return arguments
+
+
+def _declared(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
+    """The type of that name or alias. None when there is none and it is to be inserted all the same."""
+    if app is None:
+        if force:
+            return None
+        raise ConfigurationError(
+            f"no App to check job type {name!r} against: give --app module:attribute, set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
+        )
+    known = {each: job_type for job_type in app.types.values() for each in (job_type.name, *job_type.settings.aliases)}
+    if name not in known and not force:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)
+    return known.get(name)
+
+
+def _anything(job_type: str, arguments: dict[str, Any]) -> str:
+    """The payload of a type that nobody here knows; only what cannot be stored is refused."""
+    text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode((), {"payload": arguments})
+    return text[len('{"payload":') : -1]
+
+
+def _takes_anything(payload: dict[str, Any]) -> None: ...
+
+
+def _row(job_type: str, payload: str, chosen: Chosen) -> ops.NewRow:
+    return ops.NewRow(
+        queue=chosen.queue,  # None: what the type declares in the database, if it does
+        job_type=job_type,
+        payload=payload,
+        payload_version=None,
+        priority=chosen.priority,
+        run_at=chosen.run_at,
+        delay_s=chosen.delay_s,
+        expires_s=None,
+        max_attempts=None,
+        idempotency_key=chosen.idempotency_key,
+        meta=None,
+    )
+
+
+def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
+    def operation() -> Operation[ops.Inserted]:
+        size, most = text_bytes(row.payload), (yield from ops.payload_bytes_max())
+        if size > most:
+            raise PayloadError(row.job_type, None, f"{size:,} bytes is over the limit of {most:,}")
+        return (yield from ops.insert(row))
+
+    inserted = opened.run(operation())
+    return Enqueued(inserted.id, inserted.created, inserted.status)
+
+
+def _say(enqueued: Enqueued, *, as_json: bool) -> None:
+    if as_json:
+        print_json(enqueued)
+    elif enqueued.created:
+        typer.echo(f"job {enqueued.id} {enqueued.status}")
+    else:
+        typer.echo(f"not inserted: job {enqueued.id}, {enqueued.status}, has this idempotency key")

@@ -1,0 +1,89 @@
+"""How results are printed: tables to read, JSON to process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rota.duration import words
+from rota.job import Job
+
+PIPE_COLUMNS = 10_000
+"""Into a pipe nothing is wrapped: a line is a row."""
+
+
+def json_line(value: Any) -> str:
+    """JSON on one line; instants as RFC 3339 in UTC."""
+    return msgspec.json.encode(value).decode()
+
+
+def print_json(value: Any) -> None:
+    """Print a result for a program."""
+    typer.echo(json_line(value))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """Print rows under their columns, or a line when there are none."""
+    listed = list(rows)
+    if not listed:
+        typer.echo(empty)
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in listed:
+        table.add_row(*(cell(value) for value in row))
+    console().print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
+    """Print names with their values, one a line; those without a value are left out."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        if value is not None:
+            grid.add_row(Text(name, style="bold"), cell(value))
+    console().print(grid)
+
+
+def console() -> Console:
+    """The console of stdout."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
+
+
+def cell(value: Any) -> Text:
+    """A value to read. Text comes from anybody who may insert a row: what would move the cursor or colour the screen is replaced."""
+    text = _shown(value)
+    return Text("".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text))
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return value.astimezone().isoformat(sep=" ", timespec="seconds")
+        case timedelta():
+            return words(value.total_seconds())
+        case list() | tuple():
+            return ", ".join(map(_shown, value))
+        case dict():
+            return json_line(value)
+        case int() if not isinstance(value, bool):
+            return str(value)
+        case _:
+            return str(value)
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """A job with its columns' names; payload, meta and result as the values that they are."""
+    facts = msgspec.structs.asdict(job)
+    for name in ("payload", "meta", "result"):
+        text = facts.pop(f"{name}_json")
+        facts[name] = None if text is None else msgspec.Raw(text.encode())
+    return facts

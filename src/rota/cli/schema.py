@@ -1,0 +1,63 @@
+"""`rota migrate` and `rota sync`: what a deploy runs before the first job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.output import print_json
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, connected, find_app, need_app, schema_of, session, target
+from rota.errors import UsageError
+from rota.store import migrate as migrations
+
+
+def migrate(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    payload_bytes_max: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="The largest payload that is accepted. Defaults to what it is, at first 65,536.")
+    ] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the migrations as SQL, and do nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when a migration is missing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make or update Rota's tables. Safe to run by many at once."""
+    if (sql or check) and payload_bytes_max is not None:
+        raise UsageError("--payload-bytes-max changes the schema, which --sql and --check do not")
+    if sql and check:
+        raise UsageError("--sql prints and --check looks: give one of them")
+    if sql:
+        name = schema_of(None if schema else find_app(app), schema)
+        text = migrations.as_sql(name)
+        print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
+    elif check:
+        with session(app, url, schema) as opened:
+            opened.run(migrations.check(opened.database.schema))
+            _say(opened.database.schema, [], as_json=as_json)
+    else:
+        place, name = target(app, url, schema)
+        _say(name, migrations.migrate(place, name, payload_bytes_max=payload_bytes_max), as_json=as_json)
+
+
+def _say(schema: str, applied: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": schema, "applied": applied})
+    elif applied:
+        typer.echo(f"schema {schema}: applied {', '.join(applied)}")
+    else:
+        typer.echo(f"schema {schema}: up to date")
+
+
+def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
+    """Declare the App's job types in the database. A worker's start does the same; a deploy does it before the first INSERT."""
+    chosen = need_app(app)
+    with connected(chosen.database) as opened:
+        opened.run(migrations.check(chosen.schema))
+    chosen.sync()
+    names = sorted(chosen.types)
+    if as_json:
+        print_json({"schema": chosen.schema, "declared": names})
+    else:
+        typer.echo(f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}")

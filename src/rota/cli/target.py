@@ -1,0 +1,119 @@
+"""Which App and which database a command works with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from rota import embedded
+from rota.app import App, load
+from rota.config import given_url
+from rota.errors import ConfigurationError
+from rota.store.db import Database, Operation
+
+T = TypeVar("T")
+
+AppOption = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:ATTRIBUTE", help="Your rota.App. Defaults to ROTA_APP, else to app in [tool.rota] of pyproject.toml."
+    ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The database. Defaults to the App's, else ROTA_DATABASE_URL, else a private one in .rota."),
+]
+SchemaOption = Annotated[
+    str | None,
+    typer.Option("--schema", metavar="NAME", help="Where Rota's tables are. Defaults to the App's, else ROTA_SCHEMA, else rota."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A database and one connection to it, for the length of a command."""
+
+    database: Database
+    connection: Any
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run a store operation."""
+        return self.database.run(operation, self.connection)
+
+
+@contextmanager
+def session(app: str | None = None, url: str | None = None, schema: str | None = None) -> Iterator[Session]:
+    """Connect to what the options say. Raises ConfigurationError and DatabaseUnavailable at once, not after the patience of a pool."""
+    with connected(Database(*target(app, url, schema))) as opened:
+        yield opened
+
+
+@contextmanager
+def connected(database: Database) -> Iterator[Session]:
+    """Connect to a database for a block."""
+    with database.connected("cli") as connection:
+        yield Session(database, connection)
+
+
+def target(app: str | None, url: str | None, schema: str | None) -> tuple[str, str]:
+    """Return the URL and the schema that the options say: what is not given is the App's, where one is named, else the environment's."""
+    owner = find_app(app) if app or not (url and schema) else None
+    schema = schema_of(owner, schema)
+    chosen = given_url(url or (owner._url if owner else None))
+    return chosen or embedded.start(), schema
+
+
+def schema_of(app: App | None, schema: str | None) -> str:
+    """Return the schema of a command."""
+    return schema or (app.schema if app else os.environ.get("ROTA_SCHEMA") or "rota")
+
+
+def need_app(reference: str | None) -> App:
+    """Return the App. Raises ConfigurationError when none is named."""
+    app = find_app(reference)
+    if app is None:
+        raise ConfigurationError(
+            'no App: give --app module:attribute, set ROTA_APP, or write app = "module:attribute" under [tool.rota] in pyproject.toml'
+        )
+    return app
+
+
+def find_app(reference: str | None) -> App | None:
+    """Return the App that the option, the environment or the nearest pyproject.toml names; None when none does."""
+    here = Path.cwd()
+    places = [str(here)]
+    reference = reference or os.environ.get("ROTA_APP")
+    if not reference:
+        directory, reference = _from_pyproject(here)
+        places.append(str(directory))
+    if not reference:
+        return None
+    sys.path[:0] = [place for place in places if place not in sys.path[: len(places)]]
+    return load(reference, App)
+
+
+def _from_pyproject(start: Path) -> tuple[Path, str | None]:
+    """The nearest directory, upwards, whose pyproject.toml has [tool.rota], and what it says."""
+    for directory in (start, *start.parents):
+        path = directory / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            settings = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("rota", {})
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
+            raise ConfigurationError(f"{path} cannot be read: {error}") from None
+        reference = settings.get("app")
+        if reference is not None and not isinstance(reference, str):
+            raise ConfigurationError(f'{path}: app under [tool.rota] must be a text such as "myproject.app:app", not {reference!r}')
+        if reference:
+            return directory, reference
+    return start, None

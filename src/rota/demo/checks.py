@@ -1,0 +1,158 @@
+"""What must be so in the end: one SELECT each, with the result that keeps the promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from rota.demo.jobs import PAGES
+from rota.demo.stage import EXPIRED_SESSIONS, FILES, SESSIONS, STALE_FILES
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the demo did, as far as the SELECTs need it."""
+
+    signed_up: int
+    rolled_back: int
+    """The id of the user whose sign-up was rolled back."""
+    users: int
+    partner_job: int
+    poisoned_job: int
+    report: str
+    report_job: int
+    killed: str
+    """The name of the worker that was killed, and below of the one that took over."""
+    took_over: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise."""
+
+    what: str
+    select: str
+    expected: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One promise, looked at."""
+
+    check: Check
+    result: tuple[Any, ...]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the result is the expected one."""
+        return self.result == self.check.expected
+
+
+def look(connection: psycopg.Connection, checks: list[Check]) -> list[Checked]:
+    """Run each SELECT; a row that is missing is an empty result."""
+    return [Checked(check, connection.execute(check.select.encode()).fetchone() or ()) for check in checks]
+
+
+def promises(facts: Facts) -> list[Check]:
+    """The SELECTs of this run."""
+    return [*_of_sign_ups(facts), *_of_cleaning(), *_of_failures(facts), *_of_recovery(facts)]
+
+
+def _of_sign_ups(facts: Facts) -> list[Check]:
+    return [
+        Check(
+            "each user who signed up got one mail",
+            "SELECT count(*), count(DISTINCT payload->>'user_id') FROM rota_demo.jobs "
+            "WHERE job_type = 'send_welcome_email' AND status = 'succeeded'",
+            (facts.signed_up, facts.signed_up),
+        ),
+        Check(
+            "… which the user's row says",
+            "SELECT count(*) FROM rota_demo_app.app_user WHERE welcomed_at IS NOT NULL",
+            (facts.signed_up,),
+        ),
+        Check(
+            "the user whose sign-up was rolled back is gone",
+            f"SELECT count(*) FROM rota_demo_app.app_user WHERE id = {facts.rolled_back}",
+            (0,),
+        ),
+        Check(
+            "… and so is the job",
+            f"SELECT count(*) FROM rota_demo.jobs WHERE payload @> '{{\"user_id\": {facts.rolled_back}}}'",
+            (0,),
+        ),
+    ]
+
+
+def _of_cleaning() -> list[Check]:
+    return [
+        Check(
+            "expired sessions are deleted, the others are not",
+            "SELECT count(*) FILTER (WHERE expires_at < now()), count(*) FROM rota_demo_app.app_session",
+            (0, SESSIONS - EXPIRED_SESSIONS),
+        ),
+        Check(
+            "stale files are deleted; the history says how many",
+            "SELECT (result->>'sessions')::int, (result->>'files')::int, (result->>'files_left')::int "
+            "FROM rota_demo.job_history WHERE job_type = 'clean_up'",
+            (EXPIRED_SESSIONS, STALE_FILES, FILES - STALE_FILES),
+        ),
+    ]
+
+
+def _of_failures(facts: Facts) -> list[Check]:
+    return [
+        Check(
+            "a job that failed twice succeeded at the third try",
+            f"SELECT status, attempts FROM rota_demo.jobs WHERE id = {facts.partner_job}",
+            ("succeeded", 3),
+        ),
+        Check(
+            "… and its failures are kept, with the response code",
+            "SELECT string_agg(format('%s: %s, %s', attempt, response_code, verdict), '; ' ORDER BY attempt) "
+            f"FROM rota_demo.attempt WHERE job = {facts.partner_job}",
+            ("1: 503, transient; 2: 503, transient",),
+        ),
+        Check(
+            "a poisoned job is dead after its attempts, with the reason",
+            f"SELECT status, attempts, last_error FROM rota_demo.job WHERE id = {facts.poisoned_job}",
+            ("dead", 3, "contacts.csv, line 3: 'nobody' is no address"),
+        ),
+        Check(
+            "… and left nothing half done",
+            "SELECT count(*) FROM rota_demo_app.app_user WHERE email LIKE '%@import.example'",
+            (0,),
+        ),
+    ]
+
+
+def _of_recovery(facts: Facts) -> list[Check]:
+    return [
+        Check(
+            "the report was asked for twice, and is one job",
+            f"SELECT count(*), min(id) FROM rota_demo.jobs WHERE idempotency_key = '{facts.report}'",
+            (1, facts.report_job),
+        ),
+        Check(
+            "the worker that was killed lost it",
+            f"SELECT worker, error_type FROM rota_demo.attempt WHERE job = {facts.report_job}",
+            (facts.killed, "LeaseExpired"),
+        ),
+        Check(
+            "… and another one finished it",
+            f"SELECT locked_by, status, attempts FROM rota_demo.job_history WHERE id = {facts.report_job}",
+            (facts.took_over, "succeeded", 2),
+        ),
+        Check(
+            "… with every user in it once",
+            f"SELECT count(*), sum(users) FROM rota_demo_app.app_report_page WHERE report = '{facts.report}'",
+            (PAGES, facts.users),
+        ),
+        Check(
+            "nothing is left but the dead job",
+            "SELECT count(*), min(status) FROM rota_demo.job",
+            (1, "dead"),
+        ),
+    ]

@@ -1,0 +1,72 @@
+"""A worker process of the demo: `rota work`, started, killed, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rota.demo.jobs import FILES, LIFELINE
+from rota.errors import RotaError
+
+WAIT_S = 30.0
+"""Nothing here takes longer, also on a slow machine."""
+LOOK_EVERY_S = 0.02
+LOG_LINES = 15
+
+
+class WorkerProcess:
+    """A `rota work` of its own process. Killed at the latest when the block ends."""
+
+    def __init__(self, url: str, files: Path, name: str) -> None:
+        self._log = files / f"{name}.log"
+        self._reader, self._writer = os.pipe()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rota", "work", "--app", "rota.demo.jobs:app", "--grace", "10s"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(self._reader,),
+                env={**os.environ, "ROTA_DATABASE_URL": url, FILES: str(files), LIFELINE: str(self._reader)},
+            )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye of any kind. Returns when the process is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, as at a deploy; returns the exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            raise self._failed(f"did not stop within {WAIT_S:g} s of SIGTERM") from None
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Look until the condition holds. Raises RotaError when the process ends first, or it takes too long."""
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            if self._process.poll() is not None:
+                raise self._failed(f"ended with status {self._process.returncode} before {what}")
+            if time.monotonic() > deadline:
+                raise self._failed(f"worked for {WAIT_S:g} s, and still not: {what}")
+            time.sleep(LOOK_EVERY_S)  # it happens in another process, which tells nobody
+
+    def _failed(self, how: str) -> RotaError:
+        last = "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        return RotaError(f"a worker of the demo {how}; the end of its log:\n{last}")

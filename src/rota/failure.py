@@ -1,0 +1,79 @@
+"""What is kept of an error: its class, a message safe for an admin screen, a limited stack. Pure."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+TEXT_MAX = 65536
+"""Longer error texts are cut to this before anything is searched in them."""
+_OUR_FRAMES = str(Path(__file__).parent / "worker")
+_URL_USER = re.compile(r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)")
+_SECRET = re.compile(
+    r"(?i)(passw(?:or)?d|passphrase|pwd|secret|api_?key|token)(\s?=\s?|[\"']\s?:\s?)"
+    r"(\"(?:[^\"\\]|\\.){0,2000}\"?|'(?:[^'\\]|\\.){0,2000}'?|[^\s,;&)}\]]{1,2000})"
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic) [a-z0-9._~+/=-]{8,2000}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def error_type(error: BaseException) -> str:
+    """Return the class of an error, to group by: `ValueError`, `httpx.ConnectTimeout`."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return _cut(_on_one_line(name), 200)
+
+
+def message(error: BaseException, limit: int = 500) -> str:
+    """Return an error's text on one line of at most `limit` characters, without control characters and credentials; never empty."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__; the job must still be settled
+        text = "(the error's text cannot be shown: its __str__ raised)"
+    return _cut(_on_one_line(_redacted(_crudely_cut(text))) or type(error).__name__, limit)
+
+
+def stack(error: BaseException, limit_bytes: int = 16384) -> str:
+    """Return the traceback without the worker's own frames and credentials; beyond `limit_bytes` of UTF-8 its middle is left out."""
+    top = frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_FRAMES):
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.TracebackException(type(error), error, frames or top, compact=True).format())
+    except Exception:  # noqa: BLE001 - formatting runs code of somebody else's classes; the job must still be settled
+        text = f"{error_type(error)}: {message(error)}\n(its traceback cannot be shown)"
+    return _middle_cut(_clean(_redacted(_crudely_cut(text))), limit_bytes)
+
+
+def _redacted(text: str) -> str:
+    text = _URL_USER.sub(r"\1***@", text)
+    text = _SECRET.sub(r"\1\2***", text)
+    return _BEARER.sub(r"\1 ***", text)
+
+
+def _clean(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub("\ufffd", text))
+
+
+def _on_one_line(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", " ".join(_CONTROL.sub(" ", text).split()))
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
+
+
+def _crudely_cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]}…{text[-TEXT_MAX * 3 // 4 :]}"
+
+
+def _middle_cut(text: str, limit_bytes: int) -> str:
+    encoded = text.encode()
+    if len(encoded) <= limit_bytes:
+        return text
+    mark = b"\n\xe2\x80\xa6\n"
+    head_bytes = max(0, limit_bytes - len(mark)) // 4
+    tail_bytes = max(0, limit_bytes - len(mark) - head_bytes)
+    return (encoded[:head_bytes] + mark + encoded[len(encoded) - tail_bytes :]).decode(errors="ignore")

@@ -1,0 +1,192 @@
+"""Making an App: it connects to nothing, takes its jobs from modules, and says which part of its configuration is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from tests.support.rules import rule
+
+CLOSED_PORT = "postgresql://nobody@127.0.0.1:1/nothing"
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules that an application might have."""
+    (tmp_path / "billing_of_this_test.py").write_text(
+        "import rota\njobs = rota.Jobs()\nnumber = 5\n@jobs.job('charge')\ndef charge(invoice: int) -> None: ...\n"
+    )
+    (tmp_path / "broken_of_this_test.py").write_text("import a_library_that_is_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in ("billing_of_this_test", "broken_of_this_test"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("modules")
+def test_jobs_can_be_named_as_module_and_attribute() -> None:
+    app = rota.App(CLOSED_PORT, jobs=["billing_of_this_test:jobs"])
+
+    assert list(app.types) == ["charge"]
+
+
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("billing_of_this_test", "must be module:attribute"),
+        ("billing_of_this_test:", "must be module:attribute"),
+        (":jobs", "must be module:attribute"),
+        ("not_there_at_all:jobs", "no module 'not_there_at_all' on sys.path"),
+        ("billing_of_this_test.deeper:jobs", "no module 'billing_of_this_test.deeper'"),
+        ("billing_of_this_test:job", "module 'billing_of_this_test' has no attribute 'job'"),
+        ("billing_of_this_test:number", r"is a int, not a rota\.Jobs"),
+        ("billing_of_this_test:charge", r"is a JobType, not a rota\.Jobs"),
+        ("..billing:jobs", "must be module:attribute"),
+    ],
+)
+def test_a_wrong_module_text_says_which_part_is_wrong(reference: str, why: str) -> None:
+    with pytest.raises(rota.ConfigurationError, match=why) as refused:
+        rota.App(CLOSED_PORT, jobs=[reference])
+
+    assert repr(reference) in str(refused.value)
+
+
+@pytest.mark.usefixtures("modules")
+def test_an_error_inside_the_module_is_shown_as_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError, match="a_library_that_is_not_there"):
+        rota.App(CLOSED_PORT, jobs=["broken_of_this_test:jobs"])
+
+
+def test_jobs_must_be_jobs() -> None:
+    with pytest.raises(rota.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' texts, not 5"):
+        rota.App(CLOSED_PORT, jobs=[5])  # type: ignore[list-item]
+    with pytest.raises(rota.DeclarationError, match="a list"):
+        rota.App(CLOSED_PORT, jobs="billing:jobs")
+    with pytest.raises(rota.DeclarationError, match="a list"):
+        rota.App(CLOSED_PORT, jobs=rota.Jobs())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("schema", ["", "Rota", "rota-1", "1rota", "r" * 51, 'rota"; drop'])
+def test_a_schema_name_that_would_need_quoting_is_refused(schema: str) -> None:
+    with pytest.raises(rota.ConfigurationError, match="schema"):
+        rota.App(CLOSED_PORT, schema=schema).get(1)
+
+
+@pytest.mark.parametrize("lease", ["999ms", 120, "2 minutes"])
+def test_a_lease_below_a_second_or_no_duration_is_refused(lease: str) -> None:
+    with pytest.raises(rota.UsageError, match="lease"):
+        rota.App(CLOSED_PORT, lease=lease)
+
+
+def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", CLOSED_PORT)
+    app = rota.App()
+
+    with pytest.raises(rota.ConfigurationError, match="set ROTA_DATABASE_URL to it"):
+        app.get(1)
+
+
+def test_an_app_takes_its_url_from_the_environment_when_it_is_first_used(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = rota.App()
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.setenv("DATABASE_URL", CLOSED_PORT)
+
+    with pytest.raises(rota.JobNotFound):
+        app.get(1)
+    app.close()
+
+
+def test_an_app_connects_to_nothing_until_it_is_used() -> None:
+    app = rota.App(CLOSED_PORT)
+
+    @app.job("send_mail")
+    def send_mail(user_id: int) -> None: ...
+
+    new = send_mail.new(1)
+    assert new.payload_json == '{"user_id":1}'
+    with pytest.raises(rota.DatabaseUnavailable):
+        app.drain()
+
+
+def test_an_url_that_cannot_be_read_is_refused_when_first_used() -> None:
+    with pytest.raises(rota.ConfigurationError, match="the database URL cannot be read"):
+        rota.App("postgresql://[").get(1)
+
+
+def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
+    with pytest.raises(rota.ConfigurationError, match="no job types"):
+        app.drain()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"slots": 0}, "slots must be a whole number from 1 to 10,000"),
+        ({"slots": 10_001}, "slots must be a whole number from 1 to 10,000"),
+        ({"queues": {}}, "queues is empty"),
+        ({"queues": {"email": 0}}, "queue 'email': slots must be"),
+        ({"queues": {"": 1}}, "queue name ''"),
+    ],
+)
+def test_settings_of_a_worker_out_of_range_are_refused(options: dict[str, object], why: str) -> None:
+    with pytest.raises(rota.ConfigurationError, match=why):
+        rota.App(CLOSED_PORT).drain(**options)  # type: ignore[arg-type]
+
+
+FORK = """
+import os, rota
+app = rota.App()
+
+@app.job("fork")
+def fork(who: str) -> None: ...
+
+pid = os.fork()
+fork.enqueue("child" if pid == 0 else "parent")
+if pid == 0:
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+fork.enqueue("parent again")
+app.close()
+"""
+
+
+def test_an_app_made_before_a_fork_works_in_parent_and_child(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORK],
+        env={**os.environ, "ROTA_DATABASE_URL": database},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert connection.execute("select payload ->> 'who' from rota.job order by 1").fetchall() == [
+        ("child",),
+        ("parent",),
+        ("parent again",),
+    ]
+
+
+@rule("M43")
+def test_the_release_is_stored_with_the_outcome(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+    app = rota.App(database, release="2026.11.20")
+
+    @app.job("work")
+    def work() -> None: ...
+
+    work.enqueue()
+    app.drain()
+    app.close()
+
+    assert connection.execute("select release from rota.job_history").fetchall() == [("2026.11.20",)]
+    assert connection.execute("select release, stopped_at is not null from rota.worker").fetchall() == [("2026.11.20", True)]

@@ -1,0 +1,177 @@
+"""What a running handler can ask for: its context, in tasks and in threads, and what the App's lifespan made."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import rota
+from tests.api.rows import Rows
+from tests.support.rules import rule
+
+
+def test_outside_a_handler_there_is_no_context() -> None:
+    with pytest.raises(rota.UsageError, match="outside a running job"):
+        rota.context()
+
+
+def test_after_a_drain_there_is_no_context_left(app: rota.App) -> None:
+    app.job("work")(lambda: None)
+    app.types["work"].enqueue()
+    app.drain()
+
+    with pytest.raises(rota.UsageError, match="outside a running job"):
+        rota.context()
+
+
+def test_async_handlers_each_have_their_own_context_also_in_the_threads_they_start(app: rota.App) -> None:
+    met = asyncio.Barrier(2)
+
+    @app.job("work")
+    async def work() -> list[int]:
+        await met.wait()  # both run now
+        return [rota.context().job.id, await asyncio.to_thread(lambda: rota.context().job.id)]
+
+    ids = [work.enqueue().id, work.enqueue().id]
+    app.drain()
+
+    assert [app.get(id_).result for id_ in ids] == [[id_, id_] for id_ in ids]
+
+
+def test_plain_handlers_run_side_by_side_in_threads_each_with_its_own_context(app: rota.App) -> None:
+    met = threading.Barrier(2, timeout=30)
+
+    @app.job("work")
+    def work() -> list[Any]:
+        met.wait()  # both run now, or it raises
+        return [rota.context().job.id, threading.current_thread() is threading.main_thread()]
+
+    ids = [work.enqueue().id, work.enqueue().id]
+    app.drain()
+
+    assert [app.get(id_).result for id_ in ids] == [[id_, False] for id_ in ids]
+
+
+def test_a_blocking_handler_does_not_hold_up_the_loop(app: rota.App) -> None:
+    freed = threading.Event()
+
+    @app.job("block", priority=1)
+    def block() -> bool:
+        return freed.wait(30)
+
+    @app.job("free")
+    async def free() -> None:
+        freed.set()
+
+    blocked = block.enqueue().id
+    free.enqueue()
+    app.drain()
+
+    assert app.get(blocked).result is True
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_takes_context_passes_the_context_first(app: rota.App, rows: Rows, *, is_async: bool) -> None:
+    @app.job("async", takes_context=True)
+    async def coroutine(ctx: rota.Context, day: int) -> list[Any]:
+        return [ctx is rota.context(), ctx.job.id, ctx.job.attempts, ctx.job.payload, ctx.worker, ctx.state, ctx.cancelled, day]
+
+    @app.job("plain", takes_context=True)
+    def plain(ctx: rota.Context, day: int) -> list[Any]:
+        return [ctx is rota.context(), ctx.job.id, ctx.job.attempts, ctx.job.payload, ctx.worker, ctx.state, ctx.cancelled, day]
+
+    id_ = (coroutine if is_async else plain).enqueue(day=5).id
+    app.drain()
+
+    job = rows.job(id_)
+    assert job["payload"] == {"day": 5}
+    assert job["result"] == [True, id_, 1, {"day": 5}, job["locked_by"], None, None, 5]
+
+
+@rule("M35")
+def test_a_plain_handler_learns_from_its_context_that_its_time_is_over(app: rota.App, rows: Rows) -> None:
+    ended = threading.Event()
+
+    @app.job("work", takes_context=True, timeout="50ms")
+    def work(ctx: rota.Context) -> None:
+        pause = threading.Event()
+        try:
+            while True:
+                ctx.raise_if_cancelled()
+                pause.wait(0.01)
+        finally:
+            ended.set()
+
+    id_ = work.enqueue().id
+    app.drain()
+
+    assert ended.wait(10)
+    assert (rows.job(id_)["status"], rows.job(id_)["error_type"]) == ("failed", "rota.errors.AttemptTimeout")
+
+
+# Lifespan
+
+
+class Lives:
+    """Counts how often a lifespan was entered and left, and what it yielded."""
+
+    def __init__(self) -> None:
+        self.entered: list[asyncio.AbstractEventLoop] = []
+        self.left = 0
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Lives]:
+        self.entered.append(asyncio.get_running_loop())
+        try:
+            yield self
+        finally:
+            self.left += 1
+
+
+def test_the_lifespan_is_entered_once_per_worker_on_its_loop_and_left_at_the_end(database: str) -> None:
+    lives = Lives()
+    seen: list[tuple[bool, int]] = []
+    app = rota.App(database, lifespan=lives)
+
+    @app.job("async", takes_context=True)
+    async def coroutine(ctx: rota.Context) -> None:
+        assert ctx.state.entered[-1] is asyncio.get_running_loop()
+        seen.append((ctx.state is lives, lives.left))
+
+    @app.job("plain")
+    def plain() -> None:
+        seen.append((rota.context().state is lives, lives.left))
+
+    for _ in range(2):
+        coroutine.enqueue()
+        plain.enqueue()
+    assert app.drain().succeeded == 4
+    app.close()
+
+    assert (len(lives.entered), lives.left, seen) == (1, 1, [(True, 0)] * 4)
+    app.drain()
+    app.close()
+    assert (len(lives.entered), lives.left) == (2, 2)
+
+
+@rule("M2")
+def test_a_lifespan_that_fails_starts_no_worker_and_claims_nothing(database: str, rows: Rows) -> None:
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[None]:
+        raise OSError("no such provider")
+        yield
+
+    app = rota.App(database, lifespan=broken)
+    app.job("work")(lambda: None)
+    id_ = app.types["work"].enqueue().id
+
+    with pytest.raises(OSError, match="no such provider"):
+        app.drain()
+    app.close()
+
+    assert (rows.job(id_)["status"], rows.job(id_)["claims"]) == ("queued", 0)

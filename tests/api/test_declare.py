@@ -1,0 +1,204 @@
+"""Declaring job types: what is refused, and that the error says where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import rota
+from tests.support.rules import rule
+
+
+def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
+    return payload
+
+
+@rule("M12", "M21", "M31", "M35", "M40")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("queue", ""),
+        ("queue", "q" * 101),
+        ("queue", 5),
+        ("queue", "two\nlines"),
+        ("priority", 101),
+        ("priority", -101),
+        ("priority", 1.5),
+        ("priority", True),
+        ("max_attempts", 0),
+        ("max_attempts", 10_001),
+        ("max_attempts", "3"),
+        ("retry", "10s"),
+        ("retry", rota.Exponential),
+        ("timeout", "0s"),
+        ("timeout", 20),
+        ("timeout", timedelta(seconds=-1)),
+        ("timeout", "20"),
+        ("lease", "999ms"),
+        ("lease", "1 hour"),
+        ("expires", -1),
+        ("expires", "-1d"),
+        ("expires", timedelta(days=40_000)),
+        ("retry_on", OSError),
+        ("retry_on", (OSError, "TimeoutError")),
+        ("fatal_on", [LookupError]),
+        ("fatal_on", (int,)),
+        ("takes_context", "yes"),
+        ("version", 0),
+        ("version", 32_768),
+        ("version", "1"),
+        ("version", 2),
+        ("upgrade", {1: upgraded}),
+        ("upgrade", [upgraded]),
+        ("aliases", "old_name"),
+        ("aliases", ("",)),
+        ("aliases", 5),
+        ("aliases", ("a" * 201,)),
+        ("key_ttl", 90),
+        ("key_ttl", "-1d"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(option: str, value: object) -> None:
+    job: Callable[..., Any] = rota.Jobs().job
+
+    with pytest.raises(rota.DeclarationError, match=option) as refused:
+        job("send_mail", **{option: value})
+
+    assert "'send_mail'" in str(refused.value)
+
+
+@pytest.mark.parametrize("upgrade", [{1: upgraded}, {1: upgraded, 3: upgraded}, {1: upgraded, 2: "no function"}])
+@rule("M12")
+def test_a_version_needs_a_function_for_each_older_one(upgrade: dict[int, Any]) -> None:
+    with pytest.raises(rota.DeclarationError, match=r"'send_mail'.*upgrade"):
+        rota.Jobs().job("send_mail", version=3, upgrade=upgrade)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 201, "two\nlines", None, 5])
+def test_a_name_that_cannot_be_stored_is_refused(name: Any) -> None:
+    with pytest.raises(rota.DeclarationError, match="name"):
+        rota.Jobs().job(name)
+
+
+def test_the_name_is_required() -> None:
+    jobs: Any = rota.Jobs()
+
+    with pytest.raises(TypeError, match="name"):
+        jobs.job()
+
+    with pytest.raises(rota.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'):
+
+        @jobs.job
+        def nameless() -> None: ...
+
+
+def star_args(*args: int) -> None: ...
+def star_kwargs(**kwargs: int) -> None: ...
+def positional_only(a: int, /) -> None: ...
+def generator(a: int) -> Any:
+    yield a
+
+
+async def async_generator(a: int) -> Any:
+    yield a
+
+
+class Callables:
+    def __call__(self, a: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "why"),
+    [
+        (star_args, r"parameter 'args': a handler cannot take \*args"),
+        (star_kwargs, r"parameter 'kwargs': a handler cannot take \*\*kwargs"),
+        (positional_only, "parameter 'a'.*positional-only"),
+        (generator, "must be a plain or an async function"),
+        (async_generator, "must be a plain or an async function"),
+        (Callables(), "must be a plain or an async function"),
+        (Callables, "must be a plain or an async function"),
+        ("send_mail", "must be a plain or an async function"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_with_a_payload_is_refused(handler: Any, why: str) -> None:
+    jobs = rota.Jobs()
+
+    with pytest.raises(rota.DeclarationError, match=f"job type 'send_mail'.*{why}"):
+        jobs.job("send_mail")(handler)
+
+    assert jobs.types == {}
+
+
+def test_takes_context_needs_a_first_parameter_for_it() -> None:
+    with pytest.raises(rota.DeclarationError, match=r"'send_mail'.*takes_context=True needs a first, positional parameter"):
+        rota.Jobs().job("send_mail", takes_context=True)(lambda: None)  # type: ignore[arg-type, misc]
+
+
+def test_a_context_parameter_without_takes_context_is_pointed_out() -> None:
+    def handler(ctx: rota.Context) -> None: ...
+
+    with pytest.raises(rota.DeclarationError, match=r"'ctx'.*declare the job type with takes_context=True"):
+        rota.Jobs().job("send_mail")(handler)
+
+
+def test_a_duplicate_name_is_refused_and_both_places_named() -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("send_mail")
+    def first() -> None: ...
+
+    def second() -> None: ...
+
+    with pytest.raises(rota.DeclarationError, match="'send_mail' is declared twice") as refused:
+        jobs.job("send_mail")(second)
+
+    lines = {function.__code__.co_firstlineno for function in (first.func, second)}
+    assert {int(line) for line in re.findall(r"test_declare\.py:(\d+)", str(refused.value))} == lines
+    assert jobs.types["send_mail"] is first
+
+
+@rule("M12")
+def test_an_alias_counts_as_a_name_also_among_the_jobs_of_one_app() -> None:
+    mail, reports = rota.Jobs(), rota.Jobs()
+    mail.job("send_mail", aliases=("mail",))(lambda: None)
+    reports.job("mail")(lambda: None)
+
+    with pytest.raises(rota.DeclarationError, match="'mail' is declared twice: at .*test_declare"):
+        rota.App(jobs=[mail, reports])
+
+
+def test_a_jobs_belongs_to_one_app() -> None:
+    jobs = rota.Jobs()
+    rota.App(jobs=[jobs])
+
+    with pytest.raises(rota.DeclarationError, match="belongs to another App already"):
+        rota.App(jobs=[jobs])
+
+
+def test_jobs_without_an_app_say_so_when_enqueued() -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("send_mail")
+    def send_mail(user_id: int) -> None: ...
+
+    with pytest.raises(rota.UsageError, match=r"belong to no App yet: create rota\.App"):
+        send_mail.enqueue(1)
+
+
+async def test_calling_the_decorated_name_or_func_runs_the_function() -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("add")
+    def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @jobs.job("double", takes_context=True)
+    async def double(ctx: rota.Context | None, a: int) -> int:
+        assert ctx is None
+        return 2 * a
+
+    assert (add(1), add(a=1, b=2), add.func(2), await double(None, 4)) == (2, 3, 3, 8)

@@ -1,0 +1,90 @@
+"""Listeners and the log: what they hear, and that a failing listener harms no job."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import rota
+from rota import events
+from tests.api.rows import Rows
+from tests.support.rules import rule
+
+
+def test_a_listener_hears_of_a_dead_job_after_that_is_committed(app: rota.App, rows: Rows) -> None:
+    heard: list[tuple[events.JobDead, str]] = []
+    app.on(events.JobDead, lambda event: heard.append((event, rows.job(event.job)["status"])))
+
+    @app.job("work", fatal_on=(ValueError,))
+    async def work() -> None:
+        raise ValueError("no")
+
+    id_ = work.enqueue().id
+    app.drain()
+
+    [(event, status)] = heard
+    assert (event.job, event.job_type, event.attempt, event.claim, status) == (id_, "work", 1, 1, "dead")
+    assert (event.failure.error_type, event.failure.message, event.failure.verdict_rule) == ("ValueError", "no", "fatal_on ValueError")
+    assert event.worker == rows.attempts(id_)[0]["worker"]
+
+
+def test_a_listener_of_a_base_class_hears_all_that_is_below_it(app: rota.App) -> None:
+    heard: list[str] = []
+    jobs: list[str] = []
+    app.on(events.Event, lambda event: heard.append(type(event).__name__))
+    app.on(events.JobEvent, lambda event: jobs.append(type(event).__name__))
+    app.job("work")(lambda: None)
+    app.types["work"].enqueue()
+    app.drain()
+
+    assert heard == ["WorkerStarted", "JobClaimed", "JobSucceeded", "WorkerStopped"]
+    assert jobs == ["JobClaimed", "JobSucceeded"]
+
+
+@rule("M84")
+@pytest.mark.parametrize(
+    ("outcome", "status", "level", "line"),
+    [
+        (None, "succeeded", logging.INFO, "succeeded in"),
+        (ValueError("no"), "failed", logging.WARNING, "failed, to be retried in"),
+        (rota.Dead("gone"), "dead", logging.ERROR, "dead: Dead: gone (raised Dead)"),
+        (rota.Cancel("off"), "cancelled", logging.INFO, "cancelled: off"),
+        (rota.Snooze("10s"), "queued", logging.INFO, "snoozed for 10.0 s"),
+    ],
+)
+def test_each_step_of_a_job_is_one_line_in_the_log(
+    app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture, outcome: BaseException | None, status: str, level: int, line: str
+) -> None:
+    caplog.set_level(logging.DEBUG, "rota")
+
+    @app.job("work")
+    async def work() -> None:
+        if outcome is not None:
+            raise outcome
+
+    id_ = work.enqueue().id
+    app.drain()
+
+    lines = [(record.levelno, record.getMessage()) for record in caplog.records if record.getMessage().startswith("job ")]
+    assert [found[0] for found in lines] == [logging.DEBUG, level]
+    assert lines[0][1].startswith(f"job {id_} work attempt 1: claimed by ")
+    assert lines[1][1].startswith(f"job {id_} work attempt 1: {line}")
+    assert rows.job(id_)["status"] == status
+
+
+def test_a_failing_listener_is_logged_and_harms_no_job(app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
+    heard = []
+
+    def broken(event: events.Event) -> None:
+        raise RuntimeError(f"{type(event).__name__} is too much")
+
+    app.on(events.Event, broken)
+    app.on(events.JobSucceeded, heard.append)
+    app.job("work")(lambda: "done")
+    ids = [app.types["work"].enqueue().id for _ in range(3)]
+    report = app.drain()
+
+    assert (report.succeeded, len(heard)) == (3, 3)
+    assert [(rows.job(id_)["status"], rows.job(id_)["attempts"]) for id_ in ids] == [("succeeded", 1)] * 3
+    assert "a listener for JobSucceeded failed; the job is not affected" in caplog.text

@@ -1,0 +1,112 @@
+"""Stored payloads meet newer handlers: unknown fields, versions, upgrades, old names, and what fits none of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import rota
+from tests.api.rows import Rows
+from tests.support.rules import rule
+
+
+@rule("M12")
+def test_unknown_fields_are_ignored_with_one_warning_per_type(app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+
+    @app.job("send_mail")
+    async def send_mail(user_id: int) -> None:
+        seen.append(user_id)
+
+    for user_id in (1, 2, 3):
+        rows.insert("send_mail", f'{{"user_id": {user_id}, "colour": "red"}}')
+    report = app.drain()
+
+    assert (report.succeeded, sorted(seen)) == (3, [1, 2, 3])
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "'send_mail'" in warning and "colour" in warning
+
+
+@rule("M12")
+def test_payloads_of_older_versions_are_upgraded_step_by_step(app: rota.App, rows: Rows) -> None:
+    def named(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"user_id": payload["user"]}
+
+    def with_language(payload: dict[str, Any]) -> dict[str, Any]:
+        return {**payload, "language": "en"}
+
+    @app.job("send_mail", version=3, upgrade={1: named, 2: with_language})
+    async def send_mail(user_id: int, language: str) -> list[Any]:
+        return [user_id, language]
+
+    ids = [
+        rows.insert("send_mail", '{"user": 1}', version=1),
+        rows.insert("send_mail", '{"user_id": 2}', version=2),
+        rows.insert("send_mail", '{"user_id": 3, "language": "de"}', version=3),
+        rows.insert("send_mail", '{"user_id": 4, "language": "de"}'),  # without a version: tried as the current one …
+        rows.insert("send_mail", '{"user": 5}'),  # … then as version 1
+        send_mail.enqueue(6, "fr").id,
+    ]
+    app.drain()
+
+    assert [rows.job(id_)["result"] for id_ in ids] == [[1, "en"], [2, "en"], [3, "de"], [4, "de"], [5, "en"], [6, "fr"]]
+    assert rows.job(ids[-1])["payload_version"] == 3
+
+
+@rule("M12", "M51")
+def test_a_renamed_type_runs_jobs_of_its_old_name_and_shares_its_keys(app: rota.App, rows: Rows) -> None:
+    @app.job("send_mail", aliases=("mail",))
+    async def send_mail(user_id: int) -> int:
+        return user_id
+
+    old = rows.insert("mail", '{"user_id": 1}')
+    app.drain()
+
+    assert (rows.job(old)["status"], rows.job(old)["job_type"], rows.job(old)["result"]) == ("succeeded", "mail", 1)
+    send_mail.using(idempotency_key="once").enqueue(2)
+    assert rows.keys()[0][:2] == ("send_mail", "once")
+
+
+@rule("M12")
+@pytest.mark.parametrize(
+    ("payload", "version", "why"),
+    [
+        ("{}", None, "argument 'user_id': missing"),
+        ('{"user_id": "five"}', None, "argument 'user_id': expected int, got str"),
+        ('{"user_id": 1}', 2, "stored as version 2, this release knows up to version 1"),
+    ],
+)
+def test_a_payload_that_does_not_fit_is_dead_at_once_where_no_release_is_known(
+    app: rota.App, rows: Rows, payload: str, version: int | None, why: str
+) -> None:
+    started = []
+
+    @app.job("send_mail")
+    async def send_mail(user_id: int) -> None:
+        started.append(user_id)
+
+    id_ = rows.insert("send_mail", payload, version)
+    report = app.drain()
+
+    job = rows.job(id_)
+    assert (job["status"], job["attempts"], job["verdict"], job["verdict_rule"]) == ("dead", 0, "fatal", "misfit")
+    assert why in job["last_error"] and job["error_type"] == "rota.errors.PayloadError"
+    assert (started, report.dead, len(rows.attempts(id_))) == ([], 1, 1)
+
+
+@rule("M12", "M43")
+def test_an_upgrade_that_raises_fails_its_attempt_like_a_handler(app: rota.App, rows: Rows) -> None:
+    def broken(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"user_id": payload["not there"]}
+
+    @app.job("send_mail", version=2, upgrade={1: broken})
+    async def send_mail(user_id: int) -> None: ...
+
+    id_ = rows.insert("send_mail", "{}", version=1)
+    app.drain()
+
+    [attempt] = rows.attempts(id_)
+    assert (rows.job(id_)["status"], attempt["error_type"]) == ("failed", "KeyError")
+    assert "in broken" in attempt["stack"]

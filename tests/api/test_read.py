@@ -1,0 +1,180 @@
+"""Looking at jobs and waiting for them, sync and async; and what must not be called inside a running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import threading
+
+import pytest
+
+import rota
+from tests.support.rules import rule
+
+
+@pytest.fixture
+def mixed(app: rota.App) -> dict[str, int]:
+    """One job of each kind, by what became of it."""
+
+    @app.job("fine", queue="email")
+    async def fine(user_id: int) -> int:
+        return user_id
+
+    @app.job("poisoned", fatal_on=(ValueError,))
+    async def poisoned() -> None:
+        raise ValueError("no")
+
+    ids = {
+        "succeeded": fine.using(idempotency_key="a", meta={"by": "me"}).enqueue(1).id,
+        "dead": poisoned.enqueue().id,
+        "queued": fine.using(delay="1d").enqueue(2).id,
+    }
+    app.drain()
+    return ids
+
+
+@rule("M85")
+def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[str, int]) -> None:
+    def ids(**wanted: object) -> list[int]:
+        return [job.id for job in app.jobs(**wanted)]  # type: ignore[arg-type]
+
+    newest_first = sorted(mixed.values(), reverse=True)
+    assert ids() == newest_first
+    for status, id_ in mixed.items():
+        assert ids(status=status) == [id_]
+    assert ids(status=rota.Status.DEAD) == [mixed["dead"]]
+    assert ids(job_type="poisoned") == [mixed["dead"]]
+    assert ids(queue="email") == [mixed["queued"], mixed["succeeded"]]
+    assert ids(queue="email", limit=1) == [mixed["queued"]]
+    assert ids(queue="email", before=mixed["queued"]) == [mixed["succeeded"]]
+    assert ids(idempotency_key="a") == [mixed["succeeded"]]
+    assert ids(error_type="ValueError") == [mixed["dead"]]
+    assert ids(job_type="nothing of that name") == []
+
+
+@pytest.mark.parametrize("limit", [0, 10_001, "5", None])
+def test_a_limit_out_of_range_is_refused(app: rota.App, limit: int) -> None:
+    with pytest.raises(rota.UsageError, match="limit must be a whole number from 1 to 10,000"):
+        app.jobs(limit=limit)
+
+
+def test_a_status_that_does_not_exist_is_refused_not_found_empty(app: rota.App) -> None:
+    with pytest.raises(rota.UsageError, match=r"status must be one of queued, .*, not 'done'"):
+        app.jobs(status="done")
+
+
+@rule("M10")
+def test_a_job_reads_as_its_row(app: rota.App, mixed: dict[str, int]) -> None:
+    job = app.get(mixed["succeeded"])
+
+    assert (job.id, job.origin_id, job.queue, job.job_type, job.priority) == (job.id, job.id, "email", "fine", 0)
+    assert (job.payload, job.meta, job.result, job.idempotency_key) == ({"user_id": 1}, {"by": "me"}, 1, "a")
+    assert (job.status, job.status.is_over, job.attempts, job.max_attempts) == (rota.Status.SUCCEEDED, True, 1, 10)
+    assert job.created_at <= job.run_at
+    assert job.started_at is not None and job.finished_at is not None and job.started_at <= job.finished_at
+    assert job.finished_at.utcoffset() is not None
+
+    dead = app.get(mixed["dead"])
+    assert (dead.last_error, dead.error_type, dead.verdict, dead.verdict_rule) == ("no", "ValueError", "fatal", "fatal_on ValueError")
+    assert (dead.status.is_over, dead.status.is_settled, dead.finished_at) == (False, True, None)
+
+
+def test_a_job_that_is_not_there_is_not_found(app: rota.App) -> None:
+    with pytest.raises(rota.JobNotFound, match="no job 12345") as missing:
+        app.get(12345)
+    assert missing.value.job == 12345
+    with pytest.raises(rota.JobNotFound):
+        app.join(12345)
+    with pytest.raises(rota.UsageError, match="a job's id is a whole number, not '5'"):
+        app.get("5")  # type: ignore[arg-type]
+
+
+def test_join_returns_the_job_when_it_is_over_or_dead(app: rota.App, mixed: dict[str, int]) -> None:
+    assert app.join(mixed["succeeded"]).result == 1
+    assert app.join(mixed["dead"], timeout="1s").status == "dead"
+
+
+def test_join_gives_up_after_its_timeout_and_the_job_goes_on(app: rota.App, mixed: dict[str, int]) -> None:
+    with pytest.raises(rota.JoinTimeout, match="is still queued after 0.05 s; it goes on by itself") as late:
+        app.join(mixed["queued"], timeout="50ms")
+
+    assert (late.value.job, late.value.status) == (mixed["queued"], "queued")
+    assert app.get(mixed["queued"]).status == "queued"
+
+
+def test_join_waits_for_a_worker_in_another_thread(app: rota.App) -> None:
+    goes_on = threading.Event()
+
+    @app.job("work")
+    def work() -> str:
+        goes_on.wait(30)
+        return "done"
+
+    id_ = work.enqueue().id
+    worker = threading.Thread(target=app.drain)
+    worker.start()
+    try:
+        with pytest.raises(rota.JoinTimeout):
+            app.join(id_, timeout="10ms")
+        goes_on.set()
+        assert app.join(id_, timeout="30s").result == "done"
+    finally:
+        goes_on.set()
+        worker.join()
+
+
+async def test_every_call_that_touches_the_database_has_an_async_twin(database: str) -> None:
+    app = rota.App(database)
+
+    @app.job("work")
+    async def work(n: int) -> int:
+        return n
+
+    first = await work.aenqueue(1)
+    second, third = await work.aenqueue_many([{"n": 2}, {"n": 3}])
+    fourth = await app.aenqueue(work.new(4))
+    [fifth] = await app.aenqueue_many([work.new(5)])
+    joined = asyncio.create_task(app.ajoin(third.id, timeout="30s"))
+    with pytest.raises(rota.JoinTimeout):
+        await app.ajoin(first.id, timeout="1ms")
+    report = await app.adrain()
+
+    assert report.succeeded == 5
+    assert (await joined).result == 3
+    ids = [one.id for one in (fifth, fourth, third, second, first)]
+    assert [job.id for job in await app.ajobs(status="succeeded")] == ids
+    assert (await app.aget(first.id)).result == 1
+    with pytest.raises(rota.JobNotFound):
+        await app.aget(12345)
+    await app.aclose()
+
+
+@pytest.mark.parametrize("verb", ["drain", "run"])
+async def test_working_inside_a_running_loop_is_refused_by_the_name_of_the_twin(app: rota.App, verb: str) -> None:
+    app.job("work")(lambda: None)
+
+    with pytest.raises(rota.UsageError, match=re.escape(f"{verb}() was called inside a running event loop: await a{verb}() instead")):
+        getattr(app, verb)()
+
+
+async def test_a_sync_enqueue_inside_a_running_loop_warns_once(app: rota.App) -> None:
+    app.job("work")(lambda: None)
+    work = app.types["work"]
+
+    with pytest.warns(RuntimeWarning, match=re.escape("enqueue() blocks the running event loop; await aenqueue() instead")) as warned:
+        work.enqueue()
+    assert [warning.filename for warning in warned] == [__file__]
+    work.enqueue()  # a second warning would be an error
+    work.enqueue_many([{}])
+
+
+async def test_an_aenqueue_that_nobody_awaited_names_its_job_type(app: rota.App) -> None:
+    app.job("send_mail")(lambda: None)
+    send_mail = app.types["send_mail"]
+
+    with pytest.warns(RuntimeWarning, match="aenqueue of job type 'send_mail'"):
+        send_mail.aenqueue()  # type: ignore[unused-coroutine]
+        gc.collect()
+    assert await app.ajobs() == []
+    await app.aclose()

@@ -1,0 +1,202 @@
+"""Enqueueing from Python, in the caller's own transaction, on whatever connection the caller has."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel, pq
+from psycopg.rows import TupleRow, args_row, dict_row, namedtuple_row, scalar_row
+
+import rota
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def send(app: rota.App) -> rota.JobType[[str], [str], None]:
+    """A job type of one argument."""
+
+    @app.job("send", queue="email", priority=3)
+    def send(to: str) -> None: ...
+
+    return send
+
+
+Send = rota.JobType[[str], [str], None]
+
+
+def _refuses_every_row(_: Any) -> Callable[..., Any]:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a row of ours reached the caller's row factory")
+
+    return refuse
+
+
+def _hostile(schema: str = "hostile") -> str:
+    return f"""
+        create schema {schema};
+        create table {schema}.job (id text, job_type bytea); create table {schema}.idempotency (nothing int); create table {schema}.job_type (nothing int);
+        create function {schema}.clock() returns timestamptz language sql as 'select null::timestamptz';
+        create function {schema}.canonical_type(text) returns text language sql as 'select null::text';
+        create temp table job (nothing int); create temp table idempotency (nothing int);
+        set search_path = {schema}, public"""
+
+
+SETUPS: dict[str, Callable[[Any], Any]] = {
+    "as it comes": lambda connection: None,
+    "rows are dicts": lambda connection: setattr(connection, "row_factory", dict_row),
+    "rows are namedtuples": lambda connection: setattr(connection, "row_factory", namedtuple_row),
+    "rows are scalars": lambda connection: setattr(connection, "row_factory", scalar_row),
+    "rows are objects of a class": lambda connection: setattr(connection, "row_factory", args_row(lambda *values: object())),
+    "rows are refused": lambda connection: setattr(connection, "row_factory", _refuses_every_row),
+    "its cursors bind on the client": lambda connection: setattr(connection, "cursor_factory", psycopg.ClientCursor),
+    "its cursors are raw": lambda connection: setattr(connection, "cursor_factory", psycopg.RawCursor),
+    "everything is prepared": lambda connection: setattr(connection, "prepare_threshold", 0),
+    "nothing is prepared": lambda connection: setattr(connection, "prepare_threshold", None),
+    "read committed": lambda connection: connection.set_isolation_level(IsolationLevel.READ_COMMITTED),
+    "repeatable read": lambda connection: connection.set_isolation_level(IsolationLevel.REPEATABLE_READ),
+    "serializable": lambda connection: connection.set_isolation_level(IsolationLevel.SERIALIZABLE),
+    "a hostile search path": lambda connection: connection.execute(_hostile()),
+    "no search path": lambda connection: connection.execute("set search_path = ''"),
+    "other formats": lambda connection: connection.execute("set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'; set intervalstyle = 'sql_standard'"),
+    "another encoding": lambda connection: connection.execute("set client_encoding = 'LATIN1'"),
+}  # fmt: skip
+
+
+@rule("M20")
+@pytest.mark.parametrize("pipelined", [False, True], ids=["one by one", "in a pipeline"])
+@pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
+def test_a_job_commits_or_vanishes_with_the_transaction_of_any_connection(
+    database: str, connection: Connection, send: Send, setup: Callable[[Any], Any], pipelined: bool
+) -> None:
+    with psycopg.connect(database) as callers:
+        setup(callers)
+        callers.commit()
+        for end, left in ((callers.rollback, 0), (callers.commit, 3)):
+            with callers.pipeline() if pipelined else nullcontext():
+                first = send.using(connection=callers, idempotency_key="k").enqueue("ü")
+                again = send.using(connection=callers, idempotency_key="k").enqueue("ü")
+                many = send.using(connection=callers).enqueue_many([{"to": "a"}, {"to": "b"}])
+            assert again == rota.Enqueued(first.id, False, "queued")
+            assert [one.created for one in (first, *many)] == [True] * 3
+            assert callers.info.transaction_status == pq.TransactionStatus.INTRANS
+            assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
+            end()
+            assert connection.execute("select count(*) from rota.job").fetchone() == (left,)
+        assert not callers.closed
+    rows = connection.execute("select payload->>'to', queue, priority from rota.job order by id").fetchall()
+    assert rows == [("ü", "email", 3), ("a", "email", 3), ("b", "email", 3)]
+
+
+@rule("M20")
+@pytest.mark.parametrize("pipelined", [False, True], ids=["one by one", "in a pipeline"])
+async def test_a_job_commits_or_vanishes_with_the_transaction_of_an_async_connection(
+    database: str, connection: Connection, send: Send, pipelined: bool
+) -> None:
+    async with await psycopg.AsyncConnection.connect(database, row_factory=dict_row) as callers:
+        for end, left in ((callers.rollback, 0), (callers.commit, 3)):
+            async with callers.pipeline() if pipelined else nullcontext():
+                first = await send.using(connection=callers, idempotency_key="k").aenqueue("x")
+                again = await send.using(connection=callers, idempotency_key="k").aenqueue("x")
+                await send.using(connection=callers).aenqueue_many([{"to": "a"}, {"to": "b"}])
+            assert again == rota.Enqueued(first.id, False, "queued")
+            assert callers.info.transaction_status == pq.TransactionStatus.INTRANS
+            assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
+            await end()
+            assert connection.execute("select count(*) from rota.job").fetchone() == (left,)
+        assert not callers.closed
+
+
+@rule("M20")
+def test_on_an_autocommit_connection_a_job_is_there_at_once(database: str, connection: Connection, send: Send) -> None:
+    with psycopg.connect(database, autocommit=True) as callers:
+        send.using(connection=callers).enqueue("x")
+        assert callers.info.transaction_status == pq.TransactionStatus.IDLE
+        assert connection.execute("select count(*) from rota.job").fetchone() == (1,)
+        with pytest.raises(ZeroDivisionError), callers.transaction():
+            send.using(connection=callers).enqueue("y")
+            send.using(connection=callers).enqueue_many([{"to": "z"}])
+            raise ZeroDivisionError
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1,)
+
+
+@rule("M20")
+def test_a_job_vanishes_with_the_savepoint_it_was_enqueued_in(database: str, connection: Connection, send: Send) -> None:
+    with psycopg.connect(database) as callers:
+        kept = send.using(connection=callers).enqueue("kept")
+        with pytest.raises(ZeroDivisionError), callers.transaction():
+            send.using(connection=callers, idempotency_key="k").enqueue("gone")
+            raise ZeroDivisionError
+        again = send.using(connection=callers, idempotency_key="k").enqueue("kept too")
+        assert again.created
+    assert connection.execute("select id from rota.job order by id").fetchall() == [(kept.id,), (again.id,)]
+
+
+def test_a_server_side_cursor_of_the_caller_goes_on_reading(database: str, send: Send) -> None:
+    with psycopg.connect(database) as callers, callers.cursor("reads") as reading:
+        reading.itersize = 10
+        reading.execute("select * from generate_series(1, 100)")
+        for row in reading:
+            send.using(connection=callers).enqueue(str(row[0]))
+        assert callers.execute("select count(*) from rota.job").fetchone() == (100,)
+
+
+def test_a_connection_in_a_failed_transaction_says_so_itself(database: str, send: Send) -> None:
+    with psycopg.connect(database) as callers:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            callers.execute("select * from nothing")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            send.using(connection=callers).enqueue("x")
+        callers.rollback()
+        send.using(connection=callers).enqueue("x")
+
+
+async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(database: str, app: rota.App, send: Send) -> None:
+    async with await psycopg.AsyncConnection.connect(database) as asynchronous:
+        with psycopg.connect(database) as synchronous:
+            for wrong in (asynchronous, synchronous.cursor(), "postgresql://", object()):
+                with pytest.raises(rota.UsageError, match=r"must be a psycopg\.Connection"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)
+                    send.using(connection=wrong).enqueue("x")
+            for wrong in (synchronous, asynchronous.cursor(), "postgresql://"):
+                with pytest.raises(rota.UsageError, match=r"must be a psycopg\.AsyncConnection"):
+                    await send.using(connection=wrong).aenqueue("x")
+    assert await app.ajobs() == []
+    await app.aclose()
+
+
+async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Send) -> None:
+    in_a_thread = await asyncio.to_thread(send.enqueue, "x")
+    here = await send.aenqueue("y")
+    many = await send.aenqueue_many([{"to": "z"}])
+    assert {job.id for job in await app.ajobs()} == {in_a_thread.id, here.id, many[0].id}
+    await app.aclose()
+
+
+async def test_a_sync_enqueue_inside_a_running_loop_warns_once_and_works(app: rota.App, send: Send) -> None:
+    with pytest.warns(RuntimeWarning, match=r"enqueue\(\) blocks the running event loop; await aenqueue\(\) instead") as warned:
+        send.enqueue("x")
+        send.enqueue("y")
+        send.enqueue_many([{"to": "z"}])
+    assert [warning.filename for warning in warned] == [__file__]
+    assert len(await app.ajobs()) == 3
+    await app.aclose()
+
+
+async def test_an_aenqueue_that_is_never_awaited_names_its_job_type(send: Send) -> None:
+    with pytest.warns(RuntimeWarning, match="aenqueue of job type 'send'' was never awaited"):
+        send.aenqueue("x")  # type: ignore[unused-coroutine]
+        gc.collect()
+
+
+async def test_an_aenqueue_checks_its_arguments_at_the_call(send: Send) -> None:
+    with pytest.raises(rota.PayloadError, match="argument 'to'"):
+        send.aenqueue(12)  # type: ignore[arg-type, unused-coroutine]

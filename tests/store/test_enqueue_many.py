@@ -1,0 +1,213 @@
+"""Enqueueing in bulk: all or none, aligned with the input, few statements, no deadlock."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import psycopg
+import pytest
+from psycopg import pq
+from psycopg.rows import TupleRow
+
+import rota
+from rota.store import ops
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+Send = rota.JobType[[int], [int], None]
+
+
+@pytest.fixture
+def send(app: rota.App) -> Send:
+    @app.job("send")
+    def send(user: int) -> None: ...
+
+    return send
+
+
+@pytest.fixture
+def remind(app: rota.App) -> Send:
+    @app.job("remind", queue="low", priority=-5, max_attempts=2)
+    def remind(user: int) -> None: ...
+
+    return remind
+
+
+def _count_statements(connection: Connection) -> None:
+    connection.execute("""
+        create table public.statement (rows int);
+        create function public.counts() returns trigger language plpgsql as
+          $$ begin insert into public.statement select count(*) from fresh; return null; end $$;
+        create trigger counts after insert on rota.job referencing new table as fresh for each statement execute function public.counts()""")
+
+
+@pytest.mark.parametrize(("jobs", "rows"), [(1, [1]), (1000, [1000]), (1001, [1000, 1]), (2500, [1000, 1000, 500])])
+def test_a_bulk_is_one_insert_per_thousand_jobs(connection: Connection, send: Send, jobs: int, rows: list[int]) -> None:
+    _count_statements(connection)
+    send.enqueue_many([{"user": user} for user in range(jobs)])
+    assert [row[0] for row in connection.execute("select rows from public.statement").fetchall()] == rows
+
+
+def test_a_bulk_of_nothing_asks_the_database_nothing(send: Send, app: rota.App) -> None:
+    assert send.enqueue_many([]) == []
+    assert app.enqueue_many(iter([])) == []
+
+
+def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(app: rota.App, send: Send) -> None:
+    keys = [f"{number:05}" if number % 3 else None for number in range(2200)]
+    random.Random(1).shuffle(keys)
+    done = app.enqueue_many([send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)])
+    assert all(one.created for one in done)
+    assert [one.id for one in done] == sorted(one.id for one in done)
+    stored = {job.id: job for job in app.jobs(limit=10_000)}
+    assert [(stored[one.id].payload["user"], stored[one.id].idempotency_key) for one in done] == list(enumerate(keys))
+
+
+@rule("M51")
+def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch(app: rota.App, send: Send, remind: Send) -> None:
+    taken = send.using(idempotency_key="taken").enqueue(0)
+    keyed = [("send", "b"), ("send", "taken"), ("remind", "b"), ("send", "a"), ("send", "b"), ("send", None), ("remind", "b"), ("send", "a")]
+    types = {"send": send, "remind": remind}
+    done = app.enqueue_many([types[name].using(idempotency_key=key).new(at) for at, (name, key) in enumerate(keyed)])
+    assert [one.created for one in done] == [True, False, True, True, False, True, False, False]
+    assert [one.status for one in done] == ["queued"] * 8
+    assert [done[at].id for at in (1, 4, 6, 7)] == [taken.id, done[0].id, done[2].id, done[3].id]
+    assert [app.get(one.id).payload["user"] for one in done] == [0, 0, 2, 3, 0, 5, 2, 3]
+
+
+@rule("M51")
+def test_duplicates_a_thousand_jobs_apart_find_each_other(app: rota.App, send: Send) -> None:
+    keys = [f"{number % 900}" for number in range(2700)]
+    done = app.enqueue_many([send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)])
+    assert [one.created for one in done] == [True] * 900 + [False] * 1800
+    assert [one.id for one in done] == [one.id for one in done[:900]] * 3
+
+
+@rule("M21")
+def test_a_mixed_bulk_keeps_the_options_of_each_job(app: rota.App, send: Send, remind: Send) -> None:
+    done = app.enqueue_many(
+        [
+            send.using(priority=100, queue="fast", max_attempts=1, meta={"by": "test"}).new(1),
+            remind.using(delay="1h", expires="2h").new(2),
+            send.new(3).using(idempotency_key="k"),
+        ]
+    )
+    first, second, third = (app.get(one.id) for one in done)
+    assert (first.queue, first.priority, first.max_attempts, first.meta) == ("fast", 100, 1, {"by": "test"})
+    assert (second.queue, second.priority) == ("low", -5)
+    assert second.expires_at is not None and 3590 < (second.run_at - second.created_at).total_seconds() < 3610
+    assert (second.expires_at - second.run_at).total_seconds() == 7200
+    assert (third.queue, third.priority, third.idempotency_key, third.meta) == ("default", 0, "k", None)
+
+
+@rule("M20")
+def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(database: str, connection: Connection, app: rota.App, send: Send) -> None:
+    connection.execute("alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')")
+    with psycopg.connect(database, autocommit=True) as callers:
+        for given in (callers, None):
+            with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
+                app.enqueue_many([send.new(user) for user in range(2000)], connection=given)
+            assert app.jobs() == []
+        with callers.pipeline(), pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
+            callers.execute("select 1")
+            app.enqueue_many([send.new(user) for user in range(2000)], connection=callers)
+        assert callers.info.transaction_status == pq.TransactionStatus.IDLE
+    assert app.jobs() == []
+
+
+@rule("M20")
+async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(database: str, connection: Connection, app: rota.App, send: Send) -> None:
+    connection.execute("alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')")
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as callers:
+        for given in (callers, None):
+            with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
+                await app.aenqueue_many([send.new(user) for user in range(2000)], connection=given)
+            assert await app.ajobs() == []
+    await app.aclose()
+
+
+@rule("M12")
+def test_a_bad_payload_names_its_index_and_inserts_nothing(database: str, app: rota.App, send: Send) -> None:
+    with psycopg.connect(database) as callers:
+        callers.execute("create temp table mine ()")
+        with pytest.raises(rota.PayloadError, match="job 2 of the list") as refused:
+            send.using(connection=callers).enqueue_many([{"user": 1}, {"user": 2}, {"user": "three"}, {"user": 4}])
+        assert (refused.value.index, refused.value.argument, refused.value.job_type) == (2, "user", "send")
+        callers.execute("select * from mine")  # the transaction can still be used
+        callers.commit()
+    assert app.jobs() == []
+
+
+@rule("M12")
+def test_a_payload_that_is_too_large_names_its_index_and_inserts_nothing(database: str, app: rota.App) -> None:
+    @app.job("export")
+    def export(data: str) -> None: ...
+
+    with psycopg.connect(database) as callers:
+        with pytest.raises(rota.PayloadError, match=r"job 1 of the list.*over the limit of 65,536") as refused:
+            app.enqueue_many([export.new("x"), export.new("x" * 70_000)], connection=callers)
+        assert refused.value.index == 1
+        assert callers.execute("select count(*) from rota.job").fetchone() == (0,)
+
+
+def test_what_is_no_job_is_refused_by_its_place(app: rota.App, send: Send) -> None:
+    with pytest.raises(rota.UsageError, match="job 1 of the list is 7; make it with"):
+        app.enqueue_many([send.new(1), 7])  # type: ignore[list-item]
+    with pytest.raises(rota.UsageError, match="takes a list of mappings, not one mapping"):
+        send.enqueue_many({"user": 1})  # type: ignore[arg-type]
+
+
+def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota.App, send: Send) -> None:
+    with psycopg.connect(database) as one, psycopg.connect(database) as other:
+        with pytest.raises(rota.UsageError, match="different connections"):
+            app.enqueue_many([send.using(connection=one).new(1), send.using(connection=other).new(2)])
+        with pytest.raises(rota.UsageError, match="different connections"):
+            app.enqueue_many([send.using(connection=one).new(1)], connection=other)
+        app.enqueue_many([send.using(connection=one).new(1), send.new(2)])
+        assert one.execute("select count(*) from rota.job").fetchone() == (2,)
+        assert app.jobs() == []
+
+
+@rule("M51")
+def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(database: str, app: rota.App, send: Send, remind: Send) -> None:
+    rounds, together = 12, Barrier(2)
+    keyed = [(job_type, f"{number:04}") for job_type in (send, remind) for number in range(700)]
+
+    def bulk(backwards: bool) -> list[dict[tuple[str, str], rota.Enqueued]]:
+        done = []
+        with psycopg.connect(database, autocommit=True) as callers:
+            for number in range(rounds):
+                order = [(job_type, f"{number}:{key}") for job_type, key in (reversed(keyed) if backwards else keyed)]
+                jobs = [job_type.using(idempotency_key=key).new(number) for job_type, key in order]
+                together.wait(60)
+                results = app.enqueue_many(jobs, connection=callers)
+                done.append({(job_type.name, key): result for (job_type, key), result in zip(order, results, strict=True)})
+        return done
+
+    with ThreadPoolExecutor(2) as pool:
+        forwards, backwards = pool.map(bulk, [False, True])
+    for mine, others in zip(forwards, backwards, strict=True):
+        assert {key: one.id for key, one in mine.items()} == {key: one.id for key, one in others.items()}
+        assert all(mine[key].created != others[key].created for key in mine)
+
+
+@rule("M51")
+def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(app: rota.App, connection: Connection) -> None:
+    connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
+    row = ops.NewRow("default", "t", "{}", None, 0, None, None, None, None, "k", None)
+    statements = app.database.statements
+    for operation in (ops.insert(row), ops.insert_many([row])):
+        query, refused = next(operation), False
+        try:
+            while True:
+                rows = connection.execute(statements[query.name], query.params).fetchall()
+                if query.name.startswith("job_insert") and not rows:
+                    refused = True
+                    connection.execute("delete from rota.idempotency; delete from rota.job")  # as a cancel does
+                query = operation.send(rows)
+        except StopIteration as end:
+            result = end.value
+        assert refused
+        assert (result if isinstance(result, ops.Inserted) else result[0]).created

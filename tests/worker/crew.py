@@ -1,0 +1,62 @@
+"""What the workers of these tests run, as a process of its own: `python -m tests.worker.crew OPTIONS`, OPTIONS being `App.run`'s in JSON.
+
+Handlers say what they do in a file, so that a test sees it also while the database is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+import rota
+
+app = rota.App(lease=os.environ.get("CREW_LEASE", "2m"), release="crew-1")
+
+LOOK_EVERY_S = 0.02
+RETRY = rota.Fixed("1s", jitter=0)
+
+
+def note(what: str) -> None:
+    """Append a line; short appends do not mix."""
+    with Path(os.environ["CREW_NOTES"]).open("a") as notes:
+        notes.write(f"{os.getpid()} {what}\n")
+
+
+@app.job("hold", retry=RETRY, takes_context=True)
+async def hold(ctx: rota.Context, until: str) -> None:
+    """Run until a file is there."""
+    note(f"start {ctx.job.id}")
+    try:
+        while not Path(until).exists():
+            await asyncio.sleep(LOOK_EVERY_S)
+    except asyncio.CancelledError:
+        note(f"cancelled {ctx.job.id}")
+        raise
+    note(f"end {ctx.job.id}")
+
+
+@app.job("block", retry=RETRY, takes_context=True)
+def block(ctx: rota.Context, until: str, polite: bool = False) -> None:
+    """The same in a thread, which cannot be stopped; a polite one asks whether it should."""
+    note(f"start {ctx.job.id}")
+    while not Path(until).exists():
+        if polite:
+            ctx.raise_if_cancelled()
+        time.sleep(LOOK_EVERY_S)
+    note(f"end {ctx.job.id}")
+
+
+@app.job("quick", retry=RETRY, takes_context=True)
+async def quick(ctx: rota.Context) -> None:
+    """Do no more than say so."""
+    note(f"start {ctx.job.id}")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    app.run(**json.loads(sys.argv[1]))

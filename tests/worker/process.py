@@ -1,0 +1,79 @@
+"""A worker in a process of its own, and what its handlers say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from tests.support.wait import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+class WorkerProcess:
+    """`app.run` of tests.worker.crew. Several of one test share a directory, and so the notes of their handlers."""
+
+    def __init__(self, place: Path, url: str, *, lease: str = "2m", **options: Any) -> None:
+        self.notes_file = place / "notes"
+        self.log_file = place / f"worker-{len(list(place.glob('worker-*')))}.log"
+        environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_LEASE": lease, "CREW_NOTES": str(self.notes_file)}
+        with self.log_file.open("wb") as log:
+            command = [sys.executable, "-m", "tests.worker.crew", json.dumps(options)]
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.pid = self.process.pid
+
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+        return self.log_file.read_text()
+
+    def notes(self) -> list[str]:
+        """What its handlers have said."""
+        return [what for pid, what in notes(self.notes_file) if pid == self.pid]
+
+    def until_started(self) -> None:
+        """Wait until it is about to claim."""
+        eventually(lambda: " started, release " in self._living_log(), 30, what="the worker starts")
+
+    def until_noted(self, what: str, timeout_s: float = 20) -> None:
+        """Wait until one of its handlers has said so."""
+        eventually(lambda: what in self.notes(), timeout_s, what=f"{what!r} is noted")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = 30) -> int:
+        """Wait for its end; return the exit status."""
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def name(self, connection: psycopg.Connection[TupleRow]) -> str:
+        """What it is called in the database."""
+        row = connection.execute("select name from rota.worker where pid = %s", [self.pid]).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def _living_log(self) -> str:
+        assert self.process.poll() is None, self.log
+        return self.log
+
+
+def notes(path: Path) -> list[tuple[int, str]]:
+    """What the handlers of all processes have said, in order: (pid, what)."""
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines()
+    return [(int(pid), what) for pid, _, what in (line.partition(" ") for line in lines)]

@@ -1,0 +1,49 @@
+"""The jobs of a test as anybody sees them: by SQL."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+from psycopg.rows import TupleRow
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
+    """Run a query."""
+    return connection.execute(query.encode(), params).fetchall()
+
+
+def value(connection: Connection, query: str, *params: object) -> object:
+    """Run a query that gives one value."""
+    [(found,)] = rows(connection, query, *params)
+    return found
+
+
+def put(connection: Connection, job_type: str, **payload: object) -> int:
+    """Insert a job the plain way; return its id."""
+    [(id_,)] = rows(connection, "insert into rota.job (job_type, payload) values (%s, %s::jsonb) returning id", job_type, json.dumps(payload))
+    return int(id_)
+
+
+def put_many(connection: Connection, job_type: str, count: int) -> None:
+    """Insert as many in one statement."""
+    connection.execute("insert into rota.job (job_type) select %s from generate_series(1, %s)", [job_type, count])
+
+
+def status(connection: Connection, job: int) -> str:
+    """Where a job stands."""
+    return str(value(connection, "select status from rota.jobs where id = %s", job))
+
+
+def over(connection: Connection) -> int:
+    """How many jobs are over."""
+    [(count,)] = rows(connection, "select count(*) from rota.job_history")
+    return int(count)
+
+
+def connected(connection: Connection, role: str) -> list[int]:
+    """The backends of the workers' connections of that role."""
+    query = "select pid from pg_stat_activity where datname = current_database() and application_name = %s order by pid"
+    return [int(pid) for (pid,) in rows(connection, query, f"rota {role}")]

@@ -1,0 +1,158 @@
+"""Worker processes that are killed and told to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.conftest import StartWorker
+from tests.worker.process import notes
+from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
+
+pytestmark = pytest.mark.system
+
+NOT_UNCHARGED = "select status, attempts, count(*) from rota.job group by 1, 2 having status <> 'queued' or attempts <> 0"
+
+
+@rule("M2", "M31", "M33")
+def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_five_seconds(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    killed = start_worker(database, lease="1s", slots=1)
+    job = put(connection, "hold", until=str(tmp_path / "go"))
+    killed.until_noted(f"start {job}")
+    other = start_worker(database, lease="1s", slots=1)
+
+    killed.kill()
+    [(killed_at,)] = rows(connection, "select clock_timestamp()")
+    other.until_noted(f"start {job}")
+    (tmp_path / "go").touch()
+    eventually(lambda: status(connection, job) == "succeeded")
+
+    [(finished_at, *lost)] = rows(connection, "select finished_at, worker, attempt, error_type, outcome from rota.attempt where job = %s", job)
+    assert lost == [killed.name(connection), 1, "LeaseExpired", "failed"]
+    assert (finished_at - killed_at).total_seconds() < 1 + 5
+    assert rows(connection, "select locked_by, attempts from rota.job_history where id = %s", job) == [(other.name(connection), 2)]
+    assert notes(killed.notes_file) == [(killed.pid, f"start {job}"), (other.pid, f"start {job}"), (other.pid, f"end {job}")]
+
+
+@rule("M33", "M42")
+def test_a_job_that_kills_its_worker_on_every_attempt_ends_dead(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    job = put(connection, "hold", until=str(tmp_path / "never"))
+    connection.execute("update rota.job set max_attempts = 2 where id = %s", [job])
+    for _ in range(2):
+        worker = start_worker(database, lease="1s", slots=1)
+        worker.until_noted(f"start {job}")
+        worker.kill()
+    start_worker(database, lease="1s", slots=1)
+    eventually(lambda: status(connection, job) == "dead")
+    assert rows(connection, "select attempt, outcome from rota.attempt where job = %s order by claim", job) == [(1, "failed"), (2, "dead")]
+
+
+@rule("M83")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_told_to_stop_claims_nothing_more_and_finishes_what_runs(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path, number: signal.Signals
+) -> None:
+    worker = start_worker(database, slots=5)
+    running = [put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")]
+    for job in running:
+        worker.until_noted(f"start {job}")
+
+    worker.signal(number)
+    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    left = put(connection, "quick")
+    (tmp_path / "go").touch()
+
+    assert worker.wait() == 0, worker.log
+    assert [status(connection, job) for job in running] == ["succeeded", "succeeded"]
+    assert rows(connection, "select status, attempts, claims from rota.job where id = %s", left) == [("queued", 0, 0)]
+    assert rows(connection, "select stopped_at is not null, running from rota.worker") == [(True, 0)]
+
+
+@rule("M83")
+def test_what_a_stopped_worker_had_not_started_goes_uncharged_to_another_at_once(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    stopped = start_worker(database, slots=1)
+    put_many(connection, "quick", 3000)  # a worker in full swing claims ahead …
+    held = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(5)]
+    stopped.until_noted(f"start {held[0]}")  # … and here it is held up
+    other = start_worker(database, slots=10)
+    stopped.signal(signal.SIGTERM)
+    for job in held[1:]:
+        other.until_noted(f"start {job}", 5)
+    (tmp_path / "go").touch()
+    assert stopped.wait() == 0, stopped.log
+    eventually(lambda: over(connection) == 3005)
+
+    assert value(connection, "select count(*) from rota.attempt") == 0
+    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
+    assert rows(connection, "select locked_by from rota.job_history where id = %s", held[0]) == [(stopped.name(connection),)]
+    assert "handed back" in stopped.log
+
+
+@rule("M2", "M83")
+def test_a_worker_stopped_under_load_leaves_no_job_running_or_charged(
+    start_worker: StartWorker, database: str, connection: Connection
+) -> None:
+    put_many(connection, "quick", 20_000)
+    for _ in range(3):
+        before = over(connection)
+        worker = start_worker(database, slots=10)
+        eventually(lambda before=before: over(connection) > before + 500)  # type: ignore[misc]
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log
+        assert rows(connection, NOT_UNCHARGED) == []
+    started = Counter(what for _, what in notes(worker.notes_file))
+    assert set(started.values()) == {1}
+    assert len(started) == over(connection) < 20_000
+
+
+@rule("M83")
+def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_handed_back_uncharged(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    worker = start_worker(database, slots=5, grace="0.3s")
+    cancelled, told = put(connection, "hold", until=str(tmp_path / "go")), put(connection, "block", until=str(tmp_path / "go"), polite=True)
+    for job in (cancelled, told):
+        worker.until_noted(f"start {job}")
+
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log
+    assert f"cancelled {cancelled}" in worker.notes()
+    assert rows(connection, "select id, status, attempts, last_error from rota.job order by id") == [
+        (cancelled, "queued", 0, None),
+        (told, "queued", 0, None),
+    ]
+    assert value(connection, "select count(*) from rota.attempt") == 0
+
+    other = start_worker(database, slots=5)
+    (tmp_path / "go").touch()
+    eventually(lambda: over(connection) == 2)
+    assert rows(connection, "select distinct locked_by, attempts from rota.job_history") == [(other.name(connection), 1)]
+
+
+@rule("M2", "M83")
+def test_a_thread_that_does_not_stop_keeps_neither_the_process_nor_its_job(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    worker = start_worker(database, slots=1, grace="0.3s")
+    job = put(connection, "block", until=str(tmp_path / "go"))
+    worker.until_noted(f"start {job}")
+
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == 0, worker.log
+    assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
+
+    other = start_worker(database, slots=1)
+    other.until_noted(f"start {job}", 5)
+    (tmp_path / "go").touch()
+    eventually(lambda: status(connection, job) == "succeeded")

@@ -21,7 +21,7 @@ async function main() {
       worker: {
         connectionString: url,
         concurrentJobs: Number(concurrency),
-        maxPoolSize: 10,
+        maxPoolSize: Number(concurrency) + 2, // what its documentation asks for; it opens no more than it needs
         localQueue: { size: 500 },
         completeJobBatchDelay: 0,
         failJobBatchDelay: 0,

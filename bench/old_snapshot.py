@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 
+import rota
 from bench.app import Progress, declare
 from bench.figures import Figure, percentile, readable
 from bench.process import WorkerProcess
@@ -60,7 +61,7 @@ def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: b
             "select floor(extract(epoch from finished_at - %s))::int, count(*) from rota.job_history where status = 'succeeded' group by 1",
             [began],
         ).fetchall()
-    by_second = dict(rows)
+    by_second: dict[int, int] = dict(rows)
     return [by_second.get(second, 0) for second in range(int(for_s))]
 
 
@@ -102,15 +103,17 @@ def _steady(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
 
 def _commit_late(url: str, for_s: float, producer: Producer) -> dict[int, float]:
     """Let transactions commit late, one after the other; return when each had committed."""
-    stamped, committed = declare().stamped, {}
+    types = declare()
+    app = rota.App(url, jobs=[types.jobs])
+    committed: dict[int, float] = {}
     ends_at = time.monotonic() + for_s
     with psycopg.connect(url, autocommit=True) as connection:
         while (left_s := ends_at - time.monotonic()) > 0:
-            if left_s < LATE_S + 1:  # too short to see one through
+            if left_s < LATE_S + 2:  # too short to see one through
                 _wait(left_s, producer)
                 break
             with connection.transaction():
-                stamped.using(connection=connection).enqueue(n=len(committed))
+                app.enqueue(types.stamped.new(n=len(committed)).using(connection=connection))
                 time.sleep(LATE_S)
             committed[len(committed)] = time.time()
             _wait(0.1, producer)

@@ -44,9 +44,6 @@ PARAMETERS = {
     "asked_since": "2100-01-01 00:00:00+00",
     "probe": "false",
     "known": "{}",
-    "statuses": "",
-    "results": "",
-    "reasons": "",
 }
 _TPS = re.compile(r"tps = ([\d.]+) \(without initial connection time\)")
 _DONE = re.compile(r"number of transactions actually processed: (\d+)/")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 
+import rota
 from bench.app import declare
 from bench.figures import Figure, percentile, readable
 from bench.process import WorkerProcess
@@ -39,18 +40,19 @@ def picked_up(url: str, count: int, every_s: float) -> list[float]:
 
     The commit is timed when its answer is here, so a handler that was faster than the answer counts as negative.
     """
-    stamped, committed = declare().stamped, []
+    types, committed = declare(), []
+    app = rota.App(url, jobs=[types.jobs])
     with psycopg.connect(url, autocommit=True) as connection:
         due_at = time.perf_counter()
         for n in range(count):
             due_at += every_s
             time.sleep(max(0.0, due_at - time.perf_counter()))
-            stamped.using(connection=connection).enqueue(n=n)
+            app.enqueue(types.stamped.new(n=n).using(connection=connection))
             committed.append(time.time())
         gives_up_at = time.monotonic() + END_S
         while one(connection, ENDED) < count:
             if time.monotonic() > gives_up_at:
                 raise RuntimeError(f"{count - one(connection, ENDED)} of {count} jobs are not over {END_S} s after the last")
             time.sleep(0.05)
-        started = dict(connection.execute(STARTED).fetchall())
+        started: dict[int, float] = dict(connection.execute(STARTED).fetchall())
     return [(started[n] - at) * 1e3 for n, at in enumerate(committed)]

@@ -76,5 +76,7 @@ class WorkerProcess:
         finally:
             alarm.cancel()
         if not line:
-            raise RuntimeError(f"the worker process said nothing within {within_s:g} s, or ended with {self._process.wait(STOP_S)}")
+            code = self._process.wait(STOP_S)
+            why = f"said nothing within {within_s:g} s" if code == -signal.SIGKILL else f"ended with {code}, which it says more about above"
+            raise RuntimeError(f"the worker process {why}")
         return line

@@ -1,4 +1,4 @@
-"""`python bench/run.py [--quick] [--only NAME,…] [--json FILE]`: measures, prints a table, writes JSON. Needs nothing but the wheel and, for one peer, npm."""
+"""`python bench/run.py [--quick] [--only NAME,…] [--json FILE]`: measures on a server of its own, prints a table, writes JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "old_snapshot": old_snapshot.measure,
 }
 FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)
-console = Console(stderr=True)
+console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
 
 
 class OutOfTime(Exception):

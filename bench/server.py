@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from psycopg import sql
 from rota.store.migrate import migrate
 from tests.support.server import SETTINGS, PostgresServer, _binaries
 
+EXIT_S = 0.5
+"""A process of the server that is just ending is in nobody's account; a moment later it is in its parent's."""
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
@@ -66,6 +69,7 @@ class DurableServer(PostgresServer):
 
     def cpu_s(self) -> float:
         """CPU seconds of all processes that this server ever had."""
+        time.sleep(EXIT_S)
         postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split("\n", 1)[0]))
         times = postmaster.cpu_times()
         total = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)

@@ -23,7 +23,8 @@ from rota.errors import (
     UsageError,
 )
 from rota.job import Cancel, Dead, Job, Retry, Snooze, Status
-from rota.job_type import Enqueued, Jobs, JobType, NewJob
+from rota.job_type import Enqueued, JobType, NewJob
+from rota.jobs import Jobs
 from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.release import VERSION
 from rota.worker.worker import Report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -19,15 +18,15 @@ from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
 from rota.job import Job
-from rota.job_type import LEASE_S_MIN, Enqueued, Jobs, JobType, NewJob, refuse_duplicates
+from rota.job_type import Enqueued, JobType, NewJob
+from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicates
+from rota.load import load
 from rota.release import release_of
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.worker.worker import Crew, Report, Worker
 
 E = TypeVar("E", bound=Event)
-RETRY_PLAN_MAX = 100
-"""Entries of the retry plan that are stored with a type; the last repeats."""
 
 
 class App:
@@ -43,8 +42,8 @@ class App:
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options; False behind a transaction pooler. Defaults to True.
 
     Raises:
-        ConfigurationError: an argument is out of range, or only DATABASE_URL is set (when the App is first used).
-        DeclarationError: a Jobs belongs to another App, or two types share a name.
+        DeclarationError: the lease is out of range, a Jobs belongs to another App, or two types share a name.
+        ConfigurationError: a "module:attribute" leads to no Jobs; when the App is first used: only DATABASE_URL is set, or URL or schema cannot be.
     """
 
     def __init__(
@@ -59,9 +58,13 @@ class App:
         notify: bool = True,
     ) -> None:
         self.schema = schema
-        self.release = release or release_of(sys._getframe(1).f_globals.get("__name__"))
+        self._release = release
+        self._module = sys._getframe(1).f_globals.get("__name__")
         self._url = url
-        self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN) if lease != "2m" else LEASE_S
+        try:
+            self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN) if lease != "2m" else LEASE_S
+        except UsageError as error:
+            raise DeclarationError(f"App: {error}") from None
         self._lifespan = lifespan
         self._notify = notify
         self._database: Database | None = None
@@ -99,6 +102,13 @@ class App:
                 migrate.migrate(url, self.schema)
             self._database = Database(url, self.schema, notify=self._notify)
         return self._database
+
+    @property
+    def release(self) -> str:
+        """What is recorded as the release of the code that ran."""
+        if self._release is None:
+            self._release = release_of(self._module)  # asks all installed distributions, so not before it is needed
+        return self._release
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
         """Call `listener(event)` for each event of that class in this process: `app.on(rota.events.JobDead, report)`. It must return quickly; when it
@@ -272,50 +282,6 @@ class App:
         """Close the connections, those of the running loop too."""
         if self._database is not None:
             await self._database.aclose()
-
-
-def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
-    """What the row of a job type says."""
-    settings = job_type.settings
-    return {
-        "name": job_type.name,
-        "aliases": settings.aliases,
-        "queue": settings.queue,
-        "priority": settings.priority,
-        "max_attempts": settings.max_attempts,
-        "timeout_s": settings.timeout_s,
-        "lease_s": settings.lease_s or lease_s,
-        "expires_s": settings.expires_s,
-        "key_ttl_s": settings.key_ttl_s,
-        "version": settings.version,
-        "retry_after_s": settings.retry.plan_s(RETRY_PLAN_MAX),
-        "retry_words": settings.retry.in_words(settings.max_attempts),
-    }
-
-
-T = TypeVar("T")
-
-
-def load(reference: str, kind: type[T]) -> T:
-    """Import what `module:attribute` names. Raises ConfigurationError saying which part of it is wrong."""
-    module, _, attribute = reference.partition(":")
-    if not module or not attribute or module.startswith("."):
-        raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise ConfigurationError(
-                f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)"
-            ) from None
-        raise
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise ConfigurationError(f"{reference!r}: module {module!r} has no attribute {attribute!r}")
-        found = getattr(found, part)
-    if not isinstance(found, kind):
-        raise ConfigurationError(f"{reference!r} is a {type(found).__name__}, not a rota.{kind.__name__}")
-    return found
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -139,12 +139,16 @@ class Client:
 
 
 def _get(id: int) -> Operation[Job]:
-    if not isinstance(id, int) or isinstance(id, bool):
-        raise UsageError(f"a job's id is a whole number, not {id!r}")
+    _check_id(id)
     found = yield from ops.find(Filter(ids=[id]))
     if not found:
         raise JobNotFound(id)
     return found[0]
+
+
+def _check_id(given: object) -> None:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise UsageError(f"a job's id is a whole number, not {given!r}")
 
 
 def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:

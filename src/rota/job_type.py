@@ -1,4 +1,4 @@
-"""Declarations: a job type is a named handler with its policy and payload codec; a `Jobs` is a list of them that one App takes in.
+"""A declared job type: a named handler with its policy and payload codec.
 
 Nothing here knows the App or the database: enqueueing goes through the `Sender` that the App gives its `Jobs`.
 """
@@ -9,17 +9,15 @@ import copy
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 
-from rota.context import Context
-from rota.duration import Duration, seconds
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.job import Job, Rules
+from rota.options import Chosen, Options
 from rota.payload import Codec
-from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, RetryPolicy
+from rota.policy import RetryPolicy
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -28,10 +26,6 @@ R = TypeVar("R")
 Errors = tuple[type[BaseException], ...]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
-TIMEOUT_S = 300.0
-KEY_TTL_S = 90 * 86400.0
-LEASE_S_MIN = 1.0
-
 
 class Enqueued(msgspec.Struct, frozen=True):
     """What an enqueue came to. With a key that was taken already, `created` is False and id and status are those of the first job."""
@@ -39,109 +33,6 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: int
     created: bool
     status: str
-
-
-class Options(TypedDict, total=False):
-    """What `using` takes. All are optional."""
-
-    run_at: datetime | None
-    delay: Duration | None
-    priority: int | None
-    queue: str | None
-    max_attempts: int | None
-    expires: Duration | None
-    idempotency_key: str | None
-    meta: Mapping[str, Any] | None
-    connection: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Options of one job, checked."""
-
-    run_at: datetime | None = None
-    delay_s: float | None = None
-    priority: int | None = None
-    queue: str | None = None
-    max_attempts: int | None = None
-    expires_s: float | None = None
-    idempotency_key: str | None = None
-    meta_json: str | None = None
-    connection: Any = None
-
-    def updated(self, options: Options) -> Chosen:
-        """These options with others on top; None means as before."""
-        changes: dict[str, Any] = {}
-        for name, value in options.items():
-            if name not in _CHECKS:
-                raise UsageError(f"using() takes no option {name!r}; it takes {', '.join(_CHECKS)}")
-            if value is not None:
-                column, check = _CHECKS[name]
-                changes[column] = check(value, name)
-        if "run_at" in changes and "delay_s" in changes:
-            raise UsageError("give run_at or delay, not both")
-        if "run_at" in changes:
-            changes["delay_s"] = None
-        elif "delay_s" in changes:
-            changes["run_at"] = None
-        return replace(self, **changes)
-
-
-def _aware(value: Any, name: str) -> datetime:
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise UsageError(
-            f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean"
-        )
-    return value
-
-
-def _integer(value: Any, name: str, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
-
-
-def _text(value: Any, name: str, most: int) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= most or "\0" in value or not value.isprintable():
-        raise UsageError(f"{name} must be 1 to {most} printable characters, not {value!r}")
-    return value
-
-
-def _meta(value: Any, name: str) -> str:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{name} must be a mapping, not {value!r}")
-    return META.encode((), {"meta": dict(value)})[len('{"meta":') : -1]
-
-
-def _callers_meta(meta: dict[str, Any]) -> None: ...
-
-
-META = Codec.of(_callers_meta, job_type="meta", takes_context=False)
-
-
-def _priority(value: Any, name: str) -> int:
-    return _integer(value, name, -100, 100)
-
-
-def _max_attempts(value: Any, name: str) -> int:
-    return _integer(value, name, 1, 10_000)
-
-
-def _queue(value: Any, name: str) -> str:
-    return _text(value, name, 100)
-
-
-_CHECKS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
-    "run_at": ("run_at", _aware),
-    "delay": ("delay_s", lambda value, name: seconds(value, name=name)),
-    "priority": ("priority", _priority),
-    "queue": ("queue", _queue),
-    "max_attempts": ("max_attempts", _max_attempts),
-    "expires": ("expires_s", lambda value, name: seconds(value, name=name)),
-    "idempotency_key": ("idempotency_key", lambda value, name: _text(value, name, 255)),
-    "meta": ("meta_json", _meta),
-    "connection": ("connection", lambda value, name: value),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +57,20 @@ class Sender(Protocol):
     async def aenqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]: ...
 
 
+class SenderOfJobs(Protocol):
+    """Who knows the Sender: the `Jobs` that a type was declared in."""
+
+    @property
+    def sender(self) -> Sender: ...
+
+
 class JobType(Generic[P, Q, R]):
     """A declared job type. `P` are the arguments it is enqueued with, `Q` those of the function as written, `R` what that returns."""
 
     func: Callable[Q, R]
     """The function as written."""
 
-    def __init__(self, registry: Jobs, name: str, func: Callable[Q, R], takes_context: bool, settings: Settings) -> None:
+    def __init__(self, registry: SenderOfJobs, name: str, func: Callable[Q, R], takes_context: bool, settings: Settings) -> None:
         self.registry = registry
         self.name = name
         self.func = func
@@ -292,172 +190,3 @@ class Settings:
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
     key_ttl_s: float
-
-
-class _Plain(Protocol):
-    def __call__(self, func: Callable[P, R], /) -> JobType[P, P, R]: ...
-
-
-class _WithContext(Protocol):
-    def __call__(self, func: Callable[Concatenate[Context, P], R], /) -> JobType[P, Concatenate[Context, P], R]: ...
-
-
-class Jobs:
-    """A list of job types without an App, like a router. It belongs to one App: `App(jobs=[jobs])`."""
-
-    def __init__(self) -> None:
-        self.types: dict[str, JobType[..., ..., Any]] = {}
-        self._sender: Sender | None = None
-
-    @property
-    def sender(self) -> Sender:
-        """The client of the App that these jobs belong to. Raises UsageError before there is one."""
-        if self._sender is None:
-            raise UsageError("these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing")
-        return self._sender
-
-    def bind(self, sender: Sender) -> None:
-        """Make these jobs those of one App. Raises DeclarationError when they are another's."""
-        if self._sender is not None and self._sender is not sender:
-            raise DeclarationError("this Jobs belongs to another App already; a Jobs belongs to one App")
-        self._sender = sender
-
-    @overload
-    def job(
-        self,
-        name: str,
-        *,
-        takes_context: Literal[True],
-        queue: str = ...,
-        priority: int = ...,
-        max_attempts: int = ...,
-        retry: RetryPolicy = ...,
-        timeout: Duration = ...,
-        lease: Duration | None = ...,
-        expires: Duration | None = ...,
-        retry_on: Errors = ...,
-        fatal_on: Errors = ...,
-        version: int | None = ...,
-        upgrade: Mapping[int, Upgrade] | None = ...,
-        aliases: tuple[str, ...] = ...,
-        key_ttl: Duration = ...,
-    ) -> _WithContext: ...
-
-    @overload
-    def job(
-        self,
-        name: str,
-        *,
-        takes_context: Literal[False] = ...,
-        queue: str = ...,
-        priority: int = ...,
-        max_attempts: int = ...,
-        retry: RetryPolicy = ...,
-        timeout: Duration = ...,
-        lease: Duration | None = ...,
-        expires: Duration | None = ...,
-        retry_on: Errors = ...,
-        fatal_on: Errors = ...,
-        version: int | None = ...,
-        upgrade: Mapping[int, Upgrade] | None = ...,
-        aliases: tuple[str, ...] = ...,
-        key_ttl: Duration = ...,
-    ) -> _Plain: ...
-
-    def job(
-        self,
-        name: str,
-        *,
-        queue: str = "default",
-        priority: int = 0,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout: Duration = "5m",
-        lease: Duration | None = None,
-        expires: Duration | None = None,
-        retry_on: Errors = (),
-        fatal_on: Errors = (),
-        takes_context: bool = False,
-        version: int | None = None,
-        upgrade: Mapping[int, Upgrade] | None = None,
-        aliases: tuple[str, ...] = (),
-        key_ttl: Duration = "90d",
-    ) -> Any:
-        """Declare a function as the handler of a job type. The reference page lists each option with unit, default and range.
-
-        Raises:
-            DeclarationError: an option is out of range, the name is taken, or the handler cannot be called with a stored payload.
-        """
-        if not isinstance(name, str):
-            raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
-        try:
-            _text(name, "its name", 200)
-            if not isinstance(takes_context, bool):
-                raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
-            settings = Settings(
-                queue=_queue(queue, "queue"),
-                priority=_priority(priority, "priority"),
-                max_attempts=_max_attempts(max_attempts, "max_attempts"),
-                retry=_policy(retry),
-                timeout_s=seconds(timeout, name="timeout", least=0.001),
-                lease_s=None if lease is None else seconds(lease, name="lease", least=LEASE_S_MIN),
-                expires_s=None if expires is None else seconds(expires, name="expires"),
-                retry_on=_errors(retry_on, "retry_on"),
-                fatal_on=_errors(fatal_on, "fatal_on"),
-                version=None if version is None else _integer(version, "version", 1, 32_767),
-                upgrade=_upgrades(version, upgrade or {}),
-                aliases=tuple(_text(alias, "aliases", 200) for alias in _names(aliases)),
-                key_ttl_s=seconds(key_ttl, name="key_ttl"),
-            )
-        except UsageError as error:
-            raise DeclarationError(f"job type {name!r}: {error}") from None
-
-        def declare(func: Callable[..., Any]) -> JobType[..., ..., Any]:
-            return self._add(JobType(self, name, func, takes_context, settings))
-
-        return declare
-
-    def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
-        refuse_duplicates([*self.types.values(), job_type])
-        self.types[job_type.name] = job_type
-        return job_type
-
-
-def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
-    """Raise DeclarationError when two types share a name or an alias, naming both places."""
-    seen: dict[str, JobType[..., ..., Any]] = {}
-    for job_type in types:
-        for name in (job_type.name, *job_type.settings.aliases):
-            if name in seen:
-                raise DeclarationError(f"job type {name!r} is declared twice: at {seen[name].place} and at {job_type.place}")
-            seen[name] = job_type
-
-
-def _policy(value: Any) -> RetryPolicy:
-    if not isinstance(value, RetryPolicy):
-        raise UsageError(f"retry must be a retry policy such as rota.Exponential(), not {value!r}")
-    return value
-
-
-def _errors(value: Any, name: str) -> Errors:
-    if not isinstance(value, tuple) or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in value):
-        raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
-    return value
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, tuple | list):
-        raise UsageError(f"aliases must be a tuple of names, not {value!r}")
-    return tuple(value)
-
-
-def _upgrades(version: int | None, upgrade: Mapping[int, Upgrade]) -> Mapping[int, Upgrade]:
-    if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
-        raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
-    if upgrade and set(upgrade) != set(range(1, version or 1)):
-        raise UsageError(f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}")
-    if (version or 1) > 1 and not upgrade:
-        raise UsageError(
-            f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read"
-        )
-    return dict(upgrade)

@@ -28,7 +28,7 @@ class Rows:
 
     def keys(self) -> list[tuple[str, str, int]]:
         """The idempotency keys that are taken."""
-        return self._connection.execute("select job_type, key, job from rota.idempotency order by 1, 2").fetchall()  # type: ignore[return-value]
+        return self._connection.execute("select job_type, key, job from rota.idempotency order by 1, 2").fetchall()
 
     def insert(self, job_type: str, payload: str = "{}", version: int | None = None) -> int:
         """Insert a job as another language would; return its id."""
@@ -45,10 +45,10 @@ class Rows:
     def move_clock(self, hours: int) -> None:
         """Set the database's clock ahead."""
         self._connection.execute(
-            f"create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"  # type: ignore[arg-type]
+            f"create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
             f" 'select statement_timestamp() + interval ''{hours} hours'''"
         )
 
     def _all(self, query: str, id_: int) -> list[dict[str, Any]]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(query, [id_]).fetchall()  # type: ignore[arg-type]
+            return cursor.execute(query, [id_]).fetchall()

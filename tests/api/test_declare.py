@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,6 +42,7 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("lease", "1 hour"),
         ("expires", -1),
         ("expires", "-1d"),
+        ("expires", "0s"),
         ("expires", timedelta(days=40_000)),
         ("retry_on", OSError),
         ("retry_on", (OSError, "TimeoutError")),
@@ -91,9 +92,7 @@ def test_the_name_is_required() -> None:
         jobs.job()
 
     with pytest.raises(rota.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'):
-
-        @jobs.job
-        def nameless() -> None: ...
+        jobs.job(lambda: None)  # as @jobs.job without the call does
 
 
 def star_args(*args: int) -> None: ...
@@ -167,7 +166,7 @@ def test_an_alias_counts_as_a_name_also_among_the_jobs_of_one_app() -> None:
     mail.job("send_mail", aliases=("mail",))(lambda: None)
     reports.job("mail")(lambda: None)
 
-    with pytest.raises(rota.DeclarationError, match="'mail' is declared twice: at .*test_declare"):
+    with pytest.raises(rota.DeclarationError, match=r"'mail' is declared twice: at .*test_declare"):
         rota.App(jobs=[mail, reports])
 
 
@@ -197,8 +196,8 @@ async def test_calling_the_decorated_name_or_func_runs_the_function() -> None:
         return a + b
 
     @jobs.job("double", takes_context=True)
-    async def double(ctx: rota.Context | None, a: int) -> int:
-        assert ctx is None
-        return 2 * a
+    async def double(ctx: rota.Context, a: int) -> int:
+        return 2 * a + len(ctx.worker)
 
-    assert (add(1), add(a=1, b=2), add.func(2), await double(None, 4)) == (2, 3, 3, 8)
+    ctx = rota.Context(cast("rota.Job", None), worker="w")
+    assert (add(1), add(a=1, b=2), add.func(2), await double(ctx, 4), await double.func(ctx, a=5)) == (2, 3, 3, 9, 11)

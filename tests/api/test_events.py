@@ -74,7 +74,7 @@ def test_each_step_of_a_job_is_one_line_in_the_log(
 
 
 def test_a_failing_listener_is_logged_and_harms_no_job(app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
-    heard = []
+    heard: list[events.JobSucceeded] = []
 
     def broken(event: events.Event) -> None:
         raise RuntimeError(f"{type(event).__name__} is too much")

@@ -24,9 +24,9 @@ class Refused(Exception):
 def ended(app: rota.App, handler: Callable[[], Any], **options: Any) -> int:
     """Run a job with this handler once; return its id."""
     job_type = app.job("work", **options)(handler)
-    id_ = job_type.using(idempotency_key="the key").enqueue().id
+    enqueued: rota.Enqueued = job_type.using(idempotency_key="the key").enqueue()
     app.drain()
-    return id_
+    return enqueued.id
 
 
 def raising(error: BaseException) -> Callable[[], None]:

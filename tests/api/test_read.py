@@ -96,7 +96,7 @@ def test_join_returns_the_job_when_it_is_over_or_dead(app: rota.App, mixed: dict
 
 
 def test_join_gives_up_after_its_timeout_and_the_job_goes_on(app: rota.App, mixed: dict[str, int]) -> None:
-    with pytest.raises(rota.JoinTimeout, match="is still queued after 0.05 s; it goes on by itself") as late:
+    with pytest.raises(rota.JoinTimeout, match=r"is still queued after 0\.05 s; it goes on by itself") as late:
         app.join(mixed["queued"], timeout="50ms")
 
     assert (late.value.job, late.value.status) == (mixed["queued"], "queued")
@@ -173,8 +173,11 @@ async def test_an_aenqueue_that_nobody_awaited_names_its_job_type(app: rota.App)
     app.job("send_mail")(lambda: None)
     send_mail = app.types["send_mail"]
 
-    with pytest.warns(RuntimeWarning, match="aenqueue of job type 'send_mail'"):
+    def forget() -> None:
         send_mail.aenqueue()  # type: ignore[unused-coroutine]
         gc.collect()
+
+    with pytest.warns(RuntimeWarning, match="coroutine 'aenqueue of job type 'send_mail'' was never awaited"):
+        forget()
     assert await app.ajobs() == []
     await app.aclose()

@@ -56,9 +56,7 @@ def test_importing_the_sample_enqueues_three_jobs_with_what_their_type_declares(
 
 
 @rule("M12", "M20", "M21", "M51")
-def test_the_sample_signs_up_in_the_callers_transaction_and_its_jobs_run(
-    database: str, connection: psycopg.Connection[TupleRow]
-) -> None:
+def test_the_sample_signs_up_in_the_callers_transaction_and_its_jobs_run(database: str, connection: psycopg.Connection[TupleRow]) -> None:
     said = json.loads(_python(f"connection_url = {database!r}\n{USE_IT}", database))
 
     assert said["sign_up"] == [[True, "queued"], [True, "queued"]]

@@ -79,14 +79,13 @@ def _root(
 def _fail_usage(error: BaseException, *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message: str = error.format_message()  # type: ignore[attr-defined]
-    if message.lstrip().startswith("Usage:"):  # a group without a command: typer's message is its help
-        typer.echo(message, err=True)
-        return 2
+    if not message.strip():
+        return 2  # a group without a command: typer has printed its help
     more = f"; see {context.command_path} --help" if context is not None else ""
     return _fail(error, f"{message.rstrip('.')}{more}", 2, as_json=as_json, kind="UsageError")
 
 
 def _fail(error: BaseException, message: str, status: int, *, as_json: bool, kind: str | None = None) -> int:
-    what = {"error": {"type": kind or type(error).__name__, "message": message}}
-    typer.echo(json_line(what) if as_json else f"rota: {message}", err=True)
+    what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}
+    typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
     return status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -13,11 +14,12 @@ from rich.text import Text
 
 from rota.cli.output import cell, print_json
 from rota.cli.target import JsonOption
-from rota.demo import story
-from rota.demo.checks import Checked
 
-WIDTH_MIN = 120
-"""SELECTs are long; a narrower terminal wraps them itself."""
+if TYPE_CHECKING:
+    from rota.demo.checks import Checked
+
+WIDTH_MIN = 150
+"""SELECTs are long. Into a pipe, and on a narrower terminal, lines are as long as this."""
 
 
 def demo(as_json: JsonOption = False) -> None:
@@ -25,6 +27,8 @@ def demo(as_json: JsonOption = False) -> None:
 
     Uses the schemas rota_demo and rota_demo_app, which it drops when it starts, in the database of ROTA_DATABASE_URL, else a private one.
     """
+    from rota.demo import story  # noqa: PLC0415 - an App and a web server, which no other command should have to wait for
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))  # so that what it started ends with it
     began = time.monotonic()

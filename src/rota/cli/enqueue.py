@@ -14,8 +14,9 @@ from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
 from rota.client import Client
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
-from rota.job_type import Chosen, Enqueued, JobType, NewJob, Options
+from rota.job_type import Enqueued, JobType, NewJob
 from rota.jsonb import text_bytes
+from rota.options import Chosen, Options
 from rota.payload import Codec
 from rota.store import ops
 from rota.store.db import Operation

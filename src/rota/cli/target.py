@@ -14,9 +14,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from rota import embedded
-from rota.app import App, load
+from rota.app import App
 from rota.config import given_url
 from rota.errors import ConfigurationError
+from rota.load import load
 from rota.store.db import Database, Operation
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from psycopg_pool import ConnectionPool
 
 from rota.app import App
 from rota.context import Context
-from rota.job_type import Jobs
+from rota.jobs import Jobs
 from rota.policy import Fixed
 
 SCHEMA = "rota_demo"

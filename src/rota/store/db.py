@@ -216,9 +216,14 @@ class Link:
         try:
             with translated():
                 return await self._database.adrive(connection, operation)
-        except BaseException:
-            # Whatever interrupted it, a cancellation included: a connection that is not idle must not be used again.
-            if connection.closed or connection.info.transaction_status != pq.TransactionStatus.IDLE:
+        except BaseException as error:
+            # Whatever interrupted it, a cancellation included: a connection that is not idle must not be used again. Nor one that answers and
+            # does not serve: after a failover it leads to a server that has become read-only.
+            if (
+                isinstance(error, DatabaseUnavailable)
+                or connection.closed
+                or connection.info.transaction_status != pq.TransactionStatus.IDLE
+            ):
                 await self.close()
             raise
 
@@ -250,11 +255,15 @@ def translated() -> Iterator[None]:
         raise unavailable(error) from error
 
 
+# A connection that is refused has no SQLSTATE, only a text; a server that writes in another language is taken for one that does not answer.
+_REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL:  role "')
+
+
 def unavailable(error: Exception) -> RotaError:
     """What a failure to reach the database means for the caller."""
-    if isinstance(
-        error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification
-    ) or "authentication failed" in str(error):
+    if isinstance(error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification) or any(
+        sign in str(error) for sign in _REFUSED
+    ):
         return ConfigurationError(f"the database refuses the user or password of the URL: {_first_line(error)}")
     if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in str(error) and "does not exist" in str(error)):
         return ConfigurationError(f"the URL names a database that is not there: {_first_line(error)}")

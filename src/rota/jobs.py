@@ -1,0 +1,209 @@
+"""A list of job types without an App, like a router: where handlers are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from rota.context import Context
+from rota.duration import Duration, seconds
+from rota.errors import DeclarationError, UsageError
+from rota.job_type import Errors, JobType, Sender, Settings, Upgrade
+from rota.options import EXPIRES_S_MIN, check_integer, check_max_attempts, check_priority, check_queue, check_text
+from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LEASE_S_MIN = 1.0
+TIMEOUT_S_MIN = 0.001
+RETRY_PLAN_MAX = 100
+"""Entries of the retry plan that are stored with a type; the last repeats."""
+
+
+class _Plain(Protocol):
+    def __call__(self, func: Callable[P, R], /) -> JobType[P, P, R]: ...
+
+
+class _WithContext(Protocol):
+    def __call__(self, func: Callable[Concatenate[Context, P], R], /) -> JobType[P, Concatenate[Context, P], R]: ...
+
+
+class Jobs:
+    """A list of job types without an App, like a router. It belongs to one App: `App(jobs=[jobs])`."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, JobType[..., ..., Any]] = {}
+        self._sender: Sender | None = None
+
+    @property
+    def sender(self) -> Sender:
+        """The client of the App that these jobs belong to. Raises UsageError before there is one."""
+        if self._sender is None:
+            raise UsageError("these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing")
+        return self._sender
+
+    def bind(self, sender: Sender) -> None:
+        """Make these jobs those of one App. Raises DeclarationError when they are another's."""
+        if self._sender is not None and self._sender is not sender:
+            raise DeclarationError("this Jobs belongs to another App already; a Jobs belongs to one App")
+        self._sender = sender
+
+    @overload
+    def job(
+        self,
+        name: str,
+        *,
+        takes_context: Literal[True],
+        queue: str = ...,
+        priority: int = ...,
+        max_attempts: int = ...,
+        retry: RetryPolicy = ...,
+        timeout: Duration = ...,
+        lease: Duration | None = ...,
+        expires: Duration | None = ...,
+        retry_on: Errors = ...,
+        fatal_on: Errors = ...,
+        version: int | None = ...,
+        upgrade: Mapping[int, Upgrade] | None = ...,
+        aliases: tuple[str, ...] = ...,
+        key_ttl: Duration = ...,
+    ) -> _WithContext: ...
+
+    @overload
+    def job(
+        self,
+        name: str,
+        *,
+        takes_context: Literal[False] = ...,
+        queue: str = ...,
+        priority: int = ...,
+        max_attempts: int = ...,
+        retry: RetryPolicy = ...,
+        timeout: Duration = ...,
+        lease: Duration | None = ...,
+        expires: Duration | None = ...,
+        retry_on: Errors = ...,
+        fatal_on: Errors = ...,
+        version: int | None = ...,
+        upgrade: Mapping[int, Upgrade] | None = ...,
+        aliases: tuple[str, ...] = ...,
+        key_ttl: Duration = ...,
+    ) -> _Plain: ...
+
+    def job(
+        self,
+        name: str,
+        *,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout: Duration = "5m",
+        lease: Duration | None = None,
+        expires: Duration | None = None,
+        retry_on: Errors = (),
+        fatal_on: Errors = (),
+        takes_context: bool = False,
+        version: int | None = None,
+        upgrade: Mapping[int, Upgrade] | None = None,
+        aliases: tuple[str, ...] = (),
+        key_ttl: Duration = "90d",
+    ) -> Any:
+        """Declare a function as the handler of a job type. The reference page lists each option with unit, default and range.
+
+        Raises:
+            DeclarationError: an option is out of range, the name is taken, or the handler cannot be called with a stored payload.
+        """
+        if not isinstance(name, str):
+            raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
+        try:
+            check_text(name, "its name", 200)
+            if not isinstance(takes_context, bool):
+                raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
+            settings = Settings(
+                queue=check_queue(queue, "queue"),
+                priority=check_priority(priority, "priority"),
+                max_attempts=check_max_attempts(max_attempts, "max_attempts"),
+                retry=_policy(retry),
+                timeout_s=seconds(timeout, name="timeout", least=TIMEOUT_S_MIN),
+                lease_s=None if lease is None else seconds(lease, name="lease", least=LEASE_S_MIN),
+                expires_s=None if expires is None else seconds(expires, name="expires", least=EXPIRES_S_MIN),
+                retry_on=_errors(retry_on, "retry_on"),
+                fatal_on=_errors(fatal_on, "fatal_on"),
+                version=None if version is None else check_integer(version, "version", 1, 32_767),
+                upgrade=_upgrades(version, upgrade or {}),
+                aliases=tuple(check_text(alias, "aliases", 200) for alias in _names(aliases)),
+                key_ttl_s=seconds(key_ttl, name="key_ttl"),
+            )
+        except UsageError as error:
+            raise DeclarationError(f"job type {name!r}: {error}") from None
+
+        def declare(func: Callable[..., Any]) -> JobType[..., ..., Any]:
+            return self._add(JobType(self, name, func, takes_context, settings))
+
+        return declare
+
+    def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
+        refuse_duplicates([*self.types.values(), job_type])
+        self.types[job_type.name] = job_type
+        return job_type
+
+
+def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
+    """Raise DeclarationError when two types share a name or an alias, naming both places."""
+    seen: dict[str, JobType[..., ..., Any]] = {}
+    for job_type in types:
+        for name in (job_type.name, *job_type.settings.aliases):
+            if name in seen:
+                raise DeclarationError(f"job type {name!r} is declared twice: at {seen[name].place} and at {job_type.place}")
+            seen[name] = job_type
+
+
+def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
+    """What the row of a job type says."""
+    settings = job_type.settings
+    return {
+        "name": job_type.name,
+        "aliases": settings.aliases,
+        "queue": settings.queue,
+        "priority": settings.priority,
+        "max_attempts": settings.max_attempts,
+        "timeout_s": settings.timeout_s,
+        "lease_s": settings.lease_s or lease_s,
+        "expires_s": settings.expires_s,
+        "key_ttl_s": settings.key_ttl_s,
+        "version": settings.version,
+        "retry_after_s": settings.retry.plan_s(RETRY_PLAN_MAX),
+        "retry_words": settings.retry.in_words(settings.max_attempts),
+    }
+
+
+def _policy(value: Any) -> RetryPolicy:
+    if not isinstance(value, RetryPolicy):
+        raise UsageError(f"retry must be a retry policy such as rota.Exponential(), not {value!r}")
+    return value
+
+
+def _errors(value: Any, name: str) -> Errors:
+    if not isinstance(value, tuple) or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in value):
+        raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list):
+        raise UsageError(f"aliases must be a tuple of names, not {value!r}")
+    return tuple(value)
+
+
+def _upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
+    if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
+        raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
+    if upgrade and set(upgrade) != set(range(1, version or 1)):
+        raise UsageError(f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}")
+    if (version or 1) > 1 and not upgrade:
+        raise UsageError(
+            f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read"
+        )
+    return dict(upgrade)

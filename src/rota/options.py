@@ -1,0 +1,117 @@
+"""What can be said of one job when it is enqueued, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypedDict
+
+from rota.duration import Duration, seconds
+from rota.errors import UsageError
+from rota.payload import Codec
+
+EXPIRES_S_MIN = 0.001
+
+
+class Options(TypedDict, total=False):
+    """What `using` takes. All are optional."""
+
+    run_at: datetime | None
+    delay: Duration | None
+    priority: int | None
+    queue: str | None
+    max_attempts: int | None
+    expires: Duration | None
+    idempotency_key: str | None
+    meta: Mapping[str, Any] | None
+    connection: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Options of one job, checked."""
+
+    run_at: datetime | None = None
+    delay_s: float | None = None
+    priority: int | None = None
+    queue: str | None = None
+    max_attempts: int | None = None
+    expires_s: float | None = None
+    idempotency_key: str | None = None
+    meta_json: str | None = None
+    connection: Any = None
+
+    def updated(self, options: Options) -> Chosen:
+        """These options with others on top; None means as before."""
+        changes: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in _CHECKS:
+                raise UsageError(f"using() takes no option {name!r}; it takes {', '.join(_CHECKS)}")
+            if value is not None:
+                column, check = _CHECKS[name]
+                changes[column] = check(value, name)
+        if "run_at" in changes and "delay_s" in changes:
+            raise UsageError("give run_at or delay, not both")
+        if "run_at" in changes:
+            changes["delay_s"] = None
+        elif "delay_s" in changes:
+            changes["run_at"] = None
+        return replace(self, **changes)
+
+
+def check_aware(value: Any, name: str) -> datetime:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise UsageError(
+            f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean"
+        )
+    return value
+
+
+def check_integer(value: Any, name: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def check_text(value: Any, name: str, most: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= most or "\0" in value or not value.isprintable():
+        raise UsageError(f"{name} must be 1 to {most} printable characters, not {value!r}")
+    return value
+
+
+def _meta(value: Any, name: str) -> str:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} must be a mapping, not {value!r}")
+    return META.encode((), {"meta": dict(value)})[len('{"meta":') : -1]
+
+
+def _callers_meta(meta: dict[str, Any]) -> None: ...
+
+
+META = Codec.of(_callers_meta, job_type="meta", takes_context=False)
+
+
+def check_priority(value: Any, name: str) -> int:
+    return check_integer(value, name, -100, 100)
+
+
+def check_max_attempts(value: Any, name: str) -> int:
+    return check_integer(value, name, 1, 10_000)
+
+
+def check_queue(value: Any, name: str) -> str:
+    return check_text(value, name, 100)
+
+
+_CHECKS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
+    "run_at": ("run_at", check_aware),
+    "delay": ("delay_s", lambda value, name: seconds(value, name=name)),
+    "priority": ("priority", check_priority),
+    "queue": ("queue", check_queue),
+    "max_attempts": ("max_attempts", check_max_attempts),
+    "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
+    "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, 255)),
+    "meta": ("meta_json", _meta),
+    "connection": ("connection", lambda value, name: value),
+}

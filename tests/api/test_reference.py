@@ -1,0 +1,200 @@
+"""docs/reference.md is held against the code: a missing or extra option, or another default, fails here."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota import errors, events
+from rota.options import Options
+from rota.policy import RetryPolicy
+from tests.support.rules import rule
+
+ROOT = Path(__file__).parents[2]
+
+Row = dict[str, str]
+
+
+@cache
+def tables() -> dict[str, list[Row]]:
+    """The tables of the page, by the heading above each."""
+    found: dict[str, list[Row]] = {}
+    heading, columns = "", list[str]()
+    for line in (ROOT / "docs/reference.md").read_text().splitlines():
+        if line.startswith("#"):
+            heading, columns = line.strip("# "), []
+        elif line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not columns:
+                columns = cells
+            elif not set(cells[0]) <= set("-"):
+                assert len(cells) == len(columns), line
+                found.setdefault(heading, []).append(dict(zip(columns, cells, strict=True)))
+    return found
+
+
+def names(cell: str) -> list[str]:
+    """What stands between backticks."""
+    return re.findall("`([^`]*)`", cell)
+
+
+def as_written(cell: str) -> Any:
+    """A default: the value of the Python expression between backticks, or `required`."""
+    if cell == "required":
+        return inspect.Parameter.empty
+    return eval(names(cell)[0], {"rota": rota})  # the page is ours
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items() if name != "self"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "function"),
+    [
+        ("`job(...)`", rota.Jobs.job),
+        ("`App(...)`", rota.App),
+        ("`app.run(...)` and `await app.arun(...)`", rota.App.arun),
+        ("`app.drain(...)` and `await app.adrain(...)`", rota.App.drain),
+        ("`app.drain(...)` and `await app.adrain(...)`", rota.App.adrain),
+        ("`app.jobs(...)` and `await app.ajobs(...)`", rota.App.jobs),
+        ("`app.jobs(...)` and `await app.ajobs(...)`", rota.App.ajobs),
+        ("`app.join(...)` and `await app.ajoin(...)`", rota.App.join),
+        ("`app.join(...)` and `await app.ajoin(...)`", rota.App.ajoin),
+    ],
+)
+def test_each_option_is_on_the_page_with_its_default(heading: str, function: Callable[..., Any]) -> None:
+    assert {names(row["option"])[0]: as_written(row["default"]) for row in tables()[heading]} == parameters(function)
+
+
+def test_run_has_the_options_of_arun_but_for_the_signals_that_it_always_hears() -> None:
+    options = parameters(rota.App.arun)
+    del options["signals"]
+
+    assert parameters(rota.App.run) == options
+
+
+def test_both_ways_to_declare_type_the_same_options() -> None:
+    from typing import get_overloads
+
+    for overload in get_overloads(rota.Jobs.job):
+        assert parameters(overload).keys() == parameters(rota.Jobs.job).keys()
+
+
+def test_each_option_of_using_is_on_the_page_and_in_its_docstring() -> None:
+    options = list(Options.__annotations__)
+
+    assert [names(row["option"])[0] for row in tables()["`using(...)`"]] == options
+    assert re.findall(r"^ {12}(\w+): ", rota.JobType.using.__doc__ or "", re.MULTILINE)[: len(options)] == options
+
+
+def test_each_retry_policy_is_on_the_page_with_its_options() -> None:
+    written: dict[str, dict[str, Any]] = {}
+    for row in tables()["Retry policies"]:
+        policy = names(row["policy"])[0] if "`" in row["policy"] else row["policy"]
+        written.setdefault(policy, {})[names(row["option"])[0]] = as_written(row["default"])
+    shared = written.pop("all")
+
+    assert {name: options | shared for name, options in written.items()} == {
+        policy.__name__: parameters(policy) for policy in RetryPolicy.__subclasses__()
+    }
+
+
+def test_each_outcome_is_on_the_page_with_its_options() -> None:
+    written: dict[str, dict[str, Any]] = {}
+    for row in tables()["Outcomes"]:
+        written.setdefault(names(row["outcome"])[0], {})[names(row["option"])[0]] = as_written(row["default"])
+
+    assert written == {outcome.__name__: parameters(outcome) for outcome in (rota.Retry, rota.Snooze, rota.Dead, rota.Cancel)}
+
+
+def test_each_attribute_of_the_context_is_on_the_page() -> None:
+    public = {name for name in dir(rota.Context) if not name.startswith("_")} - {"tell_to_stop"}  # that one is the worker's
+
+    assert {names(row["name"])[0].removesuffix("()") for row in tables()["Context"]} == public
+
+
+@rule("M84")
+def test_each_event_is_on_the_page_with_its_level_and_fields() -> None:
+    shared = {part.name for part in fields(events.JobEvent)}
+    written = {}
+    for row in tables()["Events"]:
+        own = set(names(row["fields"]))
+        written[names(row["event"])[0]] = (row["level"].upper(), own | shared if row["fields"].startswith("those") else own)
+
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    assert written == {
+        kind.__name__: (logging.getLevelName(kind.level), {part.name for part in fields(kind)})
+        for kind in kinds
+        if kind not in (events.Event, events.JobEvent)
+    }
+
+
+def test_each_exception_is_on_the_page_with_its_exit_status() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RotaError)]
+
+    written = {names(row["exception"])[0]: int(row["exit status"]) for row in tables()["Exceptions"]}
+    assert written == {kind.__name__: kind.exit_code for kind in kinds}
+
+
+def test_each_environment_variable_is_on_the_page() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    read = set(re.findall(r"""environ(?:\.get\(|\[)["'](\w+)["']""", source))
+
+    assert {names(row["variable"])[0] for row in tables()["Environment variables"]} == read
+
+
+@pytest.mark.parametrize("row", tables()["Fixed times and limits"], ids=lambda row: names(row["where"])[0])
+def test_each_fixed_time_and_limit_is_what_the_page_says(row: Row) -> None:
+    module, _, constant = names(row["where"])[0].rpartition(".")
+    if module == "rota.config.WorkerConfig":
+        from rota.config import WorkerConfig
+
+        assert getattr(WorkerConfig(), constant) == float(row["value"])
+    else:
+        assert getattr(importlib.import_module(module), constant) == float(row["value"])
+
+
+async def test_a_worker_holds_the_connections_that_the_page_names_with_their_timeouts(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    written = {names(row["application_name"])[0]: row["how many"] for row in tables()["Connections"]}
+    app = rota.App(database)
+    app.job("work")(lambda: None)
+    done = app.types["work"].new()
+    working = asyncio.create_task(app.arun())
+    await app.ajoin((await app.aenqueue(done)).id, timeout="20s")
+
+    found: dict[str, int] = dict(
+        connection.execute(
+            "select application_name, count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            " and backend_type = 'client backend' group by 1"
+        ).fetchall()
+    )
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    await app.aclose()
+
+    clients = found.pop("rota client")
+    assert 1 <= clients <= 4
+    assert found == {name: int(count) for name, count in written.items() if name not in ("rota client", "rota cli")}
+
+
+def test_rotas_own_connections_have_the_timeouts_that_the_page_names(app: rota.App) -> None:
+    with app.database.connected("test") as own:
+        settings = [own.execute(f"show {name}").fetchone() for name in ("statement_timeout", "lock_timeout")]
+
+    assert settings == [("30s",), ("10s",)]

@@ -1,0 +1,155 @@
+"""What the README says to type works as it stands: on a database of one's own, and on the private one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rota import embedded
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+SERVED = "/srv/shop"
+STAYS = "rota work --app shop:app"
+WAIT_S = 60
+ROLL_BACK = """
+import os, psycopg, shop
+with psycopg.connect(os.environ["ROTA_DATABASE_URL"]) as connection, connection.transaction(force_rollback=True):
+    assert shop.sign_up(connection, "Grace").created
+"""
+
+pytestmark = pytest.mark.system
+
+
+class Shop:
+    """The directory of somebody who follows the README: its `shop.py`, and `rota` and `python` as the virtual environment would have them."""
+
+    def __init__(self, place: Path, url: str | None) -> None:
+        self.place = place
+        (place / "shop.py").write_text(the_block("python"))
+        programs = place / ".venv" / "bin"
+        programs.mkdir(parents=True)
+        for name, command in {"python": "", "rota": "-m rota"}.items():
+            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n')
+            (programs / name).chmod(0o755)
+        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+        if url is not None:
+            self.environment["ROTA_DATABASE_URL"] = url
+
+    def type(self, line: str) -> str:
+        """Run a line as a shell would; return what it printed. Fails when the command does."""
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def work_until_told_to_stop(self) -> str:
+        """Run the worker that stays, stop it once it has started, and return its log."""
+        log = self.place / "worker.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(shlex.split(STAYS), cwd=self.place, env=self.environment, stdout=file, stderr=file)
+        try:
+            eventually(lambda: " started, release " in log.read_text() or process.poll() is not None, WAIT_S, what="the worker starts")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+        return log.read_text()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that the user of root's private server may enter; pytest's own are closed to it."""
+    place = Path(tempfile.mkdtemp(prefix="rota-readme-", dir="/tmp"))
+    place.chmod(0o755)
+    yield place
+    embedded.stop(place / ".rota")
+    shutil.rmtree(place)
+
+
+def blocks(language: str) -> list[str]:
+    """The README's fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def the_block(language: str) -> str:
+    [block] = blocks(language)
+    return block
+
+
+def commands() -> list[str]:
+    """The lines of its shell blocks, in order."""
+    return [line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+
+
+def crontab_commands(directory: Path) -> list[str]:
+    """What cron would hand to sh: the line after its five fields, with \\% for %."""
+    lines = the_block("crontab").replace(SERVED, str(directory)).replace("\\%", "%").splitlines()
+    return [line.split(maxsplit=5)[5] for line in lines]
+
+
+@rule("M3", "M20", "M80")
+@pytest.mark.parametrize("is_private", [False, True], ids=["on a database of one's own", "on the private one"])
+def test_every_shell_command_of_the_readme_does_what_it_says(is_private: bool, empty_database: str, place: Path) -> None:
+    shop = Shop(place, None if is_private else empty_database)
+    said = {line: shop.work_until_told_to_stop() if line == STAYS else shop.type(line) for line in commands()}
+
+    assert said["python shop.py"] == "job 1\n"
+    assert said["rota work --app shop:app --drain"].startswith("claimed 1, succeeded 1, failed 0, dead 0")
+    assert "succeeded" in said["rota job 1"]
+    assert "<1@shop.example>" in said["rota job 1"]
+    assert "daily_report, send_welcome_email" in said["rota sync --app shop:app"]
+
+
+@rule("M3", "M80")
+def test_the_crontab_lines_of_the_readme_work_and_enqueue_once(empty_database: str, place: Path) -> None:
+    shop = Shop(place, empty_database)
+    shop.type("rota migrate")
+    drain, enqueue = crontab_commands(place)
+    for line in (enqueue, enqueue, drain):
+        shop.type(line)
+
+    with psycopg.connect(empty_database) as connection:
+        rows = connection.execute("select job_type, payload, result from rota.jobs").fetchall()
+    [(job_type, payload, result)] = rows
+    assert job_type == "daily_report"
+    assert abs(date.fromisoformat(payload["day"]) - date.today()) <= timedelta(days=1)
+    assert result == f"reports/{payload['day']}.csv"
+
+
+@rule("M20")
+def test_the_sign_up_of_the_readme_rolls_back_with_its_job(database: str, place: Path) -> None:
+    shop = Shop(place, database)
+    shop.type("python shop.py")
+    (place / "roll_back.py").write_text(ROLL_BACK)
+    shop.type("python roll_back.py")
+
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select name from app_user").fetchall() == [("Ada",)]
+        assert connection.execute("select payload from rota.job").fetchall() == [({"user_id": 1},)]
+
+
+def test_no_block_of_the_readme_goes_untried() -> None:
+    languages = set(re.findall(r"^```(\w+)$", README, re.MULTILINE))
+    assert languages == {"python", "sh", "crontab"}
+    assert README.count("```") == 2 * sum(len(blocks(language)) for language in languages)
+
+
+@pytest.mark.parametrize("line", [line.strip() for line in re.findall(r"`(rota [^`]+)`", README)])
+def test_the_commands_in_the_readmes_text_exist(line: str, database: str, place: Path) -> None:
+    Shop(place, database).type(line)

@@ -1,0 +1,245 @@
+"""What becomes of a job that is not over: tried again, dead, put off, given back; or taken from a worker that is gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.job import Transition
+from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, Hand, expire, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def _row(connection: Connection, columns: str) -> TupleRow | None:
+    return connection.execute(f"select {columns} from rota.job".encode()).fetchone()
+
+
+@rule("M40", "M43")
+def test_a_failed_attempt_is_charged_recorded_and_tried_again_later(connection: Connection) -> None:
+    insert(connection)
+    hand = Hand(connection, "host:1", release="2026.1")
+    job = hand.claim().jobs[0]
+    written = hand.settle((job, FAIL), ran_s=2.0)
+    assert written[job.id].status == "failed"
+    assert _row(connection, "status, attempts, claims, locked_by, locked_until") == ("failed", 1, 2, None, None)
+    assert _row(connection, "last_error, error_type, verdict, verdict_rule") == ("no route to host", "OSError", "transient", "default")
+    assert _row(connection, "run_at - failed_at, failed_at - started_at") == (timedelta(seconds=60), timedelta(seconds=2))
+    kept = connection.execute(
+        "select claim, attempt, worker, release, finished_at - started_at, outcome, message, stack, next_run_at from rota.attempt"
+    ).fetchone()
+    assert kept == (1, 1, "host:1", "2026.1", timedelta(seconds=2), "failed", "no route to host", "a stack", written[job.id].run_at)
+
+
+@rule("M42")
+def test_a_dead_job_stays_where_it_is_for_a_person_and_keeps_its_key(connection: Connection) -> None:
+    insert(connection, idempotency_key="k")
+    hand = Hand(connection)
+    job = hand.claim().jobs[0]
+    hand.settle((job, GIVE_UP))
+    assert _row(connection, "status, attempts, run_at, failed_at is not null") == ("dead", 1, job.run_at, True)
+    assert hand.claim().jobs == []
+    assert connection.execute("select expires_at from rota.idempotency").fetchall() == [(None,)]
+    assert connection.execute("select outcome, next_run_at from rota.attempt").fetchone() == ("dead", None)
+
+
+def test_a_snooze_is_not_charged_and_leaves_no_attempt(connection: Connection) -> None:
+    insert(connection)
+    hand = Hand(connection)
+    job = hand.claim().jobs[0]
+    hand.settle((job, SNOOZE))
+    assert _row(connection, "status, attempts, claims, run_at - updated_at") == ("queued", 0, 2, timedelta(seconds=60))
+    assert connection.execute("select count(*) from rota.attempt").fetchone() == (0,)
+    assert connection.execute("select count(*) from rota.queue where look_back_to is not null").fetchone() == (0,)
+
+
+@rule("M83")
+def test_a_job_handed_back_is_uncharged_keeps_its_place_and_all_workers_are_asked_to_look_back(connection: Connection) -> None:
+    insert(connection, queue="a", run_at="2026-01-01Z")
+    insert(connection, 2, queue="b")
+    connection.execute("update rota.job set run_at = '2026-01-01Z' where queue = 'a'")
+    hand = Hand(connection, queues=["a", "b"])
+    claimed = hand.claim()
+    hand.settle(*((job, HAND_BACK) for job in claimed.jobs), ran_s=None)
+    rows = connection.execute("select id, status, attempts, claims, run_at, started_at from rota.job order by id").fetchall()
+    assert rows == [(job.id, "queued", 0, 2, job.run_at, None) for job in sorted(claimed.jobs, key=lambda job: job.id)]
+    oldest = {queue: min(job.run_at for job in claimed.jobs if job.queue == queue) for queue in ("a", "b")}
+    news = hand.claim(0).news
+    assert {queue: to for queue, to, _ in news.look_back} == oldest
+    assert all(asked_at > claimed.started for _, _, asked_at in news.look_back)
+
+
+def test_a_look_back_is_written_at_most_once_a_second_unless_it_reaches_further(connection: Connection) -> None:
+    hand = Hand(connection)
+    for to, seen in (("2026-01-05Z", 5), ("2026-01-06Z", 5), ("2026-01-04Z", 4), ("2026-01-04Z", 4)):
+        connection.execute("select rota.look_back('default', %s::timestamptz)", [to])
+        [(queue, asked, _)] = hand.claim().news.look_back
+        assert (queue, asked.day) == ("default", seen)
+    connection.execute("update rota.queue set look_back_asked_at = look_back_asked_at - interval '2 s'")
+    connection.execute("select rota.look_back('default', '2026-01-06Z'::timestamptz)")
+    assert hand.claim().news.look_back[0][1].day == 6
+
+
+# A payload that the code of this release cannot read
+
+
+def _other(connection: Connection, release: str, **facts: str) -> None:
+    Hand(connection, f"worker of {release}", release=release).beat()
+    for column, value in facts.items():
+        connection.execute(f"update rota.worker set {column} = {value} where release = %s".encode(), [release])
+
+
+@rule("M12")
+def test_a_misfit_is_kept_uncharged_for_another_release_that_is_alive(connection: Connection) -> None:
+    insert(connection)
+    hand = Hand(connection, release="1")
+    hand.beat()
+    _other(connection, "2")
+    job = hand.claim().jobs[0]
+    assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == "queued"
+    assert _row(connection, "attempts, misfits, error_type, run_at - updated_at") == (0, ["1"], "PayloadError", timedelta(seconds=30))
+    connection.execute("update rota.job set run_at = now()")
+    assert hand.claim().jobs == []
+    assert len(Hand(connection, release="2").claim().jobs) == 1
+
+
+@rule("M12")
+def test_a_misfit_waits_longer_each_time_up_to_ten_minutes(connection: Connection) -> None:
+    insert(connection)
+    waits = []
+    for number in range(8):
+        connection.execute("update rota.job set run_at = now()")
+        _other(connection, f"{number + 1}")
+        hand = Hand(connection, release=f"{number}")
+        hand.settle((hand.claim().jobs[0], MISFIT), ran_s=None)
+        row = _row(connection, "extract(epoch from run_at - updated_at)::int")
+        assert row is not None
+        waits.append(row[0])
+    assert waits == [30, 60, 120, 240, 480, 600, 600, 600]
+
+
+@rule("M12")
+@pytest.mark.parametrize(
+    ("release", "others", "status"),
+    [
+        ("1", {}, "dead"),
+        ("1", {"1": {}}, "dead"),
+        ("1", {"2": {}}, "queued"),
+        ("1", {"2": {"stopped_at": "now() - interval '59 min'"}}, "queued"),
+        ("1", {"2": {"stopped_at": "now() - interval '61 min'"}}, "dead"),
+        ("1", {"2": {"heartbeat_at": "now() - interval '61 min'"}}, "dead"),
+        ("1", {"2": {"job_types": "'{other}'"}}, "dead"),
+        ("1", {"unknown": {}}, "dead"),
+        ("unknown", {"2": {}}, "dead"),
+    ],
+)
+def test_a_misfit_is_dead_when_no_other_release_can_be_expected_to_read_it(
+    connection: Connection, release: str, others: dict[str, dict[str, str]], status: str
+) -> None:
+    insert(connection)
+    for other, facts in others.items():
+        _other(connection, other, **facts)
+    hand = Hand(connection, release=release)
+    job = hand.claim().jobs[0]
+    assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == status
+    assert connection.execute("select outcome, error_type from rota.attempt").fetchall() == [(status, "PayloadError")]
+
+
+@rule("M12")
+def test_a_misfit_that_every_release_has_tried_is_dead(connection: Connection) -> None:
+    insert(connection)
+    for release, status in (("1", "queued"), ("2", "dead")):
+        _other(connection, release)
+        _other(connection, "1")
+        _other(connection, "2")
+        connection.execute("update rota.job set run_at = now()")
+        hand = Hand(connection, release=release)
+        job = hand.claim().jobs[0]
+        assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == status
+
+
+# A worker that is gone
+
+
+@rule("M33", "M43")
+def test_a_lost_attempt_is_charged_and_names_its_worker(connection: Connection) -> None:
+    insert(connection)
+    claimed = Hand(connection, "host:1").claim()
+    expire(connection)
+    [lost] = Hand(connection, "other").reap()
+    assert (lost.worker, lost.claim, lost.attempt, lost.status, lost.job_type) == ("host:1", 1, 1, "failed", "t")
+    assert _row(connection, "status, attempts, claims, locked_by, locked_until, error_type") == ("failed", 1, 2, None, None, "LeaseExpired")
+    row = connection.execute("select worker, claim, outcome, started_at, next_run_at, message from rota.attempt").fetchone()
+    assert row is not None
+    assert row[:5] == ("host:1", 1, "failed", claimed.started, lost.run_at)
+    assert "host:1" in row[5]
+
+
+@rule("M33", "M42")
+@pytest.mark.parametrize(("jobs_own", "types", "attempts"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (None, None, 10)])
+def test_a_job_that_kills_its_workers_is_dead_after_its_last_attempt(
+    connection: Connection, jobs_own: int | None, types: int | None, attempts: int
+) -> None:
+    insert(connection, max_attempts=jobs_own)
+    if types is not None:
+        connection.execute("insert into rota.job_type (name, max_attempts) values ('t', %s)", [types])
+    hand, seen = Hand(connection), []
+    while not seen or seen[-1] != "dead":
+        assert len(hand.claim().jobs) == 1
+        expire(connection)
+        seen += [lost.status for lost in hand.reap()]
+        connection.execute("update rota.job set run_at = now()")
+    assert seen == ["failed"] * (attempts - 1) + ["dead"]
+
+
+@rule("M33", "M40")
+def test_a_lost_job_comes_back_by_the_plan_of_its_type_also_under_an_old_name(connection: Connection) -> None:
+    connection.execute("insert into rota.job_type (name, aliases, retry_after) values ('new', '{t}', '{5 s,1 min}')")
+    insert(connection)
+    hand, waits = Hand(connection), []
+    for _ in range(3):
+        hand.claim()
+        expire(connection)
+        hand.reap()
+        row = _row(connection, "extract(epoch from run_at - failed_at)::int")
+        assert row is not None
+        waits.append(row[0])
+        connection.execute("update rota.job set run_at = now()")
+    assert waits == [5, 60, 60]
+
+
+@rule("M33")
+def test_a_live_lease_is_not_reaped_and_a_batch_has_a_limit(connection: Connection) -> None:
+    insert(connection, 5)
+    hand = Hand(connection)
+    hand.claim()
+    assert hand.reap() == []
+    expire(connection)
+    assert [len(hand.reap(2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+@rule("M33")
+def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(database: str, connection: Connection, second: Connection) -> None:
+    insert(connection, 6)
+    Hand(connection).claim()
+    expire(connection)
+    second.execute("set lock_timeout = '1 s'")
+    with connection.transaction():
+        first = {lost.job for lost in Hand(connection).reap(4)}
+        others = {lost.job for lost in Hand(second).reap(4)}
+    assert (len(first), len(others)) == (4, 2)
+    assert first.isdisjoint(others)
+    assert connection.execute("select count(*), max(claims) from rota.attempt a join rota.job j on j.id = a.job").fetchone() == (6, 2)
+
+
+@rule("M36")
+def test_an_outcome_can_say_dead_without_a_charge(connection: Connection) -> None:
+    insert(connection)
+    hand = Hand(connection)
+    expired = Transition("give up", GIVE_UP.status, charged=False, failure=GIVE_UP.failure)
+    hand.settle((hand.claim().jobs[0], expired), ran_s=None)
+    assert _row(connection, "status, attempts, started_at") == ("dead", 0, None)

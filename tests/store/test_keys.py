@@ -1,0 +1,205 @@
+"""One job per (job type, key): under concurrency, after the end, through renames, from any producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+from psycopg.rows import TupleRow
+
+import rota
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def send(app: rota.App) -> rota.JobType[[], [], None]:
+    @app.job("send")
+    def send() -> None: ...
+
+    return send
+
+
+Send = rota.JobType[[], [], None]
+
+
+def _waits(connection: Connection, pid: int) -> bool:
+    return connection.execute("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", [pid]).fetchone() == (True,)
+
+
+def _concurrently(database: str, connection: Connection, send: Send, end: Callable[[Connection], None], **options: Any) -> tuple[rota.Enqueued, Any]:
+    """Enqueue the same key from two transactions; the first ends as told once the second waits for it. Both results, or the second's error."""
+    with psycopg.connect(database) as first, psycopg.connect(database, **options) as second, ThreadPoolExecutor(1) as pool:
+        if "autocommit" not in options:
+            second.isolation_level = IsolationLevel.REPEATABLE_READ if end is _commit_seen_by_a_snapshot else None
+            second.execute("select 1")
+        one = send.using(connection=first, idempotency_key="k").enqueue()
+        pid = second.info.backend_pid
+        other: Future[rota.Enqueued] = pool.submit(send.using(connection=second, idempotency_key="k").enqueue)
+        eventually(lambda: _waits(connection, pid), what="the second enqueue waits for the first")
+        end(first)
+        try:
+            result: Any = other.result(30)
+            second.commit()
+        except psycopg.Error as error:
+            result = error
+    return one, result
+
+
+def _commit(connection: Connection) -> None:
+    connection.commit()
+
+
+def _commit_seen_by_a_snapshot(connection: Connection) -> None:
+    connection.commit()
+
+
+def _roll_back(connection: Connection) -> None:
+    connection.rollback()
+
+
+@rule("M51")
+@pytest.mark.parametrize("options", [{}, {"autocommit": True}], ids=["in a transaction", "autocommit"])
+def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(database: str, connection: Connection, send: Send, options: dict[str, Any]) -> None:
+    first, second = _concurrently(database, connection, send, _commit, **options)
+    assert second == rota.Enqueued(first.id, False, "queued")
+    assert connection.execute("select id from rota.job").fetchall() == [(first.id,)]
+
+
+@rule("M51")
+def test_when_the_first_rolls_back_the_second_is_inserted(database: str, connection: Connection, send: Send) -> None:
+    first, second = _concurrently(database, connection, send, _roll_back)
+    assert second.created and second.id != first.id
+    assert connection.execute("select id from rota.job").fetchall() == [(second.id,)]
+
+
+@rule("M51")
+def test_under_repeatable_read_the_serialization_failure_of_postgresql_is_passed_on(database: str, connection: Connection, send: Send) -> None:
+    _, second = _concurrently(database, connection, send, _commit_seen_by_a_snapshot)
+    assert isinstance(second, psycopg.errors.SerializationFailure) and second.sqlstate == "40001"
+
+
+@rule("M51")
+def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(database: str, app: rota.App, send: Send, connection: Connection) -> None:
+    keys = [f"{number}" for number in range(25)]
+
+    def produce(number: int) -> list[rota.Enqueued]:
+        with psycopg.connect(database, autocommit=True) as own:
+            if number % 2:
+                return [send.using(connection=own, idempotency_key=key).enqueue() for key in keys]
+            return app.enqueue_many([send.using(idempotency_key=key).new() for key in reversed(keys)], connection=own)[::-1]
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(produce, range(6)))
+    for at in range(len(keys)):
+        of_key = [result[at] for result in results]
+        assert len({one.id for one in of_key}) == 1
+        assert sum(one.created for one in of_key) == 1
+    assert connection.execute("select count(*) from rota.job").fetchone() == (len(keys),)
+
+
+@rule("M51")
+def test_a_key_is_held_through_every_status_and_after_success(app: rota.App, connection: Connection) -> None:
+    ends: dict[str, Exception | None] = {"succeeded": None, "failed": OSError("later"), "dead": rota.Dead("no"), "queued": rota.Snooze("1h")}
+
+    @app.job("t")
+    def handler(end: str) -> None:
+        error = ends[end]
+        if error is not None:
+            raise error
+
+    first = {end: handler.using(idempotency_key=end).enqueue(end) for end in ends}
+    app.drain()
+    for end, one in first.items():
+        assert handler.using(idempotency_key=end).enqueue(end) == rota.Enqueued(one.id, False, end)
+    held = dict(connection.execute("select key, expires_at is null from rota.idempotency").fetchall())
+    assert held == {"succeeded": False, "failed": True, "dead": True, "queued": True}
+    row = connection.execute("select expires_at - now() between '89 d 23 h' and '90 d' from rota.idempotency where key = 'succeeded'").fetchone()
+    assert row == (True,)
+
+
+@rule("M51")
+def test_a_cancelled_job_frees_its_key(app: rota.App) -> None:
+    @app.job("t")
+    def handler() -> None:
+        raise rota.Cancel("not needed any more")
+
+    first = handler.using(idempotency_key="k").enqueue()
+    app.drain()
+    assert app.get(first.id).status == "cancelled"
+    second = handler.using(idempotency_key="k").enqueue()
+    assert second.created and second.id != first.id
+
+
+@rule("M51")
+def test_a_key_lives_as_long_after_the_end_as_its_type_says(app: rota.App, connection: Connection) -> None:
+    @app.job("t", key_ttl="1h")
+    def handler() -> None: ...
+
+    first = handler.using(idempotency_key="k").enqueue()
+    app.drain()
+    assert connection.execute("select round(extract(epoch from expires_at - now()) / 60) from rota.idempotency").fetchone() == (60,)
+    assert not handler.using(idempotency_key="k").enqueue().created
+    connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
+    again = handler.using(idempotency_key="k").enqueue()
+    assert again.created and again.id != first.id
+    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [(again.id, None)]
+    assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(again.id, False, "queued")
+
+
+@rule("M51")
+def test_of_two_producers_one_takes_an_expired_key(database: str, connection: Connection, app: rota.App, send: Send) -> None:
+    send.using(idempotency_key="k").enqueue()
+    app.drain()
+    connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
+    first, second = _concurrently(database, connection, send, _commit)
+    assert second == rota.Enqueued(first.id, False, "queued")
+
+
+@rule("M51")
+def test_a_key_whose_job_has_left_no_row_any_more_belongs_to_one_that_succeeded(connection: Connection, app: rota.App, send: Send) -> None:
+    first = send.using(idempotency_key="k").enqueue()
+    app.drain()
+    connection.execute("delete from rota.job_history")  # as retention does
+    assert send.using(idempotency_key="k").enqueue() == rota.Enqueued(first.id, False, "succeeded")
+
+
+@rule("M12", "M51")
+def test_a_renamed_type_cannot_enqueue_twice(database: str, connection: Connection) -> None:
+    before, after = rota.App(database, release="1"), rota.App(database, release="2")
+
+    @before.job("charge_card")
+    def charge_card() -> None: ...
+
+    @after.job("charge", aliases=("charge_card",))
+    def charge() -> None: ...
+
+    before.sync()
+    first = charge_card.using(idempotency_key="invoice:1").enqueue()
+    after.sync()
+    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "queued")
+    # A producer of the old release, and one in SQL, keep using the old name.
+    second = charge_card.using(idempotency_key="invoice:2").enqueue()
+    assert charge.using(idempotency_key="invoice:2").enqueue() == rota.Enqueued(second.id, False, "queued")
+    for name in ("charge", "charge_card"):
+        assert connection.execute("insert into rota.job (job_type, idempotency_key) values (%s, 'invoice:2')", [name]).rowcount == 0
+    assert after.drain().succeeded == 2
+    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "succeeded")
+    before.close()
+    after.close()
+
+
+@rule("M51")
+def test_keys_differ_by_case_accent_and_space_and_belong_to_their_type(app: rota.App, send: Send) -> None:
+    @app.job("other")
+    def other() -> None: ...
+
+    keys = ["k", "K", "k ", "ḱ", "k" * 255]
+    done = [job_type.using(idempotency_key=key).enqueue() for job_type in (send, other) for key in keys]
+    assert all(one.created for one in done)

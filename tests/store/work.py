@@ -1,0 +1,111 @@
+"""A worker reduced to its statements: to claim, settle and renew at the store, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from rota.job import Failure, Job, Status, Transition
+from rota.store import ops
+from rota.store.db import Database, Operation
+
+T = TypeVar("T")
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+FAILURE = Failure("OSError", "no route to host", "transient", "default", None, "a stack")
+SUCCEED = Transition("succeed", Status.SUCCEEDED)
+CANCEL = Transition("cancel", Status.CANCELLED, reason="not needed")
+FAIL = Transition("retry", Status.FAILED, delay_s=60.0, failure=FAILURE)
+GIVE_UP = Transition("give up", Status.DEAD, failure=FAILURE)
+SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=60.0)
+HAND_BACK = Transition("hand back", Status.QUEUED, charged=False)
+MISFIT = Transition("hand back", Status.QUEUED, charged=False, failure=Failure("PayloadError", "misfit", "fatal", "misfit"), misfit=True)
+
+
+@dataclass
+class Hand:
+    """What one worker does at the store, on a connection of its own."""
+
+    connection: psycopg.Connection[TupleRow]
+    name: str = "hand"
+    release: str = "1"
+    types: Sequence[str] = ("t",)
+    lease: timedelta = timedelta(seconds=60)
+    leases: Sequence[timedelta] = ()
+    """One per type; empty: `lease` for each."""
+    queues: Sequence[str] = ("default",)
+    priorities: Sequence[int] = (0,)
+    schema: str = "rota"
+    database: Database = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.database = Database("", self.schema)  # only its statements: everything runs on `connection`
+
+    @property
+    def who(self) -> ops.Claimant:
+        """Who claims."""
+        return ops.Claimant(self.name, self.release, list(self.types), list(self.leases) or [self.lease] * len(self.types))
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation on the connection."""
+        return self.database.drive(self.connection, operation)
+
+    def claim(self, limit: int = 100, *, after: datetime = BEGINNING, after_id: int = 0, known: dict[str, list[int]] | None = None) -> ops.Claimed:
+        """Claim what is due after a frontier, the same for all branches; without one, everything."""
+        wide, branches = len(self.priorities), len(self.queues) * len(self.priorities)
+        where = ops.Branches(
+            list(self.queues),
+            [limit] * len(self.queues),
+            [1 + at * wide for at in range(len(self.queues))],
+            [(at + 1) * wide for at in range(len(self.queues))],
+            sorted(self.priorities, reverse=True) * len(self.queues),
+            [after] * branches,
+            [after_id] * branches,
+            [timedelta(0)] * branches,
+        )
+        return self.run(ops.claim(self.who, where, limit, BEGINNING, known))
+
+    def settle(self, *decided: tuple[Job, Transition], ran_s: float | None = 0.5) -> dict[int, ops.Written]:
+        """Write what became of jobs, as a finisher does: those that are over, then the others."""
+        endings = [ops.Ending(job, transition, ran_s) for job, transition in decided]
+        over = [ending for ending in endings if ending.transition.status.is_over]
+        others = [ending for ending in endings if not ending.transition.status.is_over]
+        written: dict[int, ops.Written] = {}
+        if over:
+            written |= self.run(ops.finish(over, self.release))
+        if others:
+            written |= self.run(ops.give_back(others, self.release))
+        return written
+
+    def renew(self, *jobs: Job) -> set[int]:
+        """Renew leases; the ids still held."""
+        return self.run(ops.renew([(job.id, job.claims) for job in jobs], self.who))
+
+    def reap(self, limit: int = 500) -> list[ops.Reaped]:
+        """Take expired jobs from whoever held them."""
+        return self.run(ops.reap(BEGINNING, limit))[1]
+
+    def beat(self, **facts: Any) -> None:
+        """Say that this worker is alive."""
+        sign = {"name": self.name, "host": "h", "pid": 1, "version": "1", "release": self.release, "job_types": list(self.types), "queues": "{}"}
+        self.run(ops.beat({**sign, "running": 0, **facts}))
+
+
+def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: Any) -> list[int]:
+    """Insert jobs alike; their ids."""
+    given = {"job_type": "t", "queue": "default", "priority": 0, **columns}
+    values = ", ".join(f"%({name})s" for name in given)
+    done = connection.execute(
+        f"insert into rota.job ({', '.join(given)}) select {values} from generate_series(1, {count}) returning id".encode(), given
+    )
+    return [row[0] for row in done.fetchall()]
+
+
+def expire(connection: psycopg.Connection[TupleRow]) -> None:
+    """Let all leases be over."""
+    connection.execute("update rota.job set locked_until = rota.clock() - interval '1 s' where status = 'running'")

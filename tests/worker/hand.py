@@ -1,0 +1,78 @@
+"""A worker in the test's own loop, so that a test can see its events and set what `App.run` does not offer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+import rota
+from rota.config import LEASE_S, WorkerConfig
+from rota.events import Bus, Event, WorkerStarted
+from rota.jobs import declared
+from rota.store.db import Database
+from rota.worker.worker import Crew, Report, Worker
+
+E = TypeVar("E", bound=Event)
+
+
+class Hand:
+    """`async with Hand(url, jobs, poll_s=30) as hand:` works within the block; at its end the worker is told to stop.
+
+    Settings beyond those of `WorkerConfig`: `lease_s`, of types that name none, and `notify`.
+    """
+
+    def __init__(self, url: str, jobs: rota.Jobs, *, lease_s: float = LEASE_S, notify: bool = True, **config: Any) -> None:
+        self.events: list[Event] = []
+        self.report: Report | None = None
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        bus = Bus()
+        bus.on(Event, self._hear)
+        declaration = msgspec.json.encode([declared(job_type, lease_s) for job_type in jobs.types.values()]).decode()
+        crew = Crew(jobs.types, "hand-1", lease_s, declaration, None)
+        self.worker = Worker(Database(url, notify=notify), crew, bus, WorkerConfig(**{"grace_s": 5.0, **config}))
+        self.name = self.worker.name
+        self._task: asyncio.Task[Report] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.worker.run())
+        await self.heard(WorkerStarted)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.worker.stop()
+        assert self._task is not None
+        self.report = await asyncio.wait_for(self._task, 30)
+
+    async def run(self) -> Report:
+        """Work until it ends by itself, as a drain does."""
+        return await asyncio.wait_for(self.worker.run(), 60)
+
+    async def heard(self, kind: type[E], count: int = 1, timeout_s: float = 10, *, job: int | None = None) -> E:
+        """Wait until so many events of a class have happened, of one job if it is named; return the last of them."""
+
+        def found() -> list[E]:
+            return [event for event in self.events if isinstance(event, kind) and job in (None, getattr(event, "job", None))]
+
+        await self.until(lambda: len(found()) >= count, timeout_s)
+        return found()[count - 1]
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 10) -> None:
+        """Wait until something holds; looked at after each event."""
+        assert self._task is not None
+        async with asyncio.timeout(timeout_s):
+            while not holds():
+                self._news.clear()
+                waiting = asyncio.create_task(self._news.wait())
+                await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if self._task.done():
+                    self._task.result()
+                    assert holds(), "the worker ended before"
+
+    def _hear(self, event: Event) -> None:
+        self.events.append(event)
+        self._loop.call_soon_threadsafe(self._news.set)

@@ -1,0 +1,254 @@
+"""A drain: what one line of crontab runs. It ends when nothing is left to do, and says what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import psycopg
+import pytest
+
+import rota
+from rota.store.migrate import migrate
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, over, put, put_many, rows, status, value
+
+LEFT = (
+    "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at, max_attempts)"
+    " select 'left', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute', %s"
+    " from generate_series(1, %s)"
+)
+"""Jobs that a worker left behind."""
+
+
+def counting(jobs: rota.Jobs, name: str, **settings: object) -> Counter[str]:
+    """A job type whose jobs say how many run at once."""
+    seen: Counter[str] = Counter()
+
+    async def handler() -> None:
+        seen["now"] += 1
+        seen["most"] = max(seen["most"], seen["now"])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        seen["now"] -= 1
+        seen["done"] += 1
+
+    jobs.job(name, **settings)(handler)  # type: ignore[call-overload]
+    return seen
+
+
+@rule("M80")
+def test_a_drain_is_over_when_everything_due_is_done_also_what_its_jobs_enqueued(database: str, connection: Connection) -> None:
+    app = rota.App(database)
+
+    @app.job("step")
+    async def step(left: int) -> None:
+        if left:
+            await step.aenqueue(left - 1)
+
+    @app.job("plain step")
+    def plain_step(left: int) -> None:
+        if left:
+            plain_step.enqueue(left - 1)
+
+    step.enqueue(20)
+    plain_step.enqueue(20)
+    step.using(delay="1h").enqueue(0)
+    report = app.drain()
+    assert (report.claimed, report.succeeded, report.failed, report.dead, report.oldest_due) == (42, 42, 0, 0, None)
+    assert over(connection) == 42
+    assert value(connection, "select count(*) from rota.job") == 1
+    assert report.line() == "claimed 42, succeeded 42, failed 0, dead 0, oldest due: none"
+
+
+@rule("M80")
+def test_a_drain_reports_what_became_of_its_jobs_and_what_is_still_due(database: str, connection: Connection) -> None:
+    app = rota.App(database)
+
+    @app.job("fails")
+    async def fails() -> None:
+        raise OSError("not now")
+
+    @app.job("dies", max_attempts=1)
+    async def dies() -> None:
+        raise OSError("not ever")
+
+    @app.job("works")
+    async def works() -> None: ...
+
+    for job_type, count in {"fails": 2, "dies": 3, "works": 4, "unknown here": 1}.items():
+        put_many(connection, job_type, count)
+    report = app.drain()
+    assert (report.claimed, report.succeeded, report.failed, report.dead) == (9, 4, 2, 3)
+    assert report.oldest_due == value(connection, "select run_at from rota.job where job_type = 'unknown here'")
+
+
+@rule("M33", "M80")
+def test_a_drain_recovers_what_a_dead_worker_left_however_much(database: str, connection: Connection) -> None:
+    app = rota.App(database)
+    app.job("left", retry=rota.Fixed("1h"), max_attempts=10)(_nothing)
+    connection.execute(LEFT, [1, 10])
+    connection.execute(LEFT, [None, 1300])
+    app.drain()
+    assert rows(connection, "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 order by 1") == [
+        ("dead", 10, False),
+        ("failed", 1300, True),
+    ]
+    assert rows(connection, "select distinct worker, error_type from rota.attempt") == [("gone", "LeaseExpired")]
+
+
+@rule("M80")
+def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(database: str, connection: Connection) -> None:
+    app = rota.App(database)
+
+    @app.job("again")
+    async def again() -> None:
+        await again.aenqueue()
+
+    again.enqueue()
+    report = app.drain(for_="0.5s")
+    assert report.claimed == report.succeeded == over(connection) > 1
+    assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
+    assert report.oldest_due is not None
+
+
+@rule("M30", "M80")
+async def test_two_drains_at_once_do_every_job_once(database: str, connection: Connection) -> None:
+    seen: Counter[int] = Counter()
+
+    def jobs() -> rota.Jobs:
+        made = rota.Jobs()
+
+        @made.job("one", takes_context=True)
+        async def one(ctx: rota.Context) -> None:
+            seen[ctx.job.id] += 1
+
+        return made
+
+    put_many(connection, "one", 2000)
+    reports = await asyncio.gather(*(Hand(database, jobs(), drain=True).run() for _ in range(2)))
+    assert sum(report.succeeded for report in reports) == 2000
+    assert all(report.succeeded > 0 for report in reports)
+    assert set(seen.values()) == {1} and len(seen) == 2000
+
+
+@rule("M61", "M80")
+async def test_a_queue_with_slots_of_its_own_runs_no_more_at_once(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    email, other = counting(jobs, "email", queue="email"), counting(jobs, "other")
+    put_many(connection, "email", 300)
+    put_many(connection, "other", 300)
+    # Declared by this drain only: until then both types were unknown to the database, and their jobs went to `default`.
+    connection.execute("update rota.job set queue = 'email' where job_type = 'email'")
+    report = await Hand(database, jobs, drain=True, queues={"email": 2, "default": 5}).run()
+    assert (email["done"], other["done"], report.succeeded) == (300, 300, 600)
+    assert (email["most"], other["most"]) == (2, 5)
+
+
+@rule("M61", "M80")
+async def test_a_drain_leaves_queues_alone_that_it_was_not_given(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    counting(jobs, "email", queue="email")
+    connection.execute("insert into rota.job (job_type, queue) values ('email', 'email'), ('email', 'default')")
+    report = await Hand(database, jobs, drain=True, queues={"default": 1}).run()
+    assert report.succeeded == 1
+    assert rows(connection, "select queue, status from rota.job") == [("email", "queued")]
+
+
+@rule("M61")
+async def test_queues_that_share_slots_get_them_in_turn(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    order: list[str] = []
+
+    def named(queue: str) -> None:
+        @jobs.job(queue, queue=queue)
+        async def handler() -> None:
+            order.append(queue)
+
+    for queue in ("big", "small"):
+        named(queue)
+    connection.execute("insert into rota.job (job_type, queue) select 'big', 'big' from generate_series(1, 2000)")
+    connection.execute("insert into rota.job (job_type, queue) select 'small', 'small' from generate_series(1, 20)")
+    await Hand(database, jobs, drain=True, slots=4).run()
+    assert len(order) == 2020
+    assert order.index("small") < 200
+    assert max(place for place, queue in enumerate(order) if queue == "small") < 1600
+
+
+@rule("M61")
+async def test_the_urgent_run_first_also_those_of_a_priority_that_no_type_declares(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    order: list[int] = []
+
+    @jobs.job("ranked", takes_context=True)
+    async def ranked(ctx: rota.Context) -> None:
+        order.append(ctx.job.priority)
+
+    for priority in (0, -100, 100, 7):
+        connection.execute("insert into rota.job (job_type, priority) select 'ranked', %s from generate_series(1, 5)", [priority])
+    await Hand(database, jobs, drain=True, slots=1).run()
+    assert len(order) == 20
+    first = order.index(100)
+    assert first <= 2, "unknown priorities are found by the first claim's probe; what that claim itself brought may run before"
+    assert order[first:] == sorted(order[first:], reverse=True)
+
+
+@rule("M80")
+async def test_a_drain_waits_for_its_own_running_jobs(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @jobs.job("slow")
+    async def slow() -> None:
+        started.set()
+        await go.wait()
+        connection.execute("insert into rota.job (job_type) values ('follow up')")
+
+    jobs.job("follow up")(_nothing)
+    put(connection, "slow")
+    draining = asyncio.create_task(Hand(database, jobs, drain=True, slots=3).run())
+    await started.wait()
+    connection.execute("insert into rota.job (job_type) values ('follow up')")
+    go.set()
+    assert (await draining).succeeded == 3
+
+
+@pytest.mark.system
+@rule("M80")
+def test_a_drain_that_cannot_reach_the_database_says_so(own_server: PostgresServer) -> None:
+    migrate(own_server.url())
+    app = rota.App(own_server.url())
+    app.job("nothing")(_nothing)
+    own_server.stop()
+    with pytest.raises(rota.DatabaseUnavailable):
+        app.drain()
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@rule("M80")
+def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(own_server: PostgresServer) -> None:
+    migrate(own_server.url())
+    app = rota.App(own_server.url())
+
+    @app.job("pulls the plug", lease="1s")
+    def pulls_the_plug() -> None:
+        own_server.stop("immediate")
+
+    @app.job("waits")
+    async def waits() -> None: ...
+
+    waits.using(priority=-1).enqueue()
+    job = pulls_the_plug.enqueue().id
+    with pytest.raises(rota.DatabaseUnavailable):
+        app.drain(slots=1)
+    own_server.start()
+    with psycopg.connect(own_server.url(), autocommit=True) as connection:
+        assert status(connection, job) == "running", "until its lease has expired"
+        assert value(connection, "select count(*) from rota.jobs") == 2
+    app.close()
+
+
+def _nothing() -> None: ...

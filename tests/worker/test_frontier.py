@@ -1,0 +1,197 @@
+"""The promise of the frontier: whatever becomes visible is found, in time, and looking for it stays cheap."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.worker.frontier import BEGINNING, DEPTHS_S, EVERYTHING_S, PERIODS_S, SHARE, Frontier, Key
+from tests.support.rules import rule
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(s: float) -> datetime:
+    return T0 + timedelta(seconds=s)
+
+
+@dataclass
+class Look:
+    """One claim of the simulation."""
+
+    began_s: float
+    took_s: float
+    depth_s: float
+    idle: bool
+    """Whether the claim before it came to the end."""
+
+
+@dataclass
+class Table:
+    """One (queue, priority) and the one worker that claims from it, as `job_claim` would. Times are seconds."""
+
+    jobs: list[tuple[float, float]]
+    """(run_at, when its INSERT commits)"""
+    limit: int = 1000
+    workers: int = 1
+    frontier: Frontier = field(default_factory=Frontier)
+    found_s: dict[int, float] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.keys = {id_: (at(run_at), id_) for id_, (run_at, _) in enumerate(self.jobs, 1)}
+
+    def key(self, id_: int) -> Key:
+        return self.keys[id_]
+
+    def in_sight(self, now_s: float, depth_s: float) -> list[int]:
+        """Jobs that a claim would return if it had no limit, in its order."""
+        back_to = at(now_s) - timedelta(seconds=depth_s)
+        after = self.frontier.key if self.frontier.key[0] <= back_to else (back_to, 0)
+        due = [id_ for id_ in self.keys if id_ not in self.found_s and max(self.jobs[id_ - 1]) <= now_s]
+        return sorted((i for i in due if self.key(i) > after), key=self.key)
+
+    def claim(self, now_s: float, took_s: float) -> list[int]:
+        """Claim; return what was in sight beyond the limit."""
+        depth_s = self.frontier.depth_s(now_s)
+        self.looks.append(Look(now_s, took_s, depth_s, self.frontier.reached_end))
+        seen = self.in_sight(now_s, depth_s)
+        taken, left = seen[: self.limit], seen[self.limit :]
+        self.found_s |= dict.fromkeys(taken, now_s)
+        last = self.key(taken[-1]) if taken else None
+        to_the_end = len(taken) < self.limit
+        self.frontier.advance(now_s + took_s, took_s, depth_s, self.workers, at(now_s), last, to_the_end=to_the_end)
+        return left
+
+
+instants = st.integers(0, 20_000).map(lambda ms: ms / 1000)
+lateness = st.one_of(st.just(0.0), st.integers(0, 1500).map(lambda ms: ms / 1000), st.integers(0, 90).map(float))
+jobs = st.lists(st.tuples(instants, lateness), min_size=1, max_size=25).map(lambda given: [(run_at, run_at + late) for run_at, late in given])
+gaps = st.lists(st.sampled_from([0.02, 0.05, 0.3, 0.8]), min_size=1, max_size=6)
+durations = st.sampled_from([0.0005, 0.003, 0.05])
+
+
+def overdue_s(level: int, took_s: float, workers: int) -> float:
+    """How long a depth may stay without a look, but for the pause between two claims."""
+    return max(PERIODS_S[level], took_s * workers / SHARE)
+
+
+def run(table: Table, gaps: list[float], took_s: float, until_s: float) -> None:
+    now_s, turn = 0.0, 0
+    while now_s < until_s and len(table.found_s) < len(table.jobs):
+        table.claim(now_s, took_s)
+        now_s += took_s + gaps[turn % len(gaps)]
+        turn += 1
+
+
+@rule("M2", "M14")
+@given(jobs, gaps, durations, st.integers(1, 4))
+def test_a_job_that_becomes_visible_behind_is_found_by_the_first_look_that_is_deep_enough(
+    jobs: list[tuple[float, float]], gaps: list[float], took_s: float, workers: int
+) -> None:
+    table = Table(jobs, workers=workers)
+    run(table, gaps, took_s, 200)
+    slack_s = max(gaps) + 2 * took_s
+    for id_, (run_at, visible_s) in enumerate(jobs, 1):
+        within_s = [
+            wait_s
+            for level, depth_s in enumerate(DEPTHS_S)
+            if depth_s > (wait_s := overdue_s(level, took_s, workers) + slack_s) + visible_s - run_at
+        ]
+        assert table.found_s[id_] <= visible_s + min(within_s) + 1e-6, f"job {id_}, due {run_at}, visible {visible_s}"
+        deep_enough = [look.began_s for look in table.looks if look.began_s >= visible_s and look.depth_s > look.began_s - run_at]
+        assert table.found_s[id_] <= min(deep_enough, default=math.inf)
+
+
+@rule("M2", "M88")
+@given(jobs, gaps, durations, st.integers(1, 5))
+def test_every_visible_due_job_is_found_also_by_claims_that_take_few_at_a_time(
+    jobs: list[tuple[float, float]], gaps: list[float], took_s: float, limit: int
+) -> None:
+    table = Table(jobs, limit=limit)
+    claims = math.ceil(len(jobs) / limit) + 2
+    bound_s = overdue_s(-1, took_s, 1) + claims * (max(gaps) + took_s)
+    run(table, gaps, took_s, 120 + bound_s)
+    assert all(table.found_s[id_] <= visible_s + bound_s for id_, (_, visible_s) in enumerate(jobs, 1))
+
+
+@rule("M2")
+@given(jobs, gaps, durations, st.integers(1, 5))
+def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_not_see(
+    jobs: list[tuple[float, float]], gaps: list[float], took_s: float, limit: int
+) -> None:
+    table = Table(jobs, limit=limit)
+    now_s = 0.0
+    for turn in range(400):
+        left = table.claim(now_s, took_s)
+        now_s += took_s + gaps[turn % len(gaps)]
+        assert set(left) <= set(table.in_sight(now_s, 0.0)), "the next claim, however shallow, takes up there"
+
+
+@rule("M14")
+@given(jobs, gaps, durations, st.integers(1, 4))
+def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
+    jobs: list[tuple[float, float]], gaps: list[float], took_s: float, workers: int
+) -> None:
+    table = Table([*jobs, (500.0, 500.0)], workers=workers)
+    run(table, gaps, took_s, 40)
+    for level, depth_s in enumerate(DEPTHS_S):
+        # The shallowest is part of every claim after one that came to the end: it then passes over nothing.
+        looks = [look for look in table.looks if look.depth_s == depth_s and not (level == 0 and look.idle)]
+        for one, other in zip(looks, looks[1:], strict=False):
+            apart_s = other.began_s - (one.began_s + one.took_s)
+            assert apart_s >= overdue_s(level, took_s, workers) - 1e-9
+        assert sum(look.took_s for look in looks[1:]) * workers <= SHARE * 40 + 1e-9
+
+
+@rule("M14")
+@given(jobs, gaps, durations)
+def test_a_claim_that_came_to_the_end_leaves_everything_before_its_start_behind(
+    jobs: list[tuple[float, float]], gaps: list[float], took_s: float
+) -> None:
+    table = Table(jobs)
+    now_s, turn = 0.0, 0
+    while now_s < 10:
+        before = table.frontier.key
+        table.claim(now_s, took_s)
+        assert table.frontier.key == max(before, (at(now_s), 0))
+        now_s += took_s + gaps[turn % len(gaps)]
+        turn += 1
+
+
+@rule("M83")
+@given(instants, instants, st.integers(1, 5))
+def test_after_a_request_to_look_back_a_claim_of_any_depth_sees_what_is_due_since_then(run_at: float, late_s: float, limit: int) -> None:
+    now_s = run_at + late_s
+    table = Table([(run_at, now_s)], limit=limit)
+    table.claim(now_s - 0.001, 0.0005)
+    table.frontier.look_back(at(run_at))
+    assert table.in_sight(now_s, 0.0) == [1]
+
+
+def test_a_fresh_frontier_looks_at_everything_first() -> None:
+    frontier = Frontier()
+    assert frontier.key == BEGINNING
+    assert frontier.depth_s(0.0) == EVERYTHING_S
+
+
+@rule("M80")
+def test_a_drain_can_have_a_look_at_everything_before_its_budget_allows() -> None:
+    table = Table([(1.0, 1.0)])
+    table.claim(10.0, 5.0)
+    assert table.frontier.depth_s(16.0) < EVERYTHING_S
+    table.frontier.look_at_everything()
+    assert table.frontier.depth_s(16.0) == EVERYTHING_S
+
+
+def test_a_look_back_that_found_more_than_it_could_take_says_so_and_goes_on_from_there() -> None:
+    table = Table([(1.0, 60.0), (2.0, 60.0), (3.0, 60.0)], limit=2)
+    table.claim(50.0, 0.001)
+    asks = table.frontier.advance(60.001, 0.001, EVERYTHING_S, 1, at(60), table.key(2), to_the_end=False)
+    assert asks
+    assert table.frontier.key == table.key(2)
+    assert not table.frontier.advance(60.002, 0.001, 0.0, 1, at(60.001), table.key(3), to_the_end=True)

@@ -1,0 +1,195 @@
+"""A lease is renewed while its holder works, and whoever lost it writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+
+import pytest
+
+import rota
+from rota.events import JobReaped, JobSucceeded, LeaseLost
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows, status, value
+
+REAP = "select id from rota.job_reap('-infinity', 100)"
+EXPIRE = "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'"
+"""What the reaper then meets is what it would meet if the worker had been frozen; only the waiting is left out."""
+
+
+@rule("M31", "M32", "M33")
+@pytest.mark.parametrize("handler", ["waits", "blocks the loop", "in a thread"])
+async def test_a_job_of_four_leases_is_held_by_its_renewals(database: str, connection: Connection, handler: str) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("waits", lease="1s")
+    async def waits() -> None:
+        await asyncio.sleep(4)
+
+    @jobs.job("blocks the loop", lease="1s")
+    async def blocks() -> None:
+        time.sleep(4)  # noqa: ASYNC251 - that is the point
+
+    @jobs.job("in a thread", lease="1s")
+    def in_a_thread() -> None:
+        time.sleep(4)
+
+    job = put(connection, handler)
+    held = threading.Event()
+    reaped: list[object] = []
+    seen: set[object] = set()
+
+    def watch() -> None:
+        eventually(lambda: status(connection, job) == "running")
+        held.set()
+        while status(connection, job) == "running":
+            reaped.extend(rows(connection, REAP))
+            seen.add(value(connection, "select max(locked_until) from rota.job"))
+
+    watching = asyncio.create_task(asyncio.to_thread(watch))
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobSucceeded)
+    await watching
+    assert held.is_set() and reaped == []
+    assert 8 <= len(seen - {None}) <= 30, "renewed about every third of the lease"
+    assert rows(connection, "select attempts, claims, locked_by from rota.job_history") == [(1, 1, hand.name)]
+
+
+@rule("M32", "M84")
+@pytest.mark.parametrize("handler", ["async", "plain"])
+async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture, handler: str
+) -> None:
+    jobs = rota.Jobs()
+    started, told = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    @jobs.job("async", lease="1s", takes_context=True)
+    async def waits(ctx: rota.Context) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(ctx.cancelled)
+            raise
+
+    @jobs.job("plain", lease="1s", takes_context=True)
+    def asks(ctx: rota.Context) -> None:
+        loop.call_soon_threadsafe(started.set)
+        try:
+            while True:
+                ctx.raise_if_cancelled()
+                time.sleep(0.01)
+        except rota.AttemptCancelled as error:
+            told.append(error.reason)
+            raise
+
+    job = put(connection, handler)
+    with caplog.at_level(logging.ERROR, "rota"):
+        async with Hand(database, jobs) as hand:
+            await asyncio.wait_for(started.wait(), 10)
+            after = _taken_away(connection, job)
+            lost = await hand.heard(LeaseLost)
+    assert (lost.job, lost.attempt, lost.claim, lost.worker) == (job, 1, 1, hand.name)
+    assert told == ["its lease was lost"]
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == [lost.text()]
+    assert rows(connection, "select * from rota.job") == after, "nothing was written"
+    assert rows(connection, "select worker, error_type from rota.attempt") == [(hand.name, "LeaseExpired")]
+
+
+@rule("M32")
+@pytest.mark.parametrize("end", ["returns", "raises", "snoozes", "cancels"])
+async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(database: str, connection: Connection, end: str) -> None:
+    jobs = rota.Jobs()
+    started, go = threading.Event(), threading.Event()
+
+    @jobs.job("stubborn", lease="30s")
+    def stubborn() -> str:
+        started.set()
+        go.wait(20)
+        match end:
+            case "raises":
+                raise ValueError("too late")
+            case "snoozes":
+                raise rota.Snooze("1s")
+            case "cancels":
+                raise rota.Cancel("too late")
+        return "too late"
+
+    job = put(connection, "stubborn")
+    async with Hand(database, jobs) as hand:
+        await asyncio.to_thread(started.wait, 10)
+        after = _taken_away(connection, job)  # its renewal is not due for ten seconds: only the fence can tell
+        go.set()
+        await hand.heard(LeaseLost)
+    assert rows(connection, "select * from rota.job") == after
+    assert value(connection, "select count(*) from rota.job_history") == 0
+    assert value(connection, "select count(*) from rota.attempt") == 1
+
+
+@rule("M32", "M33", "M84")
+@pytest.mark.parametrize("first_to_end", [1, 2])
+async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_apart(
+    database: str, connection: Connection, first_to_end: int
+) -> None:
+    jobs = rota.Jobs()
+    started, go = {1: threading.Event(), 2: threading.Event()}, {1: threading.Event(), 2: threading.Event()}
+
+    @jobs.job("slow", lease="2s", takes_context=True)
+    def slow(ctx: rota.Context) -> int:
+        started[ctx.job.attempts].set()
+        go[ctx.job.attempts].wait(20)
+        return ctx.job.attempts
+
+    job = put(connection, "slow")
+    async with Hand(database, jobs) as hand:
+        await asyncio.to_thread(started[1].wait, 10)
+        _taken_away(connection, job)
+        connection.execute("update rota.job set run_at = clock_timestamp()")
+        await asyncio.to_thread(started[2].wait, 10)
+        go[first_to_end].set()
+        if first_to_end == 1:  # the second is held as long as it takes
+            await hand.heard(LeaseLost)
+            before = value(connection, "select locked_until from rota.job")
+            await asyncio.to_thread(eventually, lambda: value(connection, "select locked_until from rota.job") != before)
+        else:
+            await hand.heard(JobSucceeded)
+        go[3 - first_to_end].set()
+        await hand.heard(LeaseLost)
+        await hand.heard(JobSucceeded)
+    assert [event.attempt for event in hand.events if isinstance(event, LeaseLost | JobSucceeded)] == (
+        [1, 2] if first_to_end == 1 else [2, 1]
+    )
+    assert rows(connection, "select status, attempts, result from rota.job_history") == [("succeeded", 2, 2)]
+
+
+@rule("M33")
+async def test_an_expired_lease_is_noticed_by_any_worker(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    jobs.job("left behind", retry=rota.Fixed("7s", jitter=0))(_nothing)
+    job = put(connection, "left behind")
+    async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
+        connection.execute(
+            "update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second',"
+            " claims = 1, attempts = 1, started_at = clock_timestamp() - interval '10 seconds'"
+        )
+        reaped = await hand.heard(JobReaped, timeout_s=5)
+    assert (reaped.job, reaped.worker, reaped.attempt, reaped.claim, reaped.status) == (job, "gone", 1, 1, "failed")
+    assert rows(connection, "select status, claims, error_type, run_at - failed_at = interval '7 seconds' from rota.job") == [
+        ("failed", 2, "LeaseExpired", True)
+    ]
+
+
+def _nothing() -> None: ...
+
+
+def _taken_away(connection: Connection, job: int) -> list[tuple[object, ...]]:
+    """Let the reaper take the job; return its row then."""
+    with connection.transaction():  # or the worker would renew it in between
+        connection.execute(EXPIRE)
+        assert rows(connection, REAP) == [(job,)]
+    return rows(connection, "select * from rota.job")

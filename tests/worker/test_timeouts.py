@@ -1,0 +1,184 @@
+"""What a handler can do wrong: run too long, raise what ends processes, hold on to things. It ends the attempt, never the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+import rota
+from rota.events import JobFailed, JobSucceeded
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows, status, value
+
+FIXED = rota.Fixed("1m", jitter=0)
+
+
+@rule("M35", "M40", "M41")
+async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_again(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    why: list[str | None] = []
+
+    @jobs.job("hangs", timeout="0.3s", retry=FIXED, takes_context=True)
+    async def hangs(ctx: rota.Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            why.append(ctx.cancelled)
+
+    job = put(connection, "hangs")
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobFailed, job=job)
+    assert why == ["it ran longer than its timeout of 0.3 s"]
+    assert rows(connection, "select status, attempts, error_type, verdict, run_at - failed_at = interval '1 minute' from rota.job") == [
+        ("failed", 1, "rota.errors.AttemptTimeout", "transient", True)
+    ]
+    [(ran_s,)] = rows(connection, "select extract(epoch from finished_at - started_at)::float8 from rota.attempt")
+    assert 0.3 <= ran_s < 1.5
+
+
+@rule("M35")
+async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_keeps_its_slot_until_it_ends(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    go, told = threading.Event(), threading.Event()
+
+    @jobs.job("hangs", timeout="0.3s", retry=FIXED, takes_context=True)
+    def hangs(ctx: rota.Context) -> str:
+        go.wait(20)
+        if ctx.cancelled:
+            told.set()
+        return "too late"
+
+    @jobs.job("next")
+    def next_one() -> None: ...
+
+    hanging = put(connection, "hangs")
+    async with Hand(database, jobs, slots=1) as hand:
+        await hand.heard(JobFailed, job=hanging)
+        after = put(connection, "next")
+        with pytest.raises(TimeoutError):
+            await hand.heard(JobSucceeded, job=after, timeout_s=1)
+        assert status(connection, after) == "queued"
+        go.set()
+        await hand.heard(JobSucceeded, job=after)
+    assert told.is_set()
+    assert rows(connection, "select status, attempts, claims, error_type from rota.job") == [("failed", 1, 2, "rota.errors.AttemptTimeout")]
+    assert value(connection, "select count(*) from rota.attempt") == 1
+
+
+@rule("M35", "M42")
+async def test_a_job_that_runs_over_its_time_on_its_last_attempt_is_dead(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("hangs", timeout="0.2s", max_attempts=1)
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    job = put(connection, "hangs")
+    async with Hand(database, jobs):
+        await asyncio.to_thread(eventually, lambda: status(connection, job) == "dead")
+
+
+def raises(error: type[BaseException]) -> Callable[[], NoReturn]:
+    def handler() -> NoReturn:
+        raise error("from a handler")
+
+    return handler
+
+
+@rule("M2", "M43")
+@pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, MemoryError, GeneratorExit, StopIteration, RecursionError]
+)
+async def test_what_would_end_a_process_ends_only_the_attempt(
+    database: str, connection: Connection, error: type[BaseException], in_a_thread: bool
+) -> None:
+    jobs = rota.Jobs()
+    fail = raises(error)
+
+    async def handler() -> None:
+        fail()
+
+    jobs.job("fails", retry=FIXED)(fail if in_a_thread else handler)
+    jobs.job("next")(_nothing)
+    failing = put(connection, "fails")
+    async with Hand(database, jobs, slots=1) as hand:
+        await hand.heard(JobFailed, job=failing)
+        after = put(connection, "next")
+        await hand.heard(JobSucceeded, job=after)
+    [(stored, error_type)] = rows(connection, "select status, error_type from rota.job")
+    assert stored == "failed"
+    # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
+    assert error_type.rpartition(".")[2] == ("RuntimeError" if error is StopIteration and not in_a_thread else error.__name__)
+
+
+@rule("M2")
+async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_job_only(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+
+    class UnspeakableError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    texts: list[Exception] = [ValueError("a\0b"), ValueError("\ud800"), ValueError("x" * 10_000_000), UnspeakableError()]
+
+    @jobs.job("fails", retry=FIXED)
+    async def fails(which: int) -> None:
+        raise texts[which]
+
+    @jobs.job("returns")
+    async def returns(which: int) -> object:
+        return ["a\0b", "\ud800", float("nan"), 2**70, object()][which]
+
+    ids = [put(connection, "fails", which=which) for which in range(len(texts))]
+    ids += [put(connection, "returns", which=which) for which in range(5)]
+    async with Hand(database, jobs):
+        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) from rota.job where status = 'running'") == 0)
+        await asyncio.to_thread(eventually, lambda: {status(connection, job) for job in ids} == {"failed", "succeeded"})
+    assert value(connection, "select count(*) from rota.job where status = 'failed'") == len(texts)
+    assert value(connection, "select count(*) from rota.job_history") == 5
+
+
+@rule("M34")
+@pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
+async def test_no_transaction_is_open_while_a_handler_works(database: str, connection: Connection, in_a_thread: bool) -> None:
+    jobs = rota.Jobs()
+    go = threading.Event()
+
+    @jobs.job("plain")
+    def plain() -> None:
+        go.wait(20)
+
+    @jobs.job("async")
+    async def waits() -> None:
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+
+    job = put(connection, "plain" if in_a_thread else "async")
+    async with Hand(database, jobs, slots=1) as hand:
+        await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
+        open_now = rows(
+            connection,
+            "select application_name, state, query from pg_stat_activity where datname = current_database() and application_name like 'rota %'"
+            " and (state like 'idle in%' or xact_start < clock_timestamp() - interval '1 second')",
+        )
+        locks = rows(
+            connection,
+            "select l.locktype, l.mode from pg_locks l join pg_stat_activity a using (pid)"
+            " where a.application_name in ('rota claim', 'rota finish') and a.datname = current_database() and a.state = 'idle'",
+        )
+        go.set()
+        await hand.heard(JobSucceeded)
+    assert open_now == []
+    assert locks == []
+
+
+def _nothing() -> None: ...

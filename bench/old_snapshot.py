@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
     )
     note = f"whole time {readable(100 * mean / whole)} %, last quarter {readable(100 * last / whole)} %; the lesser counts"
     yield Figure(part=PART, name="with, of without", value=100 * min(mean, last) / whole, unit="%", at_least=80, note=note)
-    yield from _steady(server, place, scale)
+    yield from _steady_figures(_steady(server, place, scale.steady_s), scale)
 
 
 def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: bool) -> list[int]:
@@ -65,8 +66,26 @@ def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: b
     return [by_second.get(second, 0) for second in range(int(for_s))]
 
 
-def _steady(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
-    """Claims at a steady rate, timed by the server; and transactions that commit late, timed from their commit to the start of the handler."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """What a steady time came to."""
+
+    began: datetime
+    rate: float
+    """Jobs a second that were enqueued."""
+    backlog: int
+    paused_s: float
+    claims: list[Statement]
+    waits_s: list[float]
+    """From each late commit to the start of its handler; infinite where that did not come."""
+
+    @property
+    def kept_up(self) -> bool:
+        return self.backlog < RATE and not self.paused_s
+
+
+def _steady(server: DurableServer, place: Path, for_s: float) -> Steady:
+    """Claims are timed by the server, late transactions from their commit to the start of the handler."""
     progress, log = _progress(place), StatementLog(server.log)
     with (
         server.database() as url,
@@ -77,27 +96,34 @@ def _steady(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
         time.sleep(WARM_UP_S)
         with _old_snapshot(url):
             began, made = one(connection, "select clock_timestamp()"), producer.made
-            committed = _commit_late(url, scale.steady_s, producer)
+            committed = _commit_late(url, for_s, producer)
             rate = (producer.made - made) / one(connection, "select extract(epoch from clock_timestamp() - %s)::float8", began)
             backlog = producer.made - progress.count
         worker.stop()
         started: dict[int, float] = dict(
             connection.execute("select (payload->>'n')::int, result::float8 from rota.job_history where job_type = 'stamped'").fetchall()
         )
-    # The log's clock is UTC without saying so.
-    from_at = began.replace(tzinfo=None)
-    claims = [statement for statement in log.statements() if "rota.job_claim" in statement.text and statement.at >= from_at]
-    first, last = _p99(claims, from_at, 0, scale.window_s), _p99(claims, from_at, scale.steady_s - scale.window_s, scale.steady_s)
-    kept_up = backlog < RATE and not producer.paused_s
-    note = f"{rate:,.0f} jobs/s" + ("" if kept_up else f"; it did NOT keep up, {backlog:,} jobs behind")
-    yield Figure(part=PART, name=f"{RATE:,}/s, claim p99, first {scale.window_s:g} s", value=first, unit="ms", note=note)
-    yield Figure(
-        part=PART, name=f"{RATE:,}/s, claim p99, last {scale.window_s:g} s", value=last, unit="ms", note=f"{len(claims):,} claims in all"
+    return Steady(
+        began=began,
+        rate=rate,
+        backlog=backlog,
+        paused_s=producer.paused_s,
+        claims=[statement for statement in log.statements() if "rota.job_claim" in statement.text and statement.at >= began],
+        waits_s=[started[n] - at if n in started else math.inf for n, at in committed.items()],
     )
-    yield Figure(part=PART, name="last of first", value=last / first if kept_up else math.nan, unit="×", at_most=1.3)
-    waits = [started[n] - at if n in started else math.inf for n, at in committed.items()]
-    note = f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; committed {LATE_S:g} s after the INSERT"
-    detail = {"waits_s": waits}
+
+
+def _steady_figures(steady: Steady, scale: Scale) -> Iterator[Figure]:
+    first, last = _p99(steady, 0, scale.window_s), _p99(steady, scale.steady_s - scale.window_s, scale.steady_s)
+    behind = "" if steady.kept_up else f"the worker did NOT keep up: {steady.backlog:,} jobs behind"
+    name = f"{RATE:,}/s, claim p99"
+    note = f"{steady.rate:,.0f} jobs/s enqueued, {len(steady.claims):,} claims"
+    yield Figure(part=PART, name=f"{name}, first {scale.window_s:g} s", value=first, unit="ms", note=note)
+    yield Figure(part=PART, name=f"{name}, last {scale.window_s:g} s", value=last, unit="ms")
+    yield Figure(part=PART, name="last of first", value=last / first if steady.kept_up else math.nan, unit="×", at_most=1.3, note=behind)
+    waits = steady.waits_s
+    note = behind or f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; committed {LATE_S:g} s after the INSERT"
+    detail = {"waits_s": [wait if math.isfinite(wait) else None for wait in waits]}
     yield Figure(part=PART, name="late commit, picked up after", value=max(waits), unit="s", at_most=1.0, note=note, detail=detail)
 
 
@@ -120,8 +146,8 @@ def _commit_late(url: str, for_s: float, producer: Producer) -> dict[int, float]
     return committed
 
 
-def _p99(claims: list[Statement], began: datetime, from_s: float, to_s: float) -> float:
-    return percentile([claim.took_ms for claim in claims if from_s <= (claim.at - began).total_seconds() < to_s], 0.99)
+def _p99(steady: Steady, from_s: float, to_s: float) -> float:
+    return percentile([claim.took_ms for claim in steady.claims if from_s <= (claim.at - steady.began).total_seconds() < to_s], 0.99)
 
 
 def _progress(place: Path) -> Progress:

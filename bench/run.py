@@ -57,7 +57,9 @@ def main() -> int:
     figures: list[Figure] = []
     facts: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": asked.quick}
     failed = _measure(names, scale, figures, facts)
-    document = json.dumps({**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]}, indent=2, ensure_ascii=False)
+    document = json.dumps(
+        {**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]}, indent=2, ensure_ascii=False, allow_nan=False
+    )
     if asked.json is not None:
         asked.json.write_text(document + "\n", encoding="utf-8")
     else:
@@ -71,6 +73,7 @@ def main() -> int:
 def _measure(names: list[str], scale: Scale, figures: list[Figure], facts: dict[str, Any]) -> dict[str, str]:
     """Measure the parts one after the other; return which failed and why. The guard stops the server, however this ends."""
     failed: dict[str, str] = {}
+    name = names[0]
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.signal(signal.SIGTERM, _terminated)
     signal.alarm(scale.limit_s)
@@ -111,4 +114,7 @@ def _terminated(*_: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

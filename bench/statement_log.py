@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 OPTIONS = "-c log_min_duration_statement=0 -c log_parameter_max_length=0"
@@ -20,7 +20,7 @@ class Statement:
     """One execution."""
 
     at: datetime
-    """Its end, on the server's clock."""
+    """Its end, on the server's clock, which logs UTC."""
     took_ms: float
     text: str
 
@@ -55,4 +55,4 @@ class StatementLog:
 
 
 def _statement(head: re.Match[str], lines: list[str]) -> Statement:
-    return Statement(datetime.fromisoformat(head["at"]), float(head["ms"]), " ".join([head["text"], *lines]))
+    return Statement(datetime.fromisoformat(head["at"]).replace(tzinfo=UTC), float(head["ms"]), " ".join([head["text"], *lines]))

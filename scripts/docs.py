@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
+from rota.job import MEANING, TRANSITIONS, Status  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -88,7 +89,44 @@ def _numbers(marks: list[ast.expr]) -> list[str]:
     return [ast.literal_eval(argument) for call in calls for argument in call.args]
 
 
-PAGES: dict[str, Callable[[], str]] = {"rules.md": rules_page}
+def states_page() -> str:
+    """The statuses of a job and every way it can move, as tables and as a diagram."""
+    moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
+    lines = [
+        "# The states of a job",
+        "",
+        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/job.py) by `make docs`.",
+        "",
+        "| Status | Where the row is | What it means |",
+        "|---|---|---|",
+        *(f"| `{status}` | `{'job_history' if status.is_over else 'job'}` | {MEANING[status]} |" for status in Status),
+        "",
+        "There is no other move than these. A worker that takes a job out of `running` names its claim, and changes nothing when it",
+        "holds that no longer. The reaper goes by the lease.",
+        "",
+        "| From | What happens | To |",
+        "|---|---|---|",
+        *(f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |" for before, verb, after in moves),
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        *(f"    {before or '[*]'} --> {after}: {verb}" for before, verb, after in _arrows(moves)),
+        *(f"    {status} --> [*]" for status in Status if status.is_over),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _arrows(moves: list[tuple[Status | None, str, Status]]) -> Iterator[tuple[Status | None, str, Status]]:
+    """The moves, those between the same two states as one."""
+    verbs: dict[tuple[Status | None, Status], list[str]] = {}
+    for before, verb, after in moves:
+        verbs.setdefault((before, after), []).append(verb)
+    for (before, after), between in verbs.items():
+        yield before, ", ".join(between), after
+
+
+PAGES: dict[str, Callable[[], str]] = {"rules.md": rules_page, "states.md": states_page}
 
 
 if __name__ == "__main__":

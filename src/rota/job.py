@@ -246,20 +246,25 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
         case Misfit(error):
             failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
             return Transition("hand back", Status.QUEUED, charged=False, failure=failure, misfit=True)
-        case Cancel(reason=reason):
-            return Transition("cancel", Status.CANCELLED, reason=reason or None)
+        case Cancel():
+            return Transition("cancel", Status.CANCELLED, reason=_said(end))
         case Snooze(after_s=after_s):
-            return Transition("snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=end.reason or None)
-        case Dead(reason=reason):
-            failure = Failure("Dead", reason or "the handler gave up", Verdict.FATAL, "raised Dead")
+            return Transition("snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=_said(end))
+        case Dead():
+            failure = Failure("Dead", _said(end) or "the handler gave up", Verdict.FATAL, "raised Dead")
             return Transition("give up", Status.DEAD, failure=failure)
-        case Retry(reason=reason, after_s=after_s):
-            failure = Failure("Retry", reason or "the handler asked for a retry", Verdict.TRANSIENT, "raised Retry")
+        case Retry(after_s=after_s):
+            failure = Failure("Retry", _said(end) or "the handler asked for a retry", Verdict.TRANSIENT, "raised Retry")
             return _retry_or_give_up(job, failure, rules, after_s)
         case Errored(error):
             return _settle_error(job, error, rules)
         case _:
             raise TypeError(f"not an end of an attempt: {end!r}")
+
+
+def _said(outcome: Outcome) -> str | None:
+    """What the handler gave as its reason, made storable and safe as an error's message is; None when it gave none."""
+    return message(outcome) if outcome.reason else None
 
 
 def _settle_error(job: Job, error: BaseException, rules: Rules) -> Transition:

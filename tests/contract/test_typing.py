@@ -48,7 +48,8 @@ def mypy(cache: Path) -> Findings:
 def basedpyright(_cache: Path) -> Findings:
     """Run basedpyright in its strict mode; unused imports alone are no error, for the sample has one."""
     findings = Findings()
-    for said in json.loads(_run("basedpyright", "--outputjson", "--project", str(TYPING / "pyrightconfig.json")))["generalDiagnostics"]:
+    options = ["--outputjson", "--project", str(TYPING / "pyrightconfig.json"), "--pythonpath", sys.executable]
+    for said in json.loads(_run("basedpyright", *options))["generalDiagnostics"]:
         place = (Path(said["file"]).name, said["range"]["start"]["line"] + 1)
         if said["severity"] == "error":
             findings.errors[place].add(said.get("rule", "syntax"))

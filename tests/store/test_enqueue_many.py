@@ -173,7 +173,7 @@ def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota
 @rule("M51")
 def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(database: str, app: rota.App, send: Send, remind: Send) -> None:
     rounds, together = 12, Barrier(2)
-    keyed = [(job_type, f"{number:04}") for job_type in (send, remind) for number in range(700)]
+    keyed = [(job_type, f"{number:04}") for job_type, count in ((send, 1200), (remind, 200)) for number in range(count)]
 
     def bulk(backwards: bool) -> list[dict[tuple[str, str], rota.Enqueued]]:
         done = []

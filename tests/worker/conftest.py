@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
     """Start worker processes: `start_worker(url, lease="1s", slots=1)`; those that still run are killed after the test."""
     started: list[WorkerProcess] = []
 
-    def start(url: str, **options: object) -> WorkerProcess:
+    def start(url: str, **options: Any) -> WorkerProcess:
         worker = WorkerProcess(tmp_path, url, **options)
         started.append(worker)
         worker.until_started()

@@ -12,7 +12,7 @@ Connection = psycopg.Connection[TupleRow]
 
 def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
     """Run a query."""
-    return connection.execute(query.encode(), params).fetchall()
+    return connection.execute(query.encode(), params or None).fetchall()
 
 
 def value(connection: Connection, query: str, *params: object) -> object:
@@ -23,7 +23,9 @@ def value(connection: Connection, query: str, *params: object) -> object:
 
 def put(connection: Connection, job_type: str, **payload: object) -> int:
     """Insert a job the plain way; return its id."""
-    [(id_,)] = rows(connection, "insert into rota.job (job_type, payload) values (%s, %s::jsonb) returning id", job_type, json.dumps(payload))
+    [(id_,)] = rows(
+        connection, "insert into rota.job (job_type, payload) values (%s, %s::jsonb) returning id", job_type, json.dumps(payload)
+    )
     return int(id_)
 
 

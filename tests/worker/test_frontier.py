@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +71,9 @@ class Table:
 
 instants = st.integers(0, 20_000).map(lambda ms: ms / 1000)
 lateness = st.one_of(st.just(0.0), st.integers(0, 1500).map(lambda ms: ms / 1000), st.integers(0, 90).map(float))
-jobs = st.lists(st.tuples(instants, lateness), min_size=1, max_size=25).map(lambda given: [(run_at, run_at + late) for run_at, late in given])
+jobs = st.lists(st.tuples(instants, lateness), min_size=1, max_size=25).map(
+    lambda given: [(run_at, run_at + late) for run_at, late in given]
+)
 gaps = st.lists(st.sampled_from([0.02, 0.05, 0.3, 0.8]), min_size=1, max_size=6)
 durations = st.sampled_from([0.0005, 0.003, 0.05])
 
@@ -142,7 +145,7 @@ def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
     for level, depth_s in enumerate(DEPTHS_S):
         # The shallowest is part of every claim after one that came to the end: it then passes over nothing.
         looks = [look for look in table.looks if look.depth_s == depth_s and not (level == 0 and look.idle)]
-        for one, other in zip(looks, looks[1:], strict=False):
+        for one, other in pairwise(looks):
             apart_s = other.began_s - (one.began_s + one.took_s)
             assert apart_s >= overdue_s(level, took_s, workers) - 1e-9
         assert sum(look.took_s for look in looks[1:]) * workers <= SHARE * 40 + 1e-9

@@ -65,7 +65,12 @@ def test_what_waited_too_long_is_taken_out_and_the_rest_keeps_its_order(claimed:
     assert popped(lane) == sorted(set(range(len(claimed))) - stale, key=lambda id_: (-claimed[id_][0], id_))
 
 
-@given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 2000)), max_size=20), st.integers(0, 700), st.integers(0, 50))
+@given(
+    st.integers(1, 50),
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 2000)), max_size=20),
+    st.integers(0, 700),
+    st.integers(0, 50),
+)
 def test_a_lane_wants_a_job_for_each_free_slot_and_never_more_than_it_may_claim_ahead(
     slots: int, history: list[tuple[int, int]], waiting: int, running: int
 ) -> None:

@@ -159,8 +159,7 @@ async def test_no_transaction_is_open_while_a_handler_works(database: str, conne
 
     @jobs.job("async")
     async def waits() -> None:
-        while not go.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(go.wait, 20)
 
     job = put(connection, "plain" if in_a_thread else "async")
     async with Hand(database, jobs, slots=1) as hand:

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.support.rules import rule
@@ -34,7 +35,9 @@ def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_fiv
     (tmp_path / "go").touch()
     eventually(lambda: status(connection, job) == "succeeded")
 
-    [(finished_at, *lost)] = rows(connection, "select finished_at, worker, attempt, error_type, outcome from rota.attempt where job = %s", job)
+    [(finished_at, *lost)] = rows(
+        connection, "select finished_at, worker, attempt, error_type, outcome from rota.attempt where job = %s", job
+    )
     assert lost == [killed.name(connection), 1, "LeaseExpired", "failed"]
     assert (finished_at - killed_at).total_seconds() < 1 + 5
     assert rows(connection, "select locked_by, attempts from rota.job_history where id = %s", job) == [(other.name(connection), 2)]
@@ -114,6 +117,29 @@ def test_a_worker_stopped_under_load_leaves_no_job_running_or_charged(
     started = Counter(what for _, what in notes(worker.notes_file))
     assert set(started.values()) == {1}
     assert len(started) == over(connection) < 20_000
+
+
+@pytest.mark.slow
+@rule("M2", "M20", "M88")
+def test_an_import_of_50_000_jobs_that_commits_20_seconds_late_reaches_every_worker(
+    start_worker: StartWorker, database: str, connection: Connection
+) -> None:
+    workers = [start_worker(database, slots=10) for _ in range(2)]
+    with psycopg.connect(database) as importing:
+        put_many(importing, "quick", 50_000)
+        for _ in range(20):  # meanwhile the workers are busy, and their frontiers move on
+            put_many(connection, "quick", 100)
+            importing.execute("select pg_sleep(1)")
+        eventually(lambda: over(connection) == 2000)
+        importing.commit()
+        [(committed_at,)] = rows(connection, "select clock_timestamp()")
+    eventually(lambda: over(connection) == 52_000, 60)
+
+    imported = "select locked_by, count(*), min(started_at) from rota.job_history where id <= 50000 group by 1"
+    shares = {name: (count, (first - committed_at).total_seconds()) for name, count, first in rows(connection, imported)}
+    assert set(shares) == {worker.name(connection) for worker in workers}
+    assert all(count > 10_000 and after_s < 2 for count, after_s in shares.values()), shares
+    assert len(notes(workers[0].notes_file)) == 52_000
 
 
 @rule("M83")

@@ -18,8 +18,8 @@ from rota.cli.target import JsonOption
 if TYPE_CHECKING:
     from rota.demo.checks import Checked
 
-WIDTH_MIN = 150
-"""SELECTs are long. Into a pipe, and on a narrower terminal, lines are as long as this."""
+PIPE_COLUMNS = 150
+"""The width of the table where there is no terminal."""
 
 
 def demo(as_json: JsonOption = False) -> None:
@@ -54,8 +54,7 @@ def _print(checked: list[Checked]) -> None:
     for one in checked:
         verdict = Text("ok", style="green") if one.is_kept else Text(f"WRONG, expected {_shown(one.check.expected)}", style="bold red")
         table.add_row(cell(one.check.what), cell(one.check.select), cell(_shown(one.result)), verdict)
-    console = Console(highlight=False)
-    (console if console.width >= WIDTH_MIN else Console(highlight=False, width=WIDTH_MIN)).print(table)
+    Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
 
 
 def _shown(result: tuple[object, ...]) -> str:

@@ -98,7 +98,7 @@ def find_app(reference: str | None) -> App | None:
         places.append(str(directory))
     if not reference:
         return None
-    sys.path[:0] = [place for place in places if place not in sys.path[: len(places)]]
+    sys.path[:] = [*dict.fromkeys(places), *(place for place in sys.path if place not in places)]
     return load(reference, App)
 
 

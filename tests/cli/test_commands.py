@@ -1,0 +1,187 @@
+"""What the commands do, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.cli import run
+from rota.store.migrate import migrations
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+pytestmark = pytest.mark.system
+
+Connection = psycopg.Connection[TupleRow]
+NAMES = [migration.name for migration in migrations()]
+
+
+def rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
+    return connection.execute(query.encode()).fetchall()
+
+
+@pytest.fixture
+def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process, in the project: for commands of which there are many, and which end before they do anything."""
+    monkeypatch.chdir(shop)
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+
+
+# Schema
+
+
+def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path: Path, empty_database: str) -> None:
+    rota = CommandLine(tmp_path)
+    here = ("--url", empty_database, "--schema", "jobs")
+    status, sentence = rota("migrate", "--check", *here).error
+    assert status == 3 and "rota migrate" in sentence
+    assert rota.ok("migrate", *here, "--payload-bytes-max", "2048", "--json").json == {"schema": "jobs", "applied": NAMES}
+    assert rota.ok("migrate", *here).out == "schema jobs: up to date\n"
+    assert rota.ok("migrate", "--check", *here, "--json").json == {"schema": "jobs", "applied": []}
+    large = json.dumps({"text": "x" * 3_000})
+    assert rota("enqueue", "any", "--force", *here, "--payload", large).error == (
+        2,
+        "job type 'any': payload: 3,012 bytes is over the limit of 2,048",
+    )
+
+
+def test_migrate_as_sql_needs_no_database_and_does_the_same(tmp_path: Path, empty_database: str) -> None:
+    printed = CommandLine(tmp_path, ROTA_SCHEMA="other").ok("migrate", "--sql").out
+    with psycopg.connect(empty_database) as connection:
+        connection.execute(printed.encode())
+    assert CommandLine(tmp_path, ROTA_DATABASE_URL=empty_database, ROTA_SCHEMA="other").ok("migrate", "--check").status == 0
+
+
+def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(rota: CommandLine) -> None:
+    assert rota.ok("types").out == "no job types are declared; `rota sync` or a worker's start declares them\n"
+    assert rota.ok("sync", "--json").json == {"schema": "rota", "declared": ["report", "send_mail"]}
+    report, send_mail = rota.ok("types", "--json").json["types"]
+    assert report["retry_words"] == "10 s, 20 s, 30 s, dead after 1 min"
+    assert (send_mail["queue"], send_mail["aliases"], send_mail["lease_s"], send_mail["release"]) == ("email", ["mail"], 120.0, "shop-1")
+    assert "10 s, 20 s, 30 s, dead after 1 min" in rota.ok("types").out
+
+
+# The App
+
+
+def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(shop: Path, database: str) -> None:
+    below = shop / "src" / "deeper"
+    below.mkdir(parents=True)
+    (shop / "src" / "pyproject.toml").write_text("[project]\nname = 'nothing about rota'\n")
+    (below / "mine.py").write_text("import rota\napp = rota.App(schema='mine')\nother = 1\n")
+    rota = CommandLine(below, ROTA_DATABASE_URL=database)
+    assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
+    assert rota("sync", "--app", "mine:app").error[1].endswith('(relation "mine.migration" does not exist)')
+    assert rota("sync", "--app", "mine:other").error == (3, "'mine:other' is a int, not a rota.App")
+    named = CommandLine(below, ROTA_DATABASE_URL=database, ROTA_APP="nowhere:app")
+    assert named("work", "--drain").error == (
+        3,
+        "'nowhere:app': no module 'nowhere' on sys.path (the current directory is the first place looked at)",
+    )
+
+
+def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_others_work(tmp_path: Path, database: str) -> None:
+    rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    for command in (("sync",), ("work", "--drain"), ("enqueue", "send_mail")):
+        status, sentence = rota(*command).error
+        assert status == 3 and "--app module:attribute" in sentence
+    assert rota.ok("jobs", "--json").json == {"jobs": []}
+
+
+# Enqueue
+
+
+@rule("M51")
+def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(rota: CommandLine, connection: Connection) -> None:
+    options = ("--priority", "-3", "--queue", "slow", "--idempotency-key", "once", "--run-at", "2037-01-01T00:00:00+01:00")
+    first = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 7}', *options, "--json").json
+    assert first == {"id": first["id"], "created": True, "status": "queued"}
+    assert rows(connection, "select queue, priority, run_at, payload, idempotency_key from rota.job") == [
+        ("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")
+    ]
+    again = rota.ok("enqueue", "mail", "--payload", '{"user_id": 8}', "--idempotency-key", "once")
+    assert again.out == f"not inserted: job {first['id']}, queued, has this idempotency key\n"
+    assert rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--delay", "1h").status == 0
+    assert rows(connection, "select job_type, run_at > now() + '59 min' from rota.job order by id") == [
+        ("send_mail", True),
+        ("report", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["report", "--payload", '{"day": '], "job type 'report': payload: not valid JSON: Input data was truncated"),
+        (["report", "--payload", '["2026-01-14"]'], "must be a JSON object"),
+        (["report", "--payload", '{"day": "14 January"}'], "argument 'day'"),
+        (["report", "--payload", '{"day": "2026-01-14", "zone": 1}'], "argument 'zone': the handler takes no such argument"),
+        (["report"], "argument 'day': missing"),
+        (["send_mail", "--payload", '{"user_id": 1}', "--run-at", "2037-01-01T00:00:00"], "run_at must name its zone"),
+        (["send_mail", "--payload", '{"user_id": 1}', "--run-at", "tomorrow"], "run_at must be a date and time with its zone"),
+        (["send_mail", "--payload", '{"user_id": 1}', "--delay", "-5m"], "delay must be"),
+        (["send_mail", "--payload", '{"user_id": 1}', "--priority", "101"], "priority must be a whole number from -100 to 100"),
+        (["send_mial", "--payload", "{}"], "unknown job type 'send_mial'; did you mean 'send_mail'? (--force inserts it all the same)"),
+        (["other", "--force", "--payload", '{"text": "\\u0000"}'], "NUL"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_in_one_sentence_and_not_inserted(
+    here: None, capsys: pytest.CaptureFixture[str], connection: Connection, arguments: list[str], sentence: str
+) -> None:
+    assert run(["enqueue", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("rota: ") and err.count("\n") == 1 and sentence in err
+    assert rows(connection, "select from rota.job") == []
+
+
+@rule("M15")
+def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declares_it(rota: CommandLine, connection: Connection) -> None:
+    connection.execute("insert into rota.job_type (name, queue, priority) values ('of_another_app', 'theirs', 9)")
+    assert rota.ok("enqueue", "of_another_app", "--force", "--payload", '{"a": [1, null]}').out.endswith("queued\n")
+    assert rota.ok("enqueue", "of_nobody", "--force", "--json").json["created"] is True
+    assert rows(connection, "select queue, priority, payload from rota.job order by id") == [
+        ("theirs", 9, {"a": [1, None]}),
+        ("default", 0, {}),
+    ]
+
+
+# Work
+
+
+@rule("M80")
+@rule("M84")
+def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_failed(rota: CommandLine) -> None:
+    for number in ("1", "2"):
+        rota.ok("enqueue", "send_mail", "--payload", f'{{"user_id": {number}}}')
+    failed = rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--json").json["id"]
+    ran = rota.ok("work", "--drain", "--for", "50s")
+    assert ran.out == "claimed 3, succeeded 2, failed 1, dead 0, oldest due: none\n"
+    assert sum("send_mail attempt 1: succeeded in" in line for line in ran.err.splitlines()) == 2
+    warning = next(line for line in ran.err.splitlines() if "WARNING" in line)
+    assert f"job {failed} report attempt 1: failed, to be retried in" in warning and "ValueError: no data for 2026-01-14" in warning
+    assert rota("work", "--drain", "--for", "soon").error[0] == 2
+    quiet = rota.ok("work", "--drain", "--queue", "email=2", "--log-level", "warning", "--json")
+    assert quiet.json == {"claimed": 0, "succeeded": 0, "failed": 0, "dead": 0, "oldest_due": None}
+    assert quiet.err == ""
+
+
+@rule("M83")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_stop_says_so_and_exits_0(rota: CommandLine, connection: Connection, number: signal.Signals) -> None:
+    with rota.start("work", "--slots", "3", "--grace", "5s") as process:
+        eventually(lambda: rows(connection, "select from rota.worker where stopped_at is null"), 30, what="the worker started")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "")
+    assert err.splitlines()[-1].endswith("stopped")
+    assert rows(connection, "select stopped_at is not null from rota.worker") == [(True,)]

@@ -1,0 +1,108 @@
+"""What the commands say when they cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+from rota.cli import run
+from rota.release import VERSION
+from tests.support.cli import CommandLine
+
+pytestmark = pytest.mark.system
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def test_each_trouble_with_the_database_is_one_sentence_and_its_own_exit_status(
+    shop: Path, database: str, empty_database: str, admin: Connection
+) -> None:
+    def said(url: str, *command: str) -> tuple[int, str]:
+        return CommandLine(shop, ROTA_DATABASE_URL=url)(*(command or ("jobs",))).error
+
+    absent = make_conninfo(database, port=1)
+    for command in (
+        ("jobs",),
+        ("sync",),
+        ("work",),
+        ("work", "--drain"),
+        ("migrate",),
+        ("enqueue", "send_mail", "--payload", '{"user_id": 1}'),
+    ):
+        status, sentence = said(absent, *command)
+        assert status == 5 and "Connection refused" in sentence
+    name = sql.Identifier(f"cli_{Path(shop).name[:40]}")
+    admin.execute("do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$")
+    admin.execute(sql.SQL("create role {} login password 'right'").format(name))
+    try:
+        admin.execute(sql.SQL("grant password_users to {}").format(name))
+        url = make_conninfo(database, user=name.as_string(None).strip('"'), password="wrong")
+        for command in (("jobs",), ("sync",)):
+            status, sentence = said(url, *command)
+            assert status == 3 and "password authentication failed" in sentence
+    finally:
+        admin.execute(sql.SQL("drop role {}").format(name))
+    assert said(make_conninfo(database, user="no_such_role"))[0] == 3
+    assert said(make_conninfo(database, dbname="no_such_database"))[0] == 3
+    assert said("nonsense://")[0] == 3
+    for command in (("jobs",), ("work",)):
+        status, sentence = said(empty_database, *command)
+        assert status == 3 and "run `rota migrate`" in sentence
+
+
+def test_with_json_an_error_is_one_object_on_stderr(rota: CommandLine) -> None:
+    for arguments, kind in (
+        (("job", "1"), "JobNotFound"),
+        (("job", "one"), "UsageError"),
+        (("enqueue", "send_mail", "--payload", "[]"), "PayloadError"),
+        (("sync", "--app", "nowhere:app"), "ConfigurationError"),
+    ):
+        ran = rota(*arguments, "--json")
+        error = json.loads(ran.err)["error"]
+        assert ran.out == "" and error["type"] == kind and error["message"]
+    (rota.directory / "broken.py").write_text("1 / 0\n")
+    ran = rota("sync", "--app", "broken:app", "--json")
+    assert (ran.status, json.loads(ran.err)) == (1, {"error": {"type": "ZeroDivisionError", "message": "division by zero"}})
+    assert "1 / 0" in rota("sync", "--app", "broken:app").err
+
+
+def test_help_and_version_need_neither_an_app_nor_a_database(tmp_path: Path) -> None:
+    rota = CommandLine(tmp_path)
+    assert rota.ok("--version").out == f"{VERSION}\n"
+    shown = rota("--help").out
+    for command in ("migrate", "sync", "work", "enqueue", "jobs", "job", "stats", "queues", "workers", "types", "demo", "db"):
+        assert f" {command} " in shown
+    assert rota().status == 2 and rota("db").status == 2
+    assert rota("nonsense").error == (2, "No such command 'nonsense'; see rota --help")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(rota: CommandLine, connection: Connection) -> None:
+    connection.execute("insert into rota.job (job_type) select repeat('x', 200) from generate_series(1, 2000)")
+    with rota.start("jobs", "--limit", "2000") as process:
+        assert process.stdout and process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr and "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--queue", "email"], "--queue takes name=slots, as in email=20, not 'email'"),
+        (["--queue", "email=1", "--queue", "email=2"], "--queue names 'email' twice"),
+        (["--queue", "email=1", "--slots", "2"], "give one of them"),
+        (["--for", "5s"], "--for ends a drain: give --drain as well"),
+        (["--slots", "many"], "Invalid value for '--slots'"),
+        (["--fast"], "No such option: --fast"),
+    ],
+)
+def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str) -> None:
+    assert run(["work", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("rota: ") and err.count("\n") == 1 and sentence in err

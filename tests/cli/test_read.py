@@ -1,0 +1,73 @@
+"""What the commands show."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.release import VERSION
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+pytestmark = pytest.mark.system
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@rule("M43")
+def test_a_job_tells_its_whole_story(rota: CommandLine) -> None:
+    failed = rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--json").json["id"]
+    rota.ok("work", "--drain")
+    story = rota.ok("job", str(failed), "--json").json
+    job, [attempt] = story["job"], story["attempts"]
+    assert (job["status"], job["attempts"], job["max_attempts"], job["payload"]) == ("failed", 1, 4, {"day": "2026-01-14"})
+    assert (attempt["error_type"], attempt["message"], attempt["verdict_rule"]) == ("ValueError", "no data for 2026-01-14", "unknown error")
+    assert (attempt["release"], attempt["next_run_at"], attempt["outcome"]) == ("shop-1", job["run_at"], "failed")
+    shown = rota.ok("job", str(failed)).out
+    assert attempt["worker"] in shown and 'raise ValueError(f"no data for {day}")' in shown and "transient (unknown error)" in shown
+    assert rota("job", "12345").error == (2, "no job 12345: it never existed, or its history is no longer kept")
+
+
+def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
+    rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 1}', "--idempotency-key", "k")
+    rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}')
+    rota.ok("work", "--drain")
+    mail, report = (rota.ok("jobs", "--type", name, "--json").json["jobs"][0]["id"] for name in ("send_mail", "report"))
+
+    def found(*filters: str) -> list[int]:
+        return [job["id"] for job in rota.ok("jobs", *filters, "--json").json["jobs"]]
+
+    assert found() == [report, mail]
+    assert found("--status", "succeeded", "--queue", "email", "--key", "k") == [mail]
+    assert found("--error-type", "ValueError") == [report]
+    assert found("--limit", "1") == [report] and found("--before", str(report)) == [mail]
+    lines = rota.ok("jobs").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["id", "type"], [str(report), "report"], [str(mail), "send_mail"]]
+    assert rota.ok("jobs", "--status", "dead").out == "no such jobs\n"
+    assert "'ded' is not one of" in rota("jobs", "--status", "ded").error[1]
+
+
+@rule("M85")
+def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must(rota: CommandLine, connection: Connection) -> None:
+    connection.execute("insert into rota.job (job_type) select 'nobody_knows' from generate_series(1, 10001)")
+    connection.execute("insert into rota.job (job_type, queue, priority, run_at) values ('later', 'email', 5, now() + interval '1 day')")
+    stats = rota.ok("stats", "--json").json
+    assert stats["jobs"] == {"queued": 10_000, "waiting": 0, "running": 0, "failed": 0, "dead": 0} and stats["counted_to"] == 10_000
+    assert stats["oldest_due"]["waiting_s"] >= 0
+    assert "≥ 10,000" in rota.ok("stats").out and "oldest due: 2" in rota.ok("stats").out
+    default, email = rota.ok("queues", "--json").json["queues"]
+    assert (default["queue"], default["due"], default["later"]) == ("default", 10_000, 0)
+    assert (email["queue"], email["priority"], email["due"], email["later"]) == ("email", 5, 0, 1)
+    assert "≥ 10,000" in rota.ok("queues").out
+    assert rota.ok("workers").out == "no worker within the last hour\n"
+    rota.ok("work", "--drain", "--queue", "email=2")
+    [worker] = rota.ok("workers", "--json").json["workers"]
+    assert (worker["queues"], worker["release"], worker["version"]) == ({"email": 2}, "shop-1", VERSION)
+    assert worker["name"] in rota.ok("workers").out
+
+
+def test_what_a_producer_wrote_cannot_steer_the_terminal(rota: CommandLine, connection: Connection) -> None:
+    connection.execute("insert into rota.job (job_type, queue) values (e'[red]loud[/red]\\x1b[2J', 'default')")
+    shown = rota.ok("jobs").out
+    assert "\x1b" not in shown and "[red]loud[/red]\N{REPLACEMENT CHARACTER}[2J" in shown

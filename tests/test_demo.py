@@ -1,0 +1,114 @@
+"""`rota demo`, as `make demo` runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from tests.support.cli import CommandLine
+from tests.support.wait import eventually
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+Connection = psycopg.Connection[TupleRow]
+WAIT_S = 60
+
+
+@pytest.fixture
+def rota(tmp_path: Path, database: str) -> CommandLine:
+    return CommandLine(tmp_path, ROTA_DATABASE_URL=database, TMPDIR=str(tmp_path))
+
+
+def workers_of(url: str) -> list[psutil.Process]:
+    """The demo's workers on that database, whoever started them."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "environ"])
+        if "rota.demo.jobs:app" in (process.info["cmdline"] or ()) and (process.info["environ"] or {}).get("ROTA_DATABASE_URL") == url
+    ]
+
+
+@contextmanager
+def begun(rota: CommandLine, line: str) -> Iterator[psutil.Process]:
+    """A demo that has come as far as to print that line."""
+    with rota.start("demo") as process:
+        assert process.stdout
+        for said in process.stdout:
+            if re.search(line, said):
+                break
+        else:
+            raise AssertionError(f"the demo ended before it said {line!r}")
+        yield psutil.Process(process.pid)
+
+
+def test_the_demo_keeps_its_promises_twice_in_a_row_and_leaves_nothing_behind(
+    rota: CommandLine, database: str, connection: Connection
+) -> None:
+    ran = rota.ok("demo", "--json").json
+    assert ran["ok"] and len(ran["checks"]) == 15 and all(check["ok"] for check in ran["checks"])
+    by_select = {check["select"]: tuple(check["result"]) for check in ran["checks"]}
+    for select, result in by_select.items():
+        assert connection.execute(select.encode()).fetchone() == result
+    shown = rota.ok("demo").out
+    assert "15 of 15 as expected" in shown
+    assert workers_of(database) == [] and list(rota.directory.iterdir()) == []
+
+
+def test_a_promise_that_is_broken_is_named_and_the_exit_status_says_so(rota: CommandLine, connection: Connection) -> None:
+    with rota.start("demo") as process:
+        assert process.stdout
+        for said in process.stdout:
+            if said.startswith("worker 2"):
+                connection.execute(
+                    "update rota_demo_app.app_user set welcomed_at = null where id = (select max(id) from rota_demo_app.app_user)"
+                )
+                break
+        out, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "WRONG, expected 20" in out and "14 of 15 as expected" in out
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill"])
+def test_no_process_is_left_when_the_demo_is_ended_half_way(rota: CommandLine, database: str, how: str) -> None:
+    with begun(rota, "^worker 1") as demo:
+        [worker] = workers_of(database)
+        getattr(demo, how)()
+        eventually(lambda: not psutil.pid_exists(worker.pid), WAIT_S, what="the worker noticed that its demo is gone")
+    assert workers_of(database) == []
+
+
+def test_the_demo_refuses_to_drop_tables_that_it_did_not_make(rota: CommandLine, connection: Connection) -> None:
+    connection.execute(
+        "create schema rota_demo_app; create table rota_demo_app.invoice (id int); create view rota_demo_app.due as select 1"
+    )
+    status, sentence = rota("demo").error
+    assert status == 3 and sentence.endswith("not its own: rota_demo_app.due, rota_demo_app.invoice")
+    connection.execute("drop schema rota_demo_app cascade; create schema rota_demo; create table rota_demo.job (id int)")
+    assert rota("demo").error[1].endswith("not its own: rota_demo.job")
+    connection.execute("drop table rota_demo.job; create function rota_demo.mine() returns int language sql as 'select 1'")
+    assert "will not drop what it did not make" in rota("demo").error[1]
+    assert connection.execute("select rota_demo.mine()").fetchone() == (1,)
+
+
+def test_a_table_among_the_demos_own_stops_the_next_demo_and_so_does_another_demo_at_work(
+    rota: CommandLine, connection: Connection
+) -> None:
+    with begun(rota, "^worker 1") as demo:
+        assert rota("demo").error == (3, "another `rota demo` is at work in this database")
+        demo.kill()
+    connection.execute("create table rota_demo_app.mine (id int)")
+    eventually(lambda: "another" not in (said := rota("demo").error[1]) and said, WAIT_S)
+    assert rota("demo").error[1].endswith("not its own: rota_demo_app.mine")
+
+
+def test_the_demo_uses_no_database_that_it_was_not_told_to(tmp_path: Path) -> None:
+    assert not [name for name in os.environ if name.startswith("ROTA_")]
+    assert CommandLine(tmp_path, DATABASE_URL="postgresql://elsewhere/")("demo").error[0] == 3

@@ -1,0 +1,47 @@
+"""What a fresh clone in an empty home has to pass: a project, a private PostgreSQL, a job from INSERT to history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rota import embedded
+from tests.support.cli import SHOP, CommandLine
+
+pytestmark = [pytest.mark.smoke, pytest.mark.system]
+
+
+@pytest.fixture
+def rota(tmp_path: Path) -> Iterator[CommandLine]:
+    """`rota` in a project without a database; what it starts is stopped."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    yield CommandLine(tmp_path, ROTA_APP="shop:app")
+    embedded.stop(tmp_path / ".rota")
+
+
+def test_a_job_goes_from_insert_to_history_with_nothing_configured(rota: CommandLine, tmp_path: Path) -> None:
+    migrated = rota.ok("migrate")
+    assert "0001_tables" in migrated.out and str(tmp_path / ".rota") in migrated.err  # it says where the data are
+    assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
+    enqueued = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 42}', "--idempotency-key", "welcome:42", "--json").json
+
+    url = embedded.start(tmp_path / ".rota")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("""insert into rota.job (job_type, payload) values ('send_mail', '{"user_id": 43}')""")
+        done = rota.ok("work", "--drain")
+        assert done.out == "claimed 2, succeeded 2, failed 0, dead 0, oldest due: none\n"
+        history = connection.execute(
+            "select id, status, queue, priority, attempts, result, release from rota.job_history order by id"
+        ).fetchall()
+        assert [row[1:] for row in history] == [
+            ("succeeded", "email", 5, 1, {"user": 42}, "shop-1"),
+            ("succeeded", "email", 5, 1, {"user": 43}, "shop-1"),
+        ]
+        assert history[0][0] == enqueued["id"]
+        assert connection.execute("select from rota.job").fetchall() == []
+    again = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 42}', "--idempotency-key", "welcome:42", "--json")
+    assert json.loads(again.out) == {"id": enqueued["id"], "created": False, "status": "succeeded"}

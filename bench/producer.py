@@ -39,7 +39,7 @@ class Producer:
         self._error: psycopg.Error | None = None
         self.made = 0
         self.paused_s = 0.0
-        """How long it waited, at a rate, for a worker that could not keep up."""
+        """How long it waited for the worker. At full speed it must have, or it was the producer that was measured; at a rate it must not."""
 
     def __enter__(self) -> Producer:
         self._thread.start()
@@ -68,10 +68,10 @@ class Producer:
         due_at = time.monotonic()
         while not self._stop.is_set():
             if self.made - self._done() > most:
+                before = time.monotonic()
                 self._stop.wait(0.002)
-                if self._rate is not None:
-                    self.paused_s += 0.002
-                    due_at = time.monotonic()
+                due_at = time.monotonic()
+                self.paused_s += due_at - before
                 continue
             if self._rate is not None:
                 due_at += BATCH / self._rate

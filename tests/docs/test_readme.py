@@ -104,7 +104,8 @@ def crontab_commands(directory: Path) -> list[str]:
 
 @rule("M3", "M20", "M80")
 @pytest.mark.parametrize(
-    "is_private", [pytest.param(False, id="on a database of one's own"), pytest.param(True, id="on the private one", marks=pytest.mark.slow)]
+    "is_private",
+    [pytest.param(False, id="on a database of one's own"), pytest.param(True, id="on the private one", marks=pytest.mark.slow)],
 )
 def test_every_shell_command_of_the_readme_does_what_it_says(is_private: bool, empty_database: str, place: Path) -> None:
     shop = Shop(place, None if is_private else empty_database)

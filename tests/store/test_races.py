@@ -52,7 +52,11 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(database: s
 
 def _put_back(connection: Connection) -> None:
     """All of them due again, those in history under a new id."""
-    connection.execute("update rota.job set status = 'queued', run_at = now()")
+    # In id order too: a renewal that came too late has still locked the rows that it looked at.
+    connection.execute(
+        "with mine as materialized (select id from rota.job order by id for update) "
+        "update rota.job j set status = 'queued', run_at = now() from mine where j.id = mine.id"
+    )
     connection.execute("delete from rota.idempotency where expires_at is not null")
     connection.execute(
         "with gone as (delete from rota.job_history returning *) insert into rota.job (job_type, queue, priority, idempotency_key) "

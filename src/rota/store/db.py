@@ -242,8 +242,7 @@ class Link:
 
 
 def _needs_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
-    # ACTIVE: a pipeline that is not at rest; libpq does not say whether a transaction is open in it, and inside one this makes a savepoint.
-    return connection.autocommit and connection.info.transaction_status in (pq.TransactionStatus.IDLE, pq.TransactionStatus.ACTIVE)
+    return connection.autocommit and connection.info.transaction_status == pq.TransactionStatus.IDLE
 
 
 @contextmanager

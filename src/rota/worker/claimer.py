@@ -186,6 +186,9 @@ class Claimer(Service):
         fresh = []
         for job in claimed.jobs:
             held = Held(job, self._types[job.job_type], before, self._leases_s[job.job_type])
+            before_it = self._held.get(job.id)
+            if before_it is not None:
+                self._executor.lose(before_it)  # its lease expired unnoticed, and the job has come back under a new claim
             self._held[job.id] = held
             fresh.append(held)
             if tells:

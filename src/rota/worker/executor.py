@@ -134,7 +134,7 @@ class Executor(Service):
     def _start(self, lane: Lane, held: Held) -> None:
         now = monotonic()
         job = held.job
-        if not held.may_start(now):
+        if held.lost or not held.may_start(now):
             self._never_started(held, HandedBack("its lease had less than a quarter left"))
             return
         started = job.started_at  # the database's clock at the claim

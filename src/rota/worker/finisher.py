@@ -14,7 +14,7 @@ from rota.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rota.events import Bus
     from rota.store.db import Link
@@ -75,7 +75,7 @@ class Finisher(Service):
             await self._write(batch)
         except DatabaseUnavailable:
             # Not lost: what was not confirmed is written again. If it was committed all the same, the fence refuses it, and `_settled_before` knows.
-            unwritten = [held for held in batch if held.job.id in self._held]
+            unwritten = [held for held in batch if self._held.get(held.job.id) is held]
             for held in unwritten:
                 held.unsure = True
             self._ended = unwritten + self._ended
@@ -89,28 +89,24 @@ class Finisher(Service):
         await self._link.close()
 
     async def _write(self, batch: list[Held]) -> None:
-        over: list[Ending] = []
-        others: list[Ending] = []
+        over: list[tuple[Held, Ending]] = []
+        others: list[tuple[Held, Ending]] = []
         for held in batch:
             if held.lost:
                 self._lost(held)
                 continue
             ending = self._settled(held)
-            (over if ending.transition.status.is_over else others).append(ending)
-        if over:
-            written = await self._link.run(ops.finish(over, self._release))
-            self._written(over, written | await self._settled_before(over, written))
-        if others:
-            written = await self._link.run(ops.give_back(others, self._release))
-            self._written(others, written | await self._settled_before(others, written))
+            (over if ending.transition.status.is_over else others).append((held, ending))
+        for part, write in ((over, ops.finish), (others, ops.give_back)):
+            if part:
+                written = await self._link.run(write([ending for _, ending in part], self._release))
+                if len(written) < len(part):
+                    written |= await self._settled_before(held for held, _ in part if held.job.id not in written)
+                self._written(part, written)
 
-    async def _settled_before(self, endings: list[Ending], written: dict[int, Written]) -> dict[int, Written]:
+    async def _settled_before(self, missing: Iterable[Held]) -> dict[int, Written]:
         """What an earlier flush, whose answer was lost, had committed."""
-        if len(written) == len(endings):
-            return {}
-        unsure = [
-            (ending.job.id, ending.job.claims) for ending in endings if ending.job.id not in written and self._held[ending.job.id].unsure
-        ]
+        unsure = [(held.job.id, held.job.claims) for held in missing if held.unsure]
         return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
 
     def _settled(self, held: Held) -> Ending:
@@ -123,22 +119,24 @@ class Finisher(Service):
         # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
         return ops.Ending(held.job, transition, None if held.started_at is None else monotonic() - held.started_at)
 
-    def _written(self, endings: list[Ending], written: dict[int, Written]) -> None:
+    def _written(self, part: list[tuple[Held, Ending]], written: dict[int, Written]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
-        for ending in endings:
-            held = self._held.pop(ending.job.id, None)
+        for held, ending in part:
             outcome = written.get(ending.job.id)
-            if held is None:
-                continue
             if outcome is None:
                 self._lost(held)
                 continue
+            self._forget(held)
             self.counts[outcome.status] += 1
             if not (quiet and outcome.status == Status.SUCCEEDED):
                 self.bus.emit(self._event(held, ending.transition, outcome))
 
+    def _forget(self, held: Held) -> None:
+        if self._held.get(held.job.id) is held:  # handed back a moment ago, the job may be held again under a new claim
+            del self._held[held.job.id]
+
     def _lost(self, held: Held) -> None:
-        self._held.pop(held.job.id, None)
+        self._forget(held)
         if held.started_at is None:
             return  # it had not started: nothing is discarded
         self.counts["lost"] += 1

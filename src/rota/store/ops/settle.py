@@ -90,17 +90,31 @@ def numbers(values: Sequence[float | None]) -> str:
 
 
 def give_back(endings: Sequence[Ending], release: str) -> Operation[dict[int, Written]]:
-    """Take jobs that are not over out of `running`. Ids that are missing from the answer were no longer held."""
-    outcomes = msgspec.json.encode([_outcome(ending) for ending in endings]).decode()
+    """Take jobs that are not over out of `running`. Ids that are missing from the answer were no longer held.
+
+    An error text that the database cannot store is left out; it never stops the others of its batch.
+    """
     try:
-        rows = yield Query("job_return", {"outcomes": outcomes, "release": release})
+        return (yield from _give_back(endings, release))
     except PartitionMissing:
         yield from ensure_partitions()
-        rows = yield Query("job_return", {"outcomes": outcomes, "release": release})
+        return (yield from _give_back(endings, release))
+    except psycopg.DataError:
+        if len(endings) == 1:
+            return (yield from _give_back(endings, release, with_texts=False))
+    written: dict[int, Written] = {}
+    for ending in endings:
+        written.update((yield from give_back([ending], release)))
+    return written
+
+
+def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool = True) -> Operation[dict[int, Written]]:
+    outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
+    rows = yield Query("job_return", {"outcomes": outcomes, "release": release})
     return {row[0]: Written(row[1], row[2]) for row in rows}
 
 
-def _outcome(ending: Ending) -> dict[str, Any]:
+def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
     transition, failure = ending.transition, ending.transition.failure
     outcome: dict[str, Any] = {
         "id": ending.job.id,
@@ -114,11 +128,11 @@ def _outcome(ending: Ending) -> dict[str, Any]:
     if failure is not None:
         outcome |= {
             "error_type": failure.error_type,
-            "message": failure.message,
+            "message": failure.message if with_texts else "its text could not be stored",
             "verdict": failure.verdict,
             "verdict_rule": failure.verdict_rule,
             "response_code": failure.response_code,
-            "stack": failure.stack,
+            "stack": failure.stack if with_texts else None,
         }
     return outcome
 

@@ -93,10 +93,15 @@ class App:
         return {name: job_type for registry in self._registries for name, job_type in registry.types.items()}
 
     @property
+    def url(self) -> str | None:
+        """The database's URL, from code or the environment; None means the embedded server. Raises ConfigurationError."""
+        return given_url(self._url)
+
+    @property
     def database(self) -> Database:
         """The database; starts the embedded server where no URL is given, and migrates it."""
         if self._database is None:
-            url = given_url(self._url)
+            url = self.url
             if url is None:
                 url = embedded.start()
                 migrate.migrate(url, self.schema)

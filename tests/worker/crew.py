@@ -18,13 +18,13 @@ import rota
 app = rota.App(lease=os.environ.get("CREW_LEASE", "2m"), release="crew-1")
 
 LOOK_EVERY_S = 0.02
+NOTES = os.open(os.environ["CREW_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 RETRY = rota.Fixed("1s", jitter=0)
 
 
 def note(what: str) -> None:
     """Append a line; short appends do not mix."""
-    with Path(os.environ["CREW_NOTES"]).open("a") as notes:
-        notes.write(f"{os.getpid()} {what}\n")
+    os.write(NOTES, f"{os.getpid()} {what}\n".encode())
 
 
 def _is_there(path: str) -> bool:

@@ -72,18 +72,18 @@ def test_a_server_that_crashes_under_load_costs_no_job_and_starts_none_twice_but
     start_worker: StartWorker, own_server: PostgresServer, connect: Connect
 ) -> None:
     connection = connect()
-    put_many(connection, "quick", 20_000)
+    put_many(connection, "quick", 8_000)
     worker = start_worker(own_server.url(), lease="2s", slots=10)
     for _ in range(2):
         before = over(connection)
         eventually(lambda before=before: over(connection) > before + 500)  # type: ignore[misc]  # noqa: B023
         own_server.restart("immediate")
         connection = connect()
-    eventually(lambda: over(connection) == 20_000, 60)
+    eventually(lambda: over(connection) == 8_000, 60)
 
     started = Counter(int(what.split()[1]) for _, what in notes(worker.notes_file))
     lost = {job for (job,) in rows(connection, "select job from rota.attempt where error_type = 'LeaseExpired'")}
-    assert len(started) == 20_000
+    assert len(started) == 8_000
     assert {job for job, times in started.items() if times > 1} <= lost
     assert len(lost) <= 2 * 600, "no more than what was claimed when the server crashed"
     assert value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'") == 0

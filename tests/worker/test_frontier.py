@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.worker.frontier import BEGINNING, DEPTHS_S, EVERYTHING_S, PERIODS_S, SHARE, Frontier, Key
@@ -111,6 +111,7 @@ def test_a_job_that_becomes_visible_behind_is_found_by_the_first_look_that_is_de
 
 
 @rule("M2", "M88")
+@settings(max_examples=40)
 @given(jobs, gaps, durations, st.integers(1, 5))
 def test_every_visible_due_job_is_found_also_by_claims_that_take_few_at_a_time(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float, limit: int
@@ -123,6 +124,7 @@ def test_every_visible_due_job_is_found_also_by_claims_that_take_few_at_a_time(
 
 
 @rule("M2")
+@settings(max_examples=40)
 @given(jobs, gaps, durations, st.integers(1, 5))
 def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_not_see(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float, limit: int
@@ -136,6 +138,7 @@ def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_no
 
 
 @rule("M14")
+@settings(max_examples=40)
 @given(jobs, gaps, durations, st.integers(1, 4))
 def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float, workers: int
@@ -152,6 +155,7 @@ def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
 
 
 @rule("M14")
+@settings(max_examples=40)
 @given(jobs, gaps, durations)
 def test_a_claim_that_came_to_the_end_leaves_everything_before_its_start_behind(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float

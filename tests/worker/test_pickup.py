@@ -170,14 +170,13 @@ async def test_a_worker_never_claims_a_type_that_it_does_not_know(database: str,
 
 @pytest.mark.slow
 @rule("M3")
-@pytest.mark.parametrize("notify", [True, False], ids=["bell", "no bell"])
 async def test_an_idle_worker_costs_two_statements_a_second_at_most(
-    database: str, connection: Connection, admin: Connection, jobs: rota.Jobs, notify: bool
+    database: str, connection: Connection, admin: Connection, jobs: rota.Jobs
 ) -> None:
     name = connection.info.dbname
     connection.close()  # its own statements count as well
     count = "select xact_commit from pg_stat_database where datname = %s"
-    async with Hand(database, jobs, notify=notify):
+    async with Hand(database, jobs):
         # By then it is at rest, and each of its connections has reported what its start took.
         await asyncio.to_thread(admin.execute, "select pg_sleep(5.5)")
         [(before,)] = rows(admin, count, name)

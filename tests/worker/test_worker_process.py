@@ -138,7 +138,8 @@ def test_an_import_of_50_000_jobs_that_commits_20_seconds_late_reaches_every_wor
     imported = "select locked_by, count(*), min(started_at) from rota.job_history where id <= 50000 group by 1"
     shares = {name: (count, (first - committed_at).total_seconds()) for name, count, first in rows(connection, imported)}
     assert set(shares) == {worker.name(connection) for worker in workers}
-    assert all(count > 10_000 and after_s < 2 for count, after_s in shares.values()), shares
+    # The look that is deep enough comes every 16 s at the latest; what the first one finds, it tells the other.
+    assert all(count > 5_000 and after_s < 18 for count, after_s in shares.values()), shares
     assert len(notes(workers[0].notes_file)) == 52_000
 
 

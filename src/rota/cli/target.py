@@ -69,7 +69,7 @@ def target(app: str | None, url: str | None, schema: str | None) -> tuple[str, s
     """Return the URL and the schema that the options say: what is not given is the App's, where one is named, else the environment's."""
     owner = find_app(app) if app or not (url and schema) else None
     schema = schema_of(owner, schema)
-    chosen = given_url(url or (owner._url if owner else None))
+    chosen = given_url(url) if url or owner is None else owner.url
     return chosen or embedded.start(), schema
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, RotaError, SchemaError, SchemaMissing, UsageError
+from rota.failure import message
 from rota.store.statements import Statements
 
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class Database:
         try:
             self._conninfo = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"the database URL cannot be read: {error}") from None
+            raise ConfigurationError(f"the database URL cannot be read: {message(error)}") from None
         self.statements = Statements(schema)
         self.schema = schema
         self.notify = notify
@@ -153,7 +155,7 @@ class Database:
                 self._async_pools = {}
                 # A pool would try for CONNECT_TIMEOUT_S and then not say why: a wrong password or an absent server is told here, at once.
                 psycopg.connect(self.conninfo("client")).close()
-                self._pool = ConnectionPool(self.conninfo("client"), open=True, **self._pool_options())
+                self._pool = ConnectionPool(self.conninfo("client"), open=True, check=_refuse_broken, **self._pool_options())
             return self._pool
 
     async def _async_pool(self) -> AsyncConnectionPool[psycopg.AsyncConnection]:
@@ -167,7 +169,7 @@ class Database:
             known = self._async_pools.get(id(loop))  # another task may have been faster
         if known is None or known[0] is not loop:
             pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
-                self.conninfo("client"), open=False, **self._pool_options()
+                self.conninfo("client"), open=False, check=_arefuse_broken, **self._pool_options()
             )
             self._async_pools[id(loop)] = known = (loop, pool)
             await pool.open()
@@ -195,6 +197,18 @@ class Database:
         if known is not None:
             await known[1].close()
         self.close()
+
+
+def _refuse_broken(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
+    """Let the pool replace a connection that the server closed while it was idle. No round trip: the end of a socket can be read."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise psycopg.OperationalError("the server closed the connection while it was idle")
+
+
+async def _arefuse_broken(connection: psycopg.AsyncConnection) -> None:
+    _refuse_broken(connection)
 
 
 class PartitionMissing(Exception):

@@ -50,7 +50,7 @@ def insert(row: NewRow) -> Operation[Inserted]:
     for _ in range(KEY_TRIES):
         found = yield Query("job_insert", params)
         if found:
-            return Inserted(found[0][0], True, Status.QUEUED)
+            return Inserted(found[0][0], True, Status.QUEUED.value)
         holders = yield Query("key_holders", {"job_types": [row.job_type], "keys": [row.idempotency_key]})
         if holders:
             return Inserted(holders[0][1], False, holders[0][2])
@@ -77,7 +77,7 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
             inserted = {row[0] for row in found}
             for at in chunk:
                 if ids[at] in inserted:
-                    results[at] = Inserted(ids[at], True, Status.QUEUED)
+                    results[at] = Inserted(ids[at], True, Status.QUEUED.value)
                 else:
                     refused.append(at)
         if refused:

@@ -138,7 +138,7 @@ class Graphile:
         try:
             subprocess.run(command, cwd=target, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_S, check=True)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            why = (error.stderr or error) if isinstance(error, subprocess.CalledProcessError) else error
+            why = " ".join(str(error.stderr).split()) if isinstance(error, subprocess.CalledProcessError) else error
             print(f"\n*** SKIPPED: npm could not install {GRAPHILE}, so there is no comparison with it: {why} ***\n", file=sys.stderr)
             return None
         return made

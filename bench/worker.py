@@ -1,4 +1,4 @@
-"""A worker process under measurement: `python -m bench.worker drain|run`. Says in JSON when it is about to claim, and at the end what it took."""
+"""A worker process under measurement: `python -m bench.worker drain|run`. Says when it is about to claim, and at the end what it took."""
 
 from __future__ import annotations
 

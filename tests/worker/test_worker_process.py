@@ -44,6 +44,7 @@ def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_fiv
     assert notes(killed.notes_file) == [(killed.pid, f"start {job}"), (other.pid, f"start {job}"), (other.pid, f"end {job}")]
 
 
+@pytest.mark.slow
 @rule("M33", "M42")
 def test_a_job_that_kills_its_worker_on_every_attempt_ends_dead(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path

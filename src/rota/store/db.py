@@ -204,6 +204,7 @@ def _refuse_broken(connection: psycopg.Connection | psycopg.AsyncConnection) -> 
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
+        connection.pgconn.finish()  # else the pool would take it for sound
         raise psycopg.OperationalError("the server closed the connection while it was idle")
 
 

@@ -20,7 +20,7 @@ BEGINNING: Key = (datetime(1970, 1, 1, tzinfo=UTC), 0)
 EVERYTHING_S = 1e9
 """A depth further back than any run_at."""
 
-DEPTHS_S = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0, EVERYTHING_S)
+DEPTHS_S = (0.25, 1.5, 6.0, 24.0, 96.0, 384.0, EVERYTHING_S)
 PERIODS_S = (0.06, 0.25, 1.0, 4.0, 16.0, 64.0, 1.0)
 """The shortest time between two looks of each depth. That of everything is short: on a small table it costs nothing, on a large one SHARE rules."""
 

@@ -1,0 +1,188 @@
+"""How soon a job is started, whoever inserted it, whenever that was committed, with the bell and without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+import rota
+from rota.events import JobSucceeded
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, connected, put, put_many, rows, value
+
+RARE: dict[str, Any] = {"poll_least_s": 0.8, "poll_s": 6.0}
+"""Polls so seldom that what comes sooner came by the bell: 0.8 s, then 1.6 s after the bell was asked for, then 3.2 s …"""
+
+
+@pytest.fixture
+def jobs() -> rota.Jobs:
+    made = rota.Jobs()
+
+    @made.job("quick")
+    async def quick() -> None: ...
+
+    return made
+
+
+async def waited_s(connection: Connection, hand: Hand, job: int) -> float:
+    """Wait for a job's success; return the seconds from its INSERT to its handler's start."""
+    await hand.heard(JobSucceeded, job=job)
+    found = value(connection, "select extract(epoch from started_at - created_at)::float8 from rota.job_history where id = %s", job)
+    assert isinstance(found, float)
+    return found
+
+
+async def soon(holds: Callable[[], object], timeout_s: float = 10) -> None:
+    await asyncio.to_thread(eventually, holds, timeout_s)
+
+
+def is_waited_for(connection: Connection) -> bool:
+    return bool(value(connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"))
+
+
+@rule("M15", "M81")
+async def test_the_bell_starts_a_plain_insert_long_before_the_next_poll(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await soon(lambda: is_waited_for(connection) and connected(connection, "listen"))
+        assert await waited_s(connection, hand, put(connection, "quick")) < 0.4
+
+
+@rule("M81")
+async def test_a_worker_whose_ear_was_cut_off_listens_again(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+    listening = (
+        "select pid from pg_stat_activity where datname = current_database() and application_name = 'rota listen' and query like 'listen%'"
+    )
+    async with Hand(database, jobs, **RARE) as hand:
+        await soon(lambda: rows(connection, listening))
+        [(first,)] = rows(connection, listening)
+        connection.execute("select pg_terminate_backend(%s)", [first])
+        await soon(lambda: [pid for (pid,) in rows(connection, listening) if pid != first])
+        await soon(lambda: is_waited_for(connection))
+        assert await waited_s(connection, hand, put(connection, "quick")) < 0.4
+
+
+@rule("M81")
+async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+    # An idle worker's pauses have grown to the longest when its connection has been at rest for half of that.
+    rest = "select pid from pg_stat_activity where pid = any (%s) and clock_timestamp() - state_change > interval '0.4 s'"
+    async with Hand(database, jobs, notify=False) as hand:
+        for _ in range(3):
+            await soon(lambda: rows(connection, rest, connected(connection, "claim")))
+            assert await waited_s(connection, hand, put(connection, "quick")) < 1.0
+        assert connected(connection, "listen") == []
+        assert value(connection, "select count(*) from rota.queue where bell_until is not null") == 0
+
+
+@rule("M88")
+def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(connection: Connection, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as ear:
+        ear.execute("listen rota")
+
+        def heard() -> list[str]:
+            connection.execute("notify rota, 'end'")
+            return [notification.payload for notification in ear.notifies(timeout=10, stop_after=1)]
+
+        put(connection, "quick")
+        assert heard() == ["end"], "nobody has ever waited"
+        connection.execute("insert into rota.queue (name, bell_until) values ('default', now() + interval '1 hour'), ('past', now())")
+        connection.execute("insert into rota.job (job_type, queue) values ('quick', 'other'), ('quick', 'past')")
+        connection.execute("insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 minute')")
+        assert heard() == ["end"], "nobody waits for these queues, or the job is not due"
+        put_many(connection, "quick", 3)
+        assert next(ear.notifies(timeout=10)).payload == "default"
+        assert heard() == ["end"], "one for a statement is enough"
+
+
+@rule("M61", "M81")
+async def test_a_priority_that_turns_up_later_is_found(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+    async with Hand(database, jobs) as hand:
+        for priority in (42, 43, -7, 100, -100):
+            [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('quick', %s) returning id", priority)
+            assert await waited_s(connection, hand, job) < 1.2
+
+
+@rule("M61")
+async def test_an_urgent_job_of_a_priority_nobody_declared_overtakes_a_backlog_within_a_second(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("page")
+    async def page() -> None:
+        await asyncio.sleep(0.005)
+
+    jobs.job("reset")(page.func)
+    put_many(connection, "page", 10_000)
+    [(d,)] = rows(connection, "select pg_get_functiondef('rota.unknown_priorities'::regproc)")
+    assert "order by b.priority limit 1" in d
+    connection.execute(d.replace("order by b.priority limit 1", "order by b.priority desc limit 1"))
+    connection.execute("insert into rota.job (job_type, priority) select 'page', p from generate_series(1, 19) p, generate_series(1, 30)")
+    async with Hand(database, jobs, slots=5) as hand:
+        await hand.heard(JobSucceeded, 200)
+        [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('reset', 90) returning id")
+        assert await waited_s(connection, hand, job) < 1.0
+        assert value(connection, "select count(*) from rota.job where job_type = 'page'") != 0, "the backlog is still there"
+
+
+@rule("M2", "M20")
+async def test_a_job_that_commits_late_is_started_soon_after(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+    async with Hand(database, jobs) as hand:
+        with psycopg.connect(database) as late:
+            job = put(late, "quick")
+            await asyncio.to_thread(late.execute, "select pg_sleep(1.5)")
+            await waited_s(connection, hand, put(connection, "quick"))  # so the frontier has passed it
+            late.commit()
+            [(committed_at,)] = rows(connection, "select clock_timestamp()")
+        await hand.heard(JobSucceeded, job=job)
+        [(started_at,)] = rows(connection, "select started_at from rota.job_history where id = %s", job)
+    assert (started_at - committed_at).total_seconds() < 1.2
+
+
+@rule("M83")
+async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_request_to_look_back(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts) select 'quick', 'running', 'other',"
+        " clock_timestamp() + interval '1 hour', 1, 1 from generate_series(1, 300)"
+    )
+    async with Hand(database, jobs) as hand:
+        await waited_s(connection, hand, put(connection, "quick"))
+        outcomes = "jsonb_agg(jsonb_build_object('id', id, 'claims', claims, 'status', 'queued', 'charged', false))"
+        connection.execute(f"select rota.job_return((select {outcomes} from rota.job), 'r')".encode())
+        asked = "select look_back_to = (select min(run_at) from rota.jobs) from rota.queue where name = 'default'"
+        assert value(connection, asked) is True
+        await hand.heard(JobSucceeded, 301, timeout_s=3)
+    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
+
+
+@rule("M12", "M30")
+async def test_a_worker_never_claims_a_type_that_it_does_not_know(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+    put_many(connection, "stranger", 500)
+    async with Hand(database, jobs) as hand:
+        for _ in range(3):
+            await waited_s(connection, hand, put(connection, "quick"))
+    assert rows(connection, "select distinct job_type, status, claims, attempts from rota.job") == [("stranger", "queued", 0, 0)]
+
+
+@pytest.mark.slow
+@rule("M3")
+async def test_an_idle_worker_costs_two_statements_a_second_at_most(
+    database: str, connection: Connection, admin: Connection, jobs: rota.Jobs
+) -> None:
+    name = connection.info.dbname
+    connection.close()  # its own statements count as well
+    count = "select xact_commit from pg_stat_database where datname = %s"
+    async with Hand(database, jobs):
+        # By then it is at rest, and each of its connections has reported what its start took.
+        await asyncio.to_thread(admin.execute, "select pg_sleep(5.5)")
+        [(before,)] = rows(admin, count, name)
+        await asyncio.to_thread(admin.execute, "select pg_sleep(10)")
+        [(after,)] = rows(admin, count, name)
+    assert (after - before) / 10 <= 2.0

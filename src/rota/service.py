@@ -29,6 +29,7 @@ class Service(ABC):
         self.bus = bus
         self._awake = asyncio.Event()
         self._stopping = False
+        self._back_off_s = BACK_OFF_S[0]
 
     @abstractmethod
     async def tick(self) -> float | None:
@@ -53,19 +54,22 @@ class Service(ABC):
 
     async def run(self) -> None:
         """Turn until stopped. While the database is away, wait with growing pauses and carry on."""
-        back_off_s = BACK_OFF_S[0]
         try:
             while not self._stopping:
                 self._awake.clear()
                 try:
                     pause_s = await self.tick()
-                    back_off_s = BACK_OFF_S[0]
+                    self.recovered()
                 except DatabaseUnavailable as error:
-                    pause_s = self.away(error, back_off_s)
-                    back_off_s = min(back_off_s * 2, BACK_OFF_S[1])
+                    pause_s = self.away(error, self._back_off_s)
+                    self._back_off_s = min(self._back_off_s * 2, BACK_OFF_S[1])
                 await self._pause(pause_s)
         finally:
             await self.close()
+
+    def recovered(self) -> None:
+        """The database answers. Said after every turn; a turn that goes on for long says it itself."""
+        self._back_off_s = BACK_OFF_S[0]
 
     def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """The database did not answer; return how long to pause before the next turn."""

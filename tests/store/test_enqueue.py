@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -50,6 +49,7 @@ def _hostile(schema: str = "hostile") -> str:
         set search_path = {schema}, public"""
 
 
+FORMATS = "set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'; set intervalstyle = 'sql_standard'"
 SETUPS: dict[str, Callable[[Any], Any]] = {
     "as it comes": lambda connection: None,
     "rows are dicts": lambda connection: setattr(connection, "row_factory", dict_row),
@@ -66,7 +66,7 @@ SETUPS: dict[str, Callable[[Any], Any]] = {
     "serializable": lambda connection: connection.set_isolation_level(IsolationLevel.SERIALIZABLE),
     "a hostile search path": lambda connection: connection.execute(_hostile()),
     "no search path": lambda connection: connection.execute("set search_path = ''"),
-    "other formats": lambda connection: connection.execute("set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'; set intervalstyle = 'sql_standard'"),
+    "other formats": lambda connection: connection.execute(FORMATS),
     "another encoding": lambda connection: connection.execute("set client_encoding = 'LATIN1'"),
 }  # fmt: skip
 
@@ -121,10 +121,10 @@ def test_on_an_autocommit_connection_a_job_is_there_at_once(database: str, conne
         send.using(connection=callers).enqueue("x")
         assert callers.info.transaction_status == pq.TransactionStatus.IDLE
         assert connection.execute("select count(*) from rota.job").fetchone() == (1,)
-        with pytest.raises(ZeroDivisionError), callers.transaction():
+        with callers.transaction():
             send.using(connection=callers).enqueue("y")
             send.using(connection=callers).enqueue_many([{"to": "z"}])
-            raise ZeroDivisionError
+            raise psycopg.Rollback
     assert connection.execute("select count(*) from rota.job").fetchone() == (1,)
 
 
@@ -132,9 +132,9 @@ def test_on_an_autocommit_connection_a_job_is_there_at_once(database: str, conne
 def test_a_job_vanishes_with_the_savepoint_it_was_enqueued_in(database: str, connection: Connection, send: Send) -> None:
     with psycopg.connect(database) as callers:
         kept = send.using(connection=callers).enqueue("kept")
-        with pytest.raises(ZeroDivisionError), callers.transaction():
+        with callers.transaction():
             send.using(connection=callers, idempotency_key="k").enqueue("gone")
-            raise ZeroDivisionError
+            raise psycopg.Rollback
         again = send.using(connection=callers, idempotency_key="k").enqueue("kept too")
         assert again.created
     assert connection.execute("select id from rota.job order by id").fetchall() == [(kept.id,), (again.id,)]
@@ -163,9 +163,8 @@ async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(da
     async with await psycopg.AsyncConnection.connect(database) as asynchronous:
         with psycopg.connect(database) as synchronous:
             for wrong in (asynchronous, synchronous.cursor(), "postgresql://", object()):
-                with pytest.raises(rota.UsageError, match=r"must be a psycopg\.Connection"), warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)
-                    send.using(connection=wrong).enqueue("x")
+                with pytest.raises(rota.UsageError, match=r"must be a psycopg\.Connection"):
+                    await asyncio.to_thread(send.using(connection=wrong).enqueue, "x")
             for wrong in (synchronous, asynchronous.cursor(), "postgresql://"):
                 with pytest.raises(rota.UsageError, match=r"must be a psycopg\.AsyncConnection"):
                     await send.using(connection=wrong).aenqueue("x")
@@ -184,17 +183,21 @@ async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Se
 async def test_a_sync_enqueue_inside_a_running_loop_warns_once_and_works(app: rota.App, send: Send) -> None:
     with pytest.warns(RuntimeWarning, match=r"enqueue\(\) blocks the running event loop; await aenqueue\(\) instead") as warned:
         send.enqueue("x")
-        send.enqueue("y")
-        send.enqueue_many([{"to": "z"}])
     assert [warning.filename for warning in warned] == [__file__]
+    send.enqueue("y")  # warnings are errors in tests: a second one would be raised
+    send.enqueue_many([{"to": "z"}])
     assert len(await app.ajobs()) == 3
     await app.aclose()
 
 
 async def test_an_aenqueue_that_is_never_awaited_names_its_job_type(send: Send) -> None:
     with pytest.warns(RuntimeWarning, match="aenqueue of job type 'send'' was never awaited"):
-        send.aenqueue("x")  # type: ignore[unused-coroutine]
-        gc.collect()
+        _forget(send)
+
+
+def _forget(send: Send) -> None:
+    send.aenqueue("x")  # type: ignore[unused-coroutine]
+    gc.collect()
 
 
 async def test_an_aenqueue_checks_its_arguments_at_the_call(send: Send) -> None:

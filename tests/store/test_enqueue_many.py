@@ -68,7 +68,16 @@ def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(app
 @rule("M51")
 def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch(app: rota.App, send: Send, remind: Send) -> None:
     taken = send.using(idempotency_key="taken").enqueue(0)
-    keyed = [("send", "b"), ("send", "taken"), ("remind", "b"), ("send", "a"), ("send", "b"), ("send", None), ("remind", "b"), ("send", "a")]
+    keyed = [
+        ("send", "b"),
+        ("send", "taken"),
+        ("remind", "b"),
+        ("send", "a"),
+        ("send", "b"),
+        ("send", None),
+        ("remind", "b"),
+        ("send", "a"),
+    ]
     types = {"send": send, "remind": remind}
     done = app.enqueue_many([types[name].using(idempotency_key=key).new(at) for at, (name, key) in enumerate(keyed)])
     assert [one.created for one in done] == [True, False, True, True, False, True, False, False]
@@ -110,15 +119,18 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(database: str, con
             with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
                 app.enqueue_many([send.new(user) for user in range(2000)], connection=given)
             assert app.jobs() == []
-        with callers.pipeline(), pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
+        with callers.pipeline():
             callers.execute("select 1")
-            app.enqueue_many([send.new(user) for user in range(2000)], connection=callers)
+            with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
+                app.enqueue_many([send.new(user) for user in range(2000)], connection=callers)
         assert callers.info.transaction_status == pq.TransactionStatus.IDLE
     assert app.jobs() == []
 
 
 @rule("M20")
-async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(database: str, connection: Connection, app: rota.App, send: Send) -> None:
+async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(
+    database: str, connection: Connection, app: rota.App, send: Send
+) -> None:
     connection.execute("alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')")
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as callers:
         for given in (callers, None):
@@ -156,7 +168,7 @@ def test_what_is_no_job_is_refused_by_its_place(app: rota.App, send: Send) -> No
     with pytest.raises(rota.UsageError, match="job 1 of the list is 7; make it with"):
         app.enqueue_many([send.new(1), 7])  # type: ignore[list-item]
     with pytest.raises(rota.UsageError, match="takes a list of mappings, not one mapping"):
-        send.enqueue_many({"user": 1})  # type: ignore[arg-type]
+        send.enqueue_many({"user": 1})  # type: ignore[dict-item]
 
 
 def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota.App, send: Send) -> None:

@@ -187,7 +187,8 @@ def test_a_job_that_kills_its_workers_is_dead_after_its_last_attempt(
     insert(connection, max_attempts=jobs_own)
     if types is not None:
         connection.execute("insert into rota.job_type (name, max_attempts) values ('t', %s)", [types])
-    hand, seen = Hand(connection), []
+    hand = Hand(connection)
+    seen: list[str] = []
     while not seen or seen[-1] != "dead":
         assert len(hand.claim().jobs) == 1
         expire(connection)

@@ -137,7 +137,9 @@ def test_a_payload_of_64_kib_is_taken_and_one_byte_more_is_refused(connection: C
 
 @rule("M12")
 @pytest.mark.parametrize("limit", [1_024, 100_000])
-def test_the_limit_that_migrate_sets_holds_for_insert_and_for_python(app: rota.App, database: str, connection: Connection, limit: int) -> None:
+def test_the_limit_that_migrate_sets_holds_for_insert_and_for_python(
+    app: rota.App, database: str, connection: Connection, limit: int
+) -> None:
     send = _declare(app)
     assert migrate(database, payload_bytes_max=limit) == []
     connection.execute("insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [_payload_of(limit)])
@@ -155,7 +157,7 @@ def test_an_app_that_runs_follows_a_limit_that_is_raised_or_lowered(app: rota.Ap
         migrate(database, payload_bytes_max=limit)
         send.enqueue("x" * (limit - 20))
     migrate(database, payload_bytes_max=2_000)
-    with pytest.raises(rota.PayloadError, match="job type 'send' .job 1 of the list.: payload: larger than the limit"):
+    with pytest.raises(rota.PayloadError, match=r"job type 'send' \(job 1 of the list\): payload: larger than the limit"):
         send.enqueue_many([{"data": "x" * 1_500}, {"data": "x" * 3_000}, {"data": "x" * 2_500}])
     with pytest.raises(rota.PayloadError, match="is over the limit of 2,000"):
         send.enqueue("x" * 3_000)

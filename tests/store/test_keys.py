@@ -33,7 +33,9 @@ def _waits(connection: Connection, pid: int) -> bool:
     return connection.execute("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", [pid]).fetchone() == (True,)
 
 
-def _concurrently(database: str, connection: Connection, send: Send, end: Callable[[Connection], None], **options: Any) -> tuple[rota.Enqueued, Any]:
+def _concurrently(
+    database: str, connection: Connection, send: Send, end: Callable[[Connection], None], **options: Any
+) -> tuple[rota.Enqueued, Any]:
     """Enqueue the same key from two transactions; the first ends as told once the second waits for it. Both results, or the second's error."""
     with psycopg.connect(database) as first, psycopg.connect(database, **options) as second, ThreadPoolExecutor(1) as pool:
         if "autocommit" not in options:
@@ -66,7 +68,9 @@ def _roll_back(connection: Connection) -> None:
 
 @rule("M51")
 @pytest.mark.parametrize("options", [{}, {"autocommit": True}], ids=["in a transaction", "autocommit"])
-def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(database: str, connection: Connection, send: Send, options: dict[str, Any]) -> None:
+def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(
+    database: str, connection: Connection, send: Send, options: dict[str, Any]
+) -> None:
     first, second = _concurrently(database, connection, send, _commit, **options)
     assert second == rota.Enqueued(first.id, False, "queued")
     assert connection.execute("select id from rota.job").fetchall() == [(first.id,)]
@@ -80,13 +84,17 @@ def test_when_the_first_rolls_back_the_second_is_inserted(database: str, connect
 
 
 @rule("M51")
-def test_under_repeatable_read_the_serialization_failure_of_postgresql_is_passed_on(database: str, connection: Connection, send: Send) -> None:
+def test_under_repeatable_read_the_serialization_failure_of_postgresql_is_passed_on(
+    database: str, connection: Connection, send: Send
+) -> None:
     _, second = _concurrently(database, connection, send, _commit_seen_by_a_snapshot)
     assert isinstance(second, psycopg.errors.SerializationFailure) and second.sqlstate == "40001"
 
 
 @rule("M51")
-def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(database: str, app: rota.App, send: Send, connection: Connection) -> None:
+def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(
+    database: str, app: rota.App, send: Send, connection: Connection
+) -> None:
     keys = [f"{number}" for number in range(25)]
 
     def produce(number: int) -> list[rota.Enqueued]:
@@ -106,7 +114,12 @@ def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(database: st
 
 @rule("M51")
 def test_a_key_is_held_through_every_status_and_after_success(app: rota.App, connection: Connection) -> None:
-    ends: dict[str, Exception | None] = {"succeeded": None, "failed": OSError("later"), "dead": rota.Dead("no"), "queued": rota.Snooze("1h")}
+    ends: dict[str, Exception | None] = {
+        "succeeded": None,
+        "failed": OSError("later"),
+        "dead": rota.Dead("no"),
+        "queued": rota.Snooze("1h"),
+    }
 
     @app.job("t")
     def handler(end: str) -> None:
@@ -118,9 +131,11 @@ def test_a_key_is_held_through_every_status_and_after_success(app: rota.App, con
     app.drain()
     for end, one in first.items():
         assert handler.using(idempotency_key=end).enqueue(end) == rota.Enqueued(one.id, False, end)
-    held = dict(connection.execute("select key, expires_at is null from rota.idempotency").fetchall())
+    held: dict[str, bool] = dict(connection.execute("select key, expires_at is null from rota.idempotency").fetchall())
     assert held == {"succeeded": False, "failed": True, "dead": True, "queued": True}
-    row = connection.execute("select expires_at - now() between '89 d 23 h' and '90 d' from rota.idempotency where key = 'succeeded'").fetchone()
+    row = connection.execute(
+        "select expires_at - now() between '89 d 23 h' and '90 d' from rota.idempotency where key = 'succeeded'"
+    ).fetchone()
     assert row == (True,)
 
 

@@ -22,8 +22,9 @@ LEASE_S = RETRY_S = SNOOZE_S = 60
 STEP_S = 100
 MAX_ATTEMPTS = 3
 
-CLOCK = """create or replace function rota.clock() returns timestamptz language sql stable parallel safe as
-  $$ select pg_catalog.statement_timestamp() + pg_catalog.make_interval(secs => coalesce(pg_catalog.current_setting('test.ahead_s', true), '0')::float8) $$"""
+CLOCK = """create or replace function rota.clock() returns timestamptz language sql stable parallel safe as $$
+  select pg_catalog.statement_timestamp()
+    + pg_catalog.make_interval(secs => coalesce(pg_catalog.current_setting('test.ahead_s', true), '0')::float8) $$"""
 
 
 @dataclass
@@ -92,7 +93,11 @@ class Store(RuleBasedStateMachine):
     @step(target=claims, limit=st.integers(1, 4), types=st.sampled_from([["t"], ["u"], ["t", "u"]]))
     def claim(self, limit: int, types: list[str]) -> Any:
         self.hand.types = types
-        due = [id_ for id_, job in self.jobs.items() if job.status in ("queued", "failed") and job.due_at <= self.ahead and job.job_type in types]
+        due = [
+            id_
+            for id_, job in self.jobs.items()
+            if job.status in ("queued", "failed") and job.due_at <= self.ahead and job.job_type in types
+        ]
         found = self.hand.claim(limit).jobs
         assert len(found) == min(limit, len(due)) and {job.id for job in found} <= set(due)
         assert [(job.run_at, job.id) for job in found] == sorted((job.run_at, job.id) for job in found)
@@ -199,4 +204,4 @@ def test_the_store_does_what_its_model_says(connection: psycopg.Connection[Tuple
         [MAX_ATTEMPTS, RETRY_S],
     )
     Store.connection = connection
-    run_state_machine_as_test(Store, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Store, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))

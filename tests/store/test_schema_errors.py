@@ -165,9 +165,7 @@ def test_a_schema_name_that_would_need_quoting_is_refused(empty_database: str, n
 
 
 def test_a_wrong_password_is_a_setting_and_not_an_outage(server: PostgresServer, admin: Admin, empty_database: str, role: str) -> None:
-    admin.execute(
-        "do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$"
-    )
+    admin.execute("do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$")
     admin.execute(sql.SQL("alter role {} password 'right'; grant password_users to {}").format(sql.Identifier(role), sql.Identifier(role)))
     url = make_conninfo(empty_database, user=role, password="wrong")
     for use in (lambda: migrate(url), rota.App(url).jobs):

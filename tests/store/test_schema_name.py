@@ -56,7 +56,9 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(empty_databas
     app.sync()
     first = welcome.using(idempotency_key="k").enqueue(user=1)
     assert welcome.using(idempotency_key="k").enqueue(user=1) == rota.Enqueued(first.id, False, "queued")
-    assert app.enqueue_many([welcome.using(idempotency_key="k").new(2), fails.new(), snoozes.new()])[0] == rota.Enqueued(first.id, False, "queued")
+    assert app.enqueue_many([welcome.using(idempotency_key="k").new(2), fails.new(), snoozes.new()])[0] == rota.Enqueued(
+        first.id, False, "queued"
+    )
     cancels.using(idempotency_key="c").enqueue()
     with psycopg.connect(empty_database, autocommit=True) as connection:
         _insert_plainly(connection, schema)

@@ -31,9 +31,8 @@ def _header(name: str) -> dict[str, str]:
     label = ""
     for line in lines:
         found = re.match(rf"({'|'.join(LABELS)}): (.*)", line)
-        if found:
-            label, line = found[1], found[2]
-        parts[label] = f"{parts.get(label, '')} {line}".strip()
+        label, said = (found[1], found[2]) if found else (label, line)
+        parts[label] = f"{parts.get(label, '')} {said}".strip()
     return parts
 
 
@@ -81,7 +80,9 @@ def _asked(connection: psycopg.Connection[TupleRow], name: str) -> tuple[list[st
     assert not described.error_message, described.error_message.decode()
     given = [described.param_type(at) for at in range(described.nparams)]
     rows = [described.ftype(at) for at in range(described.nfields)]
-    kinds = dict(connection.execute("select oid, format_type(oid, null) from pg_type where oid = any (%s)", [given + rows]).fetchall())
+    kinds: dict[int, str] = dict(
+        connection.execute("select oid, format_type(oid, null) from pg_type where oid = any (%s)", [given + rows]).fetchall()
+    )
     names = [(described.fname(at) or b"").decode() for at in range(described.nfields)]
     return [f"{name} {kinds[oid]}" for name, oid in zip(parameters, given, strict=True)], names, [kinds[oid] for oid in rows]
 

@@ -55,7 +55,9 @@ class Hand:
         """Run an operation on the connection."""
         return self.database.drive(self.connection, operation)
 
-    def claim(self, limit: int = 100, *, after: datetime = BEGINNING, after_id: int = 0, known: dict[str, list[int]] | None = None) -> ops.Claimed:
+    def claim(
+        self, limit: int = 100, *, after: datetime = BEGINNING, after_id: int = 0, known: dict[str, list[int]] | None = None
+    ) -> ops.Claimed:
         """Claim what is due after a frontier, the same for all branches; without one, everything."""
         wide, branches = len(self.priorities), len(self.queues) * len(self.priorities)
         where = ops.Branches(
@@ -68,7 +70,7 @@ class Hand:
             [after_id] * branches,
             [timedelta(0)] * branches,
         )
-        return self.run(ops.claim(self.who, where, limit, BEGINNING, known))
+        return self.run(ops.claim(self.who, where, limit, [BEGINNING] * len(self.queues), known))
 
     def settle(self, *decided: tuple[Job, Transition], ran_s: float | None = 0.5) -> dict[int, ops.Written]:
         """Write what became of jobs, as a finisher does: those that are over, then the others."""
@@ -92,7 +94,15 @@ class Hand:
 
     def beat(self, **facts: Any) -> None:
         """Say that this worker is alive."""
-        sign = {"name": self.name, "host": "h", "pid": 1, "version": "1", "release": self.release, "job_types": list(self.types), "queues": "{}"}
+        sign = {
+            "name": self.name,
+            "host": "h",
+            "pid": 1,
+            "version": "1",
+            "release": self.release,
+            "job_types": list(self.types),
+            "queues": "{}",
+        }
         self.run(ops.beat({**sign, "running": 0, **facts}))
 
 

@@ -161,9 +161,8 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         go[3 - first_to_end].set()
         await hand.heard(LeaseLost)
         await hand.heard(JobSucceeded)
-    assert [event.attempt for event in hand.events if isinstance(event, LeaseLost | JobSucceeded)] == (
-        [1, 2] if first_to_end == 1 else [2, 1]
-    )
+    # That the first lease is lost is said at once, not when its handler gets round to ending.
+    assert [event.attempt for event in hand.events if isinstance(event, LeaseLost | JobSucceeded)] == [1, 2]
     assert rows(connection, "select status, attempts, result from rota.job_history") == [("succeeded", 2, 2)]
 
 

@@ -9,10 +9,16 @@ from psycopg import sql
 from rota.store.db import Link, translated
 
 
-async def notifications(link: Link, channel: str) -> AsyncIterator[str]:
-    """Yield the payload of each NOTIFY on the channel. Raises DatabaseUnavailable when the connection breaks."""
+async def listen(link: Link, channel: str) -> None:
+    """Begin to listen. Raises DatabaseUnavailable."""
     connection = await link.open()
     with translated():
         await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+
+
+async def notifications(link: Link) -> AsyncIterator[str]:
+    """Yield the payload of each NOTIFY. Raises DatabaseUnavailable when the connection breaks."""
+    connection = await link.open()
+    with translated():
         async for notification in connection.notifies():
             yield notification.payload

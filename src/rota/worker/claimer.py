@@ -77,7 +77,7 @@ class Claimer(Service):
         for job_type in types.values():
             if job_type.settings.queue in self._frontiers:
                 self._frontiers[job_type.settings.queue].setdefault(job_type.settings.priority, Frontier())
-        self._asked_since = _BEGINNING_OF_TIME
+        self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
         self._asked_at: dict[str, float] = {}
         self._first_queue = 0
         self._pause_s = config.poll_least_s
@@ -119,7 +119,9 @@ class Claimer(Service):
         nothing_held = not self._held
         probe = before >= self._probe_at
         known = {queue: list(self._frontiers[queue]) for queue in look.slots} if probe else None
-        claimed = await self._link.run(ops.claim(self._who, self._branches(look), self._limit(look), self._asked_since, known))
+        claimed = await self._link.run(
+            ops.claim(self._who, self._branches(look), self._limit(look), [self._asked_since[queue] for queue in look.slots], known)
+        )
         now = monotonic()
         if probe:
             self._probe_at = now + PROBE_S
@@ -213,11 +215,12 @@ class Claimer(Service):
                 self._asked_at[queue] = now
                 await self._link.run(ops.look_back(queue, behind))
         for queue, to, asked_at in claimed.news.look_back:
-            self._asked_since = max(self._asked_since, asked_at)
+            self._asked_since[queue] = asked_at
             for frontier in self._frontiers[queue].values():
                 frontier.look_back(to)
         for queue, priority in claimed.news.priorities:
             self._frontiers[queue].setdefault(priority, Frontier())
+            self._probe_at = 0.0  # there may be more between the gaps that this leaves
 
     def _advance(
         self, queue: str, jobs: list[Job], look: Look, started: datetime, now: float, took_s: float, *, cut: bool
@@ -267,4 +270,4 @@ class Claimer(Service):
         now = monotonic()
         if self._rings and now >= self._bell_at and self._pause_s > self._config.poll_least_s:
             self._bell_at = now + BELL_S / 2
-            await self._link.run(ops.ring_me(self.queues, BELL_S))
+            await self._link.run(ops.ring_me(self.queues, BELL_S + self._config.poll_s))

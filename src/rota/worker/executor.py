@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rota")
 
+PATIENCE_S = 1.0
+"""How long an async handler may take to stop when it was told to; a thread's attempt ends at once, for it may never hear of it."""
 WATCH_S = 0.1
 """How often running jobs are looked at for their time; they may run over by so much."""
 
@@ -103,7 +105,7 @@ class Executor(Service):
         for one in list(self._running):
             self._stop(one, "the worker is going down", HandedBack("the worker is going down"))
         if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
+            await asyncio.wait(tasks, timeout=PATIENCE_S)
         for one in list(self._running):
             if one.end is None:
                 self._ended(one, HandedBack("the worker is going down, and its handler did not stop"))
@@ -116,8 +118,8 @@ class Executor(Service):
             if held.end is None and held.told is None and held.started_at is not None and now - held.started_at > timeout_s:
                 timed_out = Errored(AttemptTimeout(timeout_s))
                 self._stop(held, f"it ran longer than its timeout of {timeout_s:g} s", timed_out)
-                if held.task is None:
-                    self._ended(held, timed_out)  # a thread cannot be stopped; its slot is free when it ends, what it returns is discarded
+            elif held.end is None and held.told is not None and (held.task is None or now - held.told_at > PATIENCE_S):
+                self._ended(held, held.told)  # it does not stop: its slot is free when it ends, and what it comes to is discarded
         self.hand_back_buffered("it waited too long for a free slot", now - self._buffer_s)
         return WATCH_S if not self.is_idle else None
 
@@ -214,7 +216,7 @@ class Executor(Service):
 
     def _stop(self, held: Held, why: str, end: End) -> None:
         if held.told is None:
-            held.told = end
+            held.told, held.told_at = end, monotonic()
         if held.context is not None:
             held.context.tell_to_stop(why)
         if held.task is not None:

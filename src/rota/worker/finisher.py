@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rota.store.ops import Ending, Written
     from rota.worker.held import Held, HeldJobs
 
-FLUSH_MAX = 500
+FLUSH_MAX = 1_000
 """Jobs of one statement."""
 
 _SUCCEEDED = Transition("succeed", Status.SUCCEEDED)

@@ -5,7 +5,8 @@ walk over the index entries of jobs that are gone, which vacuum cannot remove wh
 (a transaction that committed late, a claim that was rolled back) is found by *looks back*: often a little, seldom far, and from the very beginning.
 
 The promise, held by property tests: a job that becomes visible behind the frontier is found by the first look at least as deep as it lies behind; each
-depth is looked at once per its period, or as often as its share of one connection's time allows, whichever is rarer.
+depth but the shallowest is looked at once per its period, or as often as its share of one connection's time allows, whichever is rarer; the
+shallowest is part of every claim after one that came to the end.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ class Held:
         "started_at",
         "task",
         "told",
+        "told_at",
         "unsure",
     )
 
@@ -45,6 +46,7 @@ class Held:
         """What it came to; None while it is buffered or runs."""
         self.told: End | None = None
         """What the attempt comes to if its handler stops because the worker told it to; None while it was not told."""
+        self.told_at = 0.0
         self.unsure = False
         """Whether a write of its end may or may not have been committed: the answer was lost with the connection."""
         self.lost = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rota.worker.held import Held
 
-PREFETCH_MAX = 500
+PREFETCH_MAX = 1_000
 """Jobs claimed ahead of free slots, at most."""
 PREFETCH_S = 0.1
 """Jobs are claimed ahead as many as this worker has lately been through in so long: enough to cover a claim's round trip, and no

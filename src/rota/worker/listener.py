@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.service import Service
-from rota.store.listen import notifications
+from rota.store.listen import listen, notifications
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rota.events import Bus
     from rota.store.db import Link
 
-RINGS_A_SECOND_MAX = 40
+RINGS_A_SECOND_MAX = 250
 """Above it, each ring costs more than it saves."""
 
 
@@ -34,7 +34,9 @@ class Listener(Service):
 
     async def tick(self) -> float | None:
         """Listen until the connection breaks; `run` then comes back with growing pauses."""
-        async for queue in notifications(self._link, self._channel):
+        await listen(self._link, self._channel)
+        self.recovered()
+        async for queue in notifications(self._link):
             second = int(monotonic())
             if second != self._second:
                 self._second, self._rings = second, 0

@@ -107,9 +107,11 @@ class Worker:
             try:
                 await self._work(claimer, keeping)
             finally:
-                await self._shut_down(claimer, executor, finisher)
-                thread.loop.call_soon_threadsafe(keeper.stop)
-                await keeping
+                try:
+                    await self._shut_down(claimer, executor, finisher)
+                finally:
+                    thread.loop.call_soon_threadsafe(keeper.stop)
+                    await keeping
             report = await self._report(upkeep, claimer, finisher)
         self._bus.emit(WorkerStopped(worker=self.name))
         if claimer.failure is not None:
@@ -121,6 +123,10 @@ class Worker:
         await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
         await upkeep.run(ops.beat({**self._sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions())
+        if self._config.drain:
+            reaper = Reaper(self._bus, upkeep)
+            while await reaper.tick() == 0:
+                pass
 
     def _build(self, upkeep: Link, state: Any) -> tuple[Executor, Finisher, Claimer]:
         bus, database, config = self._bus, self._database, self._config
@@ -184,9 +190,12 @@ class Worker:
             if part.name == Listener.name or (part is finisher and not finisher.is_empty):
                 task.cancel()  # the one waits in the driver for the next ring, the other for a database that does not come back
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=RECORD_S)
+            ended, late = await asyncio.wait(self._tasks, timeout=RECORD_S)
             for task in late:
                 task.cancel()
+            for task in ended:
+                if not task.cancelled():
+                    task.result()  # a part that failed on the way out says so
 
     async def _report(self, upkeep: Link, claimer: Claimer, finisher: Finisher) -> Report:
         oldest_due = None

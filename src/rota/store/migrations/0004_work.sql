@@ -48,14 +48,15 @@ begin
   cross join lateral (
     select b.priority from rota.job b
     where b.queue = p_queue and b.priority > gap.low and b.priority < gap.high and b.status in ('queued', 'failed')
-    order by b.priority limit 1) found;
+    order by b.priority desc limit 1) found;  -- the most urgent first
 end $$;
 
 -- Asks all workers to look at a queue again from p_to on: something became claimable behind their frontiers. Written at most once a second; what
 -- falls between is found by the workers' own looks back.
 create function rota.look_back(p_queue text, p_to timestamptz) returns void language sql set search_path = rota, pg_temp as $$
   insert into rota.queue as q (name, look_back_to, look_back_asked_at) values (p_queue, p_to, rota.clock())
-  on conflict (name) do update set look_back_to = excluded.look_back_to, look_back_asked_at = excluded.look_back_asked_at
+  on conflict (name) do update set look_back_to = excluded.look_back_to,
+    look_back_asked_at = greatest(excluded.look_back_asked_at, q.look_back_asked_at + interval '1 microsecond')  -- a worker sees what is newer
   where q.look_back_asked_at is null or q.look_back_asked_at < rota.clock() - interval '1 second' or q.look_back_to > excluded.look_back_to
 $$;
 
@@ -199,13 +200,13 @@ begin
   select r.id, r.job_type, d.claims, r.attempts, d.locked_by, r.status, r.run_at from reaped r join decided d on d.id = r.id;
 end $$;
 
--- What a worker must know besides its jobs: requests to look back that are newer than p_asked_since, and, when asked to probe, priorities in use that
+-- What a worker must know besides its jobs: requests to look back that are newer than p_asked_since (one per queue), and, when asked to probe, priorities in use that
 -- are not in p_known (queue to priorities). NULL when there is nothing.
-create function rota.worker_news(p_queues text[], p_asked_since timestamptz, p_probe boolean, p_known jsonb) returns text
+create function rota.worker_news(p_queues text[], p_asked_since timestamptz[], p_probe boolean, p_known jsonb) returns text
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
 declare v_look_back jsonb; v_priorities jsonb; begin
   select jsonb_agg(jsonb_build_array(q.name, q.look_back_to, q.look_back_asked_at)) into v_look_back
-  from rota.queue q where q.name = any (p_queues) and q.look_back_asked_at > p_asked_since;
+  from unnest(p_queues, p_asked_since) k(queue, since) join rota.queue q on q.name = k.queue and q.look_back_asked_at > k.since;
   if p_probe then
     select jsonb_agg(jsonb_build_array(k.queue, found.priority)) into v_priorities
     from jsonb_each(p_known) k(queue, known)

@@ -58,7 +58,9 @@ _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
 
 
-def claim(who: Claimant, branches: Branches, limit: int, asked_since: datetime, known: dict[str, list[int]] | None) -> Operation[Claimed]:
+def claim(
+    who: Claimant, branches: Branches, limit: int, asked_since: list[datetime], known: dict[str, list[int]] | None
+) -> Operation[Claimed]:
     """Claim due jobs: one statement. With `known`, probe for priorities that are in use and not in it."""
     rows = yield Query(
         "job_claim",

@@ -1,0 +1,174 @@
+"""Every block of docs/sql-contract.md, run by roles that have the documented grants and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+import rota
+from rota.store.migrate import migrate
+from tests.support.rules import rule
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```sql\n-- as (the owner|the superuser|a producer|a reader)\n(.*?)```", PAGE, re.DOTALL)
+STATEMENT = re.compile(r"(.+?);(?:  -- ([A-Z]+ [0-9 ]+))?\n", re.DOTALL)
+ROLES = ["my_producer", "my_reader", "my_worker"]
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def roles(admin: Connection, database: str) -> Iterator[dict[str, str]]:
+    """Roles of this test, by the names that the page gives them; without any right."""
+    made = {name: f"{name}_{uuid4().hex[:12]}" for name in ROLES}
+    for name in made.values():
+        admin.execute(sql.SQL("create role {} nologin").format(sql.Identifier(name)))
+    yield made
+    with psycopg.connect(database, autocommit=True) as connection:
+        for name in made.values():
+            connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+
+
+def _run(connection: Connection, block: str, roles: dict[str, str]) -> None:
+    """Run each statement of a block; where the page says what it answers, that is what it must answer."""
+    for name, role in roles.items():
+        block = block.replace(name, role)
+    statements = STATEMENT.findall(block)
+    assert statements, f"no statement in {block!r}"
+    for statement, answer in statements:
+        done = connection.execute(statement.encode())
+        assert not answer or done.statusmessage == answer, statement
+
+
+def _grant(connection: Connection, roles: dict[str, str]) -> None:
+    for who, block in BLOCKS:
+        if who == "the owner":
+            _run(connection, block, roles)
+
+
+def _as(database: str, role: str) -> str:
+    """The same database, as a role."""
+    return make_conninfo(database, options=f"-c role={role}")
+
+
+@rule("M15")
+def test_every_block_of_the_page_works_with_the_documented_grants_alone(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    _grant(connection, roles)
+    by = {"a producer": roles["my_producer"], "a reader": roles["my_reader"]}
+    for who, block in BLOCKS:
+        if who in by:
+            with psycopg.connect(_as(database, by[who]), autocommit=True) as own:
+                _run(own, block, roles)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1004,)
+
+
+def test_no_block_of_sql_escapes_the_tests() -> None:
+    assert len(BLOCKS) == PAGE.count("```sql") > 5
+
+
+@rule("M15", "M51")
+def test_the_python_client_enqueues_with_the_grants_of_a_producer(database: str, connection: Connection, roles: dict[str, str]) -> None:
+    _grant(connection, roles)
+    app = rota.App(_as(database, roles["my_producer"]))
+
+    @app.job("t", queue="q")
+    def handler(data: str) -> None: ...
+
+    first = handler.using(idempotency_key="k").enqueue("x" * 1000)
+    assert handler.using(idempotency_key="k").enqueue("x") == rota.Enqueued(first.id, False, "queued")
+    assert [one.created for one in app.enqueue_many([handler.new("y"), handler.using(idempotency_key="k").new("z")])] == [True, False]
+    for refused in (app.jobs, app.sync):
+        with pytest.raises(rota.SchemaError, match="lacks a privilege"):
+            refused()
+    app.close()
+    reader = rota.App(_as(database, roles["my_reader"]))
+    assert reader.get(first.id).idempotency_key == "k"
+    assert len(reader.jobs(queue="q")) == 2
+    reader.close()
+
+
+@rule("M15")
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("my_producer", "select payload from rota.job"),
+        ("my_producer", "update rota.job set priority = 1"),
+        ("my_producer", "delete from rota.job"),
+        ("my_producer", "select * from rota.jobs"),
+        ("my_producer", "insert into rota.idempotency (job_type, key, job) values ('t', 'k', 1)"),
+        ("my_producer", "insert into rota.job_history (id) values (1)"),
+        (
+            "my_producer",
+            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1)",
+        ),
+        ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, '1')"),
+        ("my_reader", "insert into rota.job (job_type) values ('t')"),
+        ("my_reader", "delete from rota.job"),
+        ("my_reader", "select * from rota.job"),
+        ("my_reader", "select * from rota.idempotency"),
+    ],
+)
+def test_what_a_role_was_not_granted_it_may_not_do(
+    database: str, connection: Connection, roles: dict[str, str], role: str, statement: str
+) -> None:
+    _grant(connection, roles)
+    connection.execute("insert into rota.job (job_type) values ('t')")
+    with psycopg.connect(_as(database, roles[role]), autocommit=True) as own, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        own.execute(statement.encode())
+
+
+@rule("M15")
+def test_a_worker_that_owns_the_schema_needs_no_other_right(database: str, connection: Connection, roles: dict[str, str]) -> None:
+    connection.execute("drop schema rota cascade")
+    for who, block in BLOCKS:
+        if who == "the superuser":
+            _run(connection, block, roles)
+    url = _as(database, roles["my_worker"])
+    migrate(url)
+    app = rota.App(url)
+
+    @app.job("t")
+    def handler(fails: bool) -> None:
+        if fails:
+            raise LookupError
+
+    app.enqueue_many([handler.new(False), handler.using(max_attempts=1).new(True)])
+    connection.execute("do $$ declare p regclass; begin for p in select inhrelid from pg_inherits where inhparent = 'rota.job_history'::regclass "
+                       "loop execute 'drop table ' || p; end loop; end $$")  # fmt: skip
+    report = app.drain()
+    assert (report.succeeded, report.dead) == (1, 1)
+    app.close()
+
+
+def _table(heading: str) -> dict[str, str]:
+    """The first two columns of a table of the page, by the start of its heading."""
+    text = PAGE[PAGE.index(heading) :].split("\n\n")[0]
+    return {name: kind.split(",")[0].strip() for name, kind in re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", text, re.MULTILINE)}
+
+
+def _columns(connection: Connection, relation: str) -> dict[str, str]:
+    rows = connection.execute(
+        "select attname, format_type(atttypid, null) from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
+        [relation],
+    ).fetchall()
+    return {name: kind.replace("timestamp with time zone", "timestamptz") for name, kind in rows}
+
+
+@rule("M15")
+def test_the_page_lists_the_columns_of_the_view_and_no_others(connection: Connection) -> None:
+    assert list(_table("| column of `rota.jobs`").items()) == list(_columns(connection, "rota.jobs").items())
+
+
+@rule("M15")
+def test_the_columns_of_a_producer_are_columns_of_the_table(connection: Connection) -> None:
+    given = _table("| column | type | what it is | left out |")
+    assert given and given.items() <= _columns(connection, "rota.job").items()

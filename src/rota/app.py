@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -13,7 +14,7 @@ import msgspec
 
 from rota import embedded
 from rota.client import Client
-from rota.config import LEASE_S, SLOTS, WorkerConfig, given_url
+from rota.config import SLOTS, WorkerConfig, given_url
 from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
@@ -34,7 +35,7 @@ class App:
 
     Args:
         url: libpq URL or connection string. Defaults to ROTA_DATABASE_URL, else to a private embedded PostgreSQL under `.rota/`.
-        schema: where Rota's tables are, 1 … 50 of a-z, 0-9 and _. Defaults to "rota".
+        schema: where Rota's tables are, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA, else "rota".
         jobs: `Jobs`, or "module:attribute" naming one.
         lease: how long a claim holds a job whose type does not say, at least 1 s. Defaults to 2 minutes.
         release: what to record as the release of the code that ran. Defaults to the version of the distribution that the calling module comes from.
@@ -50,19 +51,19 @@ class App:
         self,
         url: str | None = None,
         *,
-        schema: str = "rota",
+        schema: str | None = None,
         jobs: Iterable[Jobs | str] = (),
         lease: Duration = "2m",
         release: str | None = None,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         notify: bool = True,
     ) -> None:
-        self.schema = schema
+        self.schema = schema if schema is not None else os.environ.get("ROTA_SCHEMA") or "rota"
         self._release = release
         self._module = sys._getframe(1).f_globals.get("__name__")
         self._url = url
         try:
-            self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN) if lease != "2m" else LEASE_S
+            self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN)
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
         self._lifespan = lifespan
@@ -75,17 +76,20 @@ class App:
         self._own.bind(self._client)
         if isinstance(jobs, str | Jobs):
             raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {jobs!r}")
-        for given in jobs:
-            self._take_in(load(given, Jobs) if isinstance(given, str) else given)
+        self._take_in([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
 
-    def _take_in(self, jobs: Jobs) -> None:
-        if not isinstance(jobs, Jobs):
-            raise DeclarationError(f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {jobs!r}")
-        refuse_duplicates([*self.types.values(), *jobs.types.values()])
-        jobs.bind(self._client)
-        self._registries.append(jobs)
+    def _take_in(self, registries: list[Jobs]) -> None:
+        """All of them or none: an App that cannot be made leaves its Jobs free for another."""
+        for registry in registries:
+            if not isinstance(registry, Jobs):
+                raise DeclarationError(f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {registry!r}")
+            registry.refuse_other(self._client)
+        refuse_duplicates(job_type for registry in registries for job_type in registry.types.values())
+        for registry in registries:
+            registry.bind(self._client)
+        self._registries += registries
 
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
@@ -261,13 +265,11 @@ class App:
                 loop.remove_signal_handler(number)
 
     def _in_a_loop(self, verb: str, work: Coroutine[Any, Any, Report]) -> Report:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                return runner.run(self._then_close(work))
-        work.close()
-        raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
+        if _in_running_loop():
+            work.close()
+            raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(self._then_close(work))
 
     async def _then_close(self, work: Coroutine[Any, Any, Report]) -> Report:
         try:
@@ -287,6 +289,14 @@ class App:
         """Close the connections, those of the running loop too."""
         if self._database is not None:
             await self._database.aclose()
+
+
+def _in_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

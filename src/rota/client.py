@@ -12,6 +12,7 @@ from rota.errors import JobNotFound, JoinTimeout, PayloadError, UsageError
 from rota.job import Job, Status
 from rota.job_type import Enqueued, NewJob
 from rota.jsonb import text_bytes
+from rota.options import check_integer, check_text
 from rota.store import ops
 from rota.store.ops import Filter, NewRow
 
@@ -23,6 +24,7 @@ JOIN_POLL_S = (0.02, 0.5)
 PAYLOAD_BYTES_SMALL = 256
 """No limit that can be set refuses a payload of so few bytes, so it is not measured."""
 LIST_MAX = 10_000
+ID_MAX = 2**63 - 1
 
 
 class Client:
@@ -38,10 +40,12 @@ class Client:
     def enqueue(self, job: NewJob, /) -> Enqueued:
         """Insert one job."""
         self._warn_in_loop("enqueue")
+        _check_new(job)
         return self._database().run(self._enqueue(job), job.chosen.connection)
 
     async def aenqueue(self, job: NewJob, /) -> Enqueued:
         """Insert one job."""
+        _check_new(job)
         return await self._database().arun(self._enqueue(job), job.chosen.connection)
 
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
@@ -74,16 +78,16 @@ class Client:
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
         """Refuse here what the CHECK would refuse there, before it aborts the caller's transaction."""
         for index, job in enumerate(jobs):
-            if len(job.payload_json) <= PAYLOAD_BYTES_SMALL:
-                continue
-            if self._payload_bytes_max is None:
-                self._payload_bytes_max = yield from ops.payload_bytes_max()
-            size = text_bytes(job.payload_json)
-            if size > self._payload_bytes_max:
-                self._payload_bytes_max = yield from ops.payload_bytes_max()  # raised since it was read, perhaps
-            if size > self._payload_bytes_max:
-                reason = f"{size:,} bytes is over the limit of {self._payload_bytes_max:,}: store the data elsewhere and pass a reference, such as its id"
-                raise PayloadError(job.job_type.name, None, reason, index if indexed else None)
+            for argument, text in ((None, job.payload_json), ("meta", job.chosen.meta_json or "")):
+                if len(text) <= PAYLOAD_BYTES_SMALL:
+                    continue
+                if self._payload_bytes_max is None:
+                    self._payload_bytes_max = yield from ops.payload_bytes_max()
+                size = text_bytes(text)
+                if size > self._payload_bytes_max:
+                    self._payload_bytes_max = yield from ops.payload_bytes_max()  # raised since it was read, perhaps
+                if size > self._payload_bytes_max:
+                    raise PayloadError(job.job_type.name, argument, too_large(size, self._payload_bytes_max), index if indexed else None)
 
     def _refused(self, jobs: Sequence[NewJob], error: PayloadError, *, indexed: bool) -> PayloadError:
         """Say which job the CHECK refused: the limit was lowered since it was read, so it is the largest. The transaction is lost this once."""
@@ -146,9 +150,13 @@ def _get(id: int) -> Operation[Job]:
     return found[0]
 
 
+def too_large(size: int, most: int) -> str:
+    """Why a payload or a meta is refused."""
+    return f"{size:,} bytes is over the limit of {most:,}: store the data elsewhere and pass a reference, such as its id"
+
+
 def _check_id(given: object) -> None:
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise UsageError(f"a job's id is a whole number, not {given!r}")
+    check_integer(given, "a job's id", 1, ID_MAX)
 
 
 def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
@@ -157,9 +165,12 @@ def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
 
 
 def _filter(wanted: dict[str, Any]) -> Filter:
-    limit: object = wanted.get("limit", 100)
-    if not isinstance(limit, int) or not 1 <= limit <= LIST_MAX:
-        raise UsageError(f"limit must be a whole number from 1 to {LIST_MAX:,}, not {limit!r}")
+    check_integer(wanted.get("limit", 100), "limit", 1, LIST_MAX)
+    if wanted.get("before") is not None:
+        check_integer(wanted["before"], "before", 1, ID_MAX)
+    for name, most in (("job_type", 200), ("queue", 100), ("idempotency_key", 255), ("error_type", 200)):
+        if wanted.get(name) is not None:
+            check_text(wanted[name], name, most)
     status = wanted.get("status")
     if status is not None and status not in list(Status):
         raise UsageError(f"status must be one of {', '.join(Status)}, not {status!r}")
@@ -169,9 +180,13 @@ def _filter(wanted: dict[str, Any]) -> Filter:
 def _listed(jobs: Iterable[NewJob]) -> list[NewJob]:
     listed = list(jobs)
     for index, job in enumerate(listed):
-        if not isinstance(job, NewJob):
-            raise UsageError(f"job {index} of the list is {job!r}; make it with job_type.new(…)")
+        _check_new(job, f"job {index} of the list")
     return listed
+
+
+def _check_new(job: object, what: str = "the job") -> None:
+    if not isinstance(job, NewJob):
+        raise UsageError(f"{what} is {job!r}; make it with job_type.new(…)")
 
 
 def _connection(jobs: Sequence[NewJob], given: Any) -> Any:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from rota.errors import ConfigurationError
-
-LEASE_S = 120.0
-"""How long a claim holds a job unless its type or App says otherwise: 5 to 20 times a typical run, renewed while the handler works."""
+from rota.errors import ConfigurationError, UsageError
+from rota.options import check_integer, check_queue
 
 SLOTS = 10
 """Jobs that a worker runs at once over all its queues, unless queues are given slots of their own."""
+SLOTS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class WorkerConfig:
     """Stop claiming after so many seconds, in a drain."""
     grace_s: float = 30.0
     """How long running handlers may go on after the order to stop, before they are stopped and their jobs handed back."""
-    poll_s: float = 0.8
+    poll_s: float = 0.9
     """The longest pause between two claims of an idle worker: a job is picked up within it also when no bell rings."""
     poll_least_s: float = 0.004
     """The first pause after work ran out; it doubles up to `poll_s`."""
@@ -37,19 +36,13 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         for queue, slots in (self.queues or {}).items():
-            if not 1 <= len(queue) <= 100:
-                raise ConfigurationError(f"queue name {queue!r} must be 1 to 100 characters")
-            _check_slots(slots, f"queue {queue!r}")
-        _check_slots(self.slots, "slots")
+            check_queue(queue, "a queue's name")
+            check_integer(slots, f"the slots of queue {queue!r}", 1, SLOTS_MAX)
+        check_integer(self.slots, "slots", 1, SLOTS_MAX)
         if self.queues is not None and not self.queues:
-            raise ConfigurationError("queues is empty: name at least one, or leave it out for all queues of the App's types")
+            raise UsageError("queues is empty: name at least one, or leave it out for all queues of the App's types")
         if self.grace_s < 0:
-            raise ConfigurationError(f"the grace period must not be negative, not {self.grace_s:g} s")
-
-
-def _check_slots(slots: object, what: str) -> None:
-    if not isinstance(slots, int) or not 1 <= slots <= 10_000:
-        raise ConfigurationError(f"{what}: slots must be a whole number from 1 to 10,000, not {slots!r}")
+            raise UsageError(f"the grace period must not be negative, not {self.grace_s:g} s")
 
 
 def given_url(url: str | None) -> str | None:

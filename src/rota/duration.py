@@ -62,6 +62,8 @@ def _parsed(value: Any, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     match = _FORM.fullmatch(value) if isinstance(value, str) and value else None
+    if isinstance(value, str) and value.startswith(("-", "−")) and _FORM.fullmatch(value[1:]):
+        raise UsageError(f"{name} must not be negative, not {_shown(value)}")
     if match is None:
         raise UsageError(f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_shown(value)}')
     return sum(float(number) * unit_s for number, unit_s in zip(match.groups(), _UNITS_S.values(), strict=True) if number)

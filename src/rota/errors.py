@@ -131,16 +131,6 @@ class DatabaseUnavailable(RotaError):
 # What a handler may meet
 
 
-class LeaseLost(RotaError):
-    """This worker no longer holds the job: its claim was taken over, and nothing of it is written any more."""
-
-    job: int
-    claim: int
-
-    def __init__(self, job: int, claim: int) -> None:
-        super().__init__(f"job {job}: claim {claim} is no longer held; another worker may have the job", job=job, claim=claim)
-
-
 class AttemptCancelled(RotaError):
     """The attempt was told to stop: it ran out of time, lost its lease, or the worker is going down."""
 

@@ -17,13 +17,12 @@ from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.job import Job, Rules
 from rota.options import Chosen, Options
 from rota.payload import Codec
-from rota.policy import RetryPolicy
+from rota.policy import ErrorTypes, RetryPolicy
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-Errors = tuple[type[BaseException], ...]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -184,8 +183,8 @@ class Settings:
     lease_s: float | None
     """None: the App's."""
     expires_s: float | None
-    retry_on: Errors
-    fatal_on: Errors
+    retry_on: ErrorTypes
+    fatal_on: ErrorTypes
     version: int | None
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]

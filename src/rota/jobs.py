@@ -8,17 +8,15 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, over
 from rota.context import Context
 from rota.duration import Duration, seconds
 from rota.errors import DeclarationError, UsageError
-from rota.job_type import Errors, JobType, Sender, Settings, Upgrade
+from rota.job_type import JobType, Sender, Settings, Upgrade
 from rota.options import EXPIRES_S_MIN, check_integer, check_max_attempts, check_priority, check_queue, check_text
-from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, RetryPolicy
+from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, PLAN_MAX, ErrorTypes, RetryPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 LEASE_S_MIN = 1.0
 TIMEOUT_S_MIN = 0.001
-RETRY_PLAN_MAX = 100
-"""Entries of the retry plan that are stored with a type; the last repeats."""
 
 
 class _Plain(Protocol):
@@ -45,9 +43,13 @@ class Jobs:
 
     def bind(self, sender: Sender) -> None:
         """Make these jobs those of one App. Raises DeclarationError when they are another's."""
+        self.refuse_other(sender)
+        self._sender = sender
+
+    def refuse_other(self, sender: Sender) -> None:
+        """Raise DeclarationError when these jobs are those of another App."""
         if self._sender is not None and self._sender is not sender:
             raise DeclarationError("this Jobs belongs to another App already; a Jobs belongs to one App")
-        self._sender = sender
 
     @overload
     def job(
@@ -62,8 +64,8 @@ class Jobs:
         timeout: Duration = ...,
         lease: Duration | None = ...,
         expires: Duration | None = ...,
-        retry_on: Errors = ...,
-        fatal_on: Errors = ...,
+        retry_on: ErrorTypes = ...,
+        fatal_on: ErrorTypes = ...,
         version: int | None = ...,
         upgrade: Mapping[int, Upgrade] | None = ...,
         aliases: tuple[str, ...] = ...,
@@ -83,8 +85,8 @@ class Jobs:
         timeout: Duration = ...,
         lease: Duration | None = ...,
         expires: Duration | None = ...,
-        retry_on: Errors = ...,
-        fatal_on: Errors = ...,
+        retry_on: ErrorTypes = ...,
+        fatal_on: ErrorTypes = ...,
         version: int | None = ...,
         upgrade: Mapping[int, Upgrade] | None = ...,
         aliases: tuple[str, ...] = ...,
@@ -102,8 +104,8 @@ class Jobs:
         timeout: Duration = "5m",
         lease: Duration | None = None,
         expires: Duration | None = None,
-        retry_on: Errors = (),
-        fatal_on: Errors = (),
+        retry_on: ErrorTypes = (),
+        fatal_on: ErrorTypes = (),
         takes_context: bool = False,
         version: int | None = None,
         upgrade: Mapping[int, Upgrade] | None = None,
@@ -174,7 +176,7 @@ def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "expires_s": settings.expires_s,
         "key_ttl_s": settings.key_ttl_s,
         "version": settings.version,
-        "retry_after_s": settings.retry.plan_s(RETRY_PLAN_MAX),
+        "retry_after_s": settings.retry.plan_s(PLAN_MAX),
         "retry_words": settings.retry.in_words(settings.max_attempts),
     }
 
@@ -185,7 +187,7 @@ def _policy(value: Any) -> RetryPolicy:
     return value
 
 
-def _errors(value: Any, name: str) -> Errors:
+def _errors(value: Any, name: str) -> ErrorTypes:
     if not isinstance(value, tuple) or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in value):
         raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
     return value

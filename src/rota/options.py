@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from rota.duration import Duration, seconds
@@ -60,17 +60,23 @@ class Chosen:
         return replace(self, **changes)
 
 
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""What the table takes: every client must be able to read the row, and add an expiry to it."""
+
+
 def check_aware(value: Any, name: str) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise UsageError(
             f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean"
         )
+    if value >= LATEST:
+        raise UsageError(f"{name} must lie before the year {LATEST.year}, not {value!r}")
     return value
 
 
 def check_integer(value: Any, name: str, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        raise UsageError(f"{name} must be a whole number from {least:,} to {most:,}, not {value!r}")
     return value
 
 

@@ -38,11 +38,6 @@ class Service(ABC):
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give up what the loop held, after its last turn."""
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the loop ends after this turn."""
-        return self._stopping
-
     def wake(self) -> None:
         """End the pause. From the service's own loop only."""
         self._awake.set()

@@ -133,12 +133,12 @@ def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
         ({"slots": 0}, "slots must be a whole number from 1 to 10,000"),
         ({"slots": 10_001}, "slots must be a whole number from 1 to 10,000"),
         ({"queues": {}}, "queues is empty"),
-        ({"queues": {"email": 0}}, "queue 'email': slots must be"),
-        ({"queues": {"": 1}}, "queue name ''"),
+        ({"queues": {"email": 0}}, "the slots of queue 'email' must be"),
+        ({"queues": {"": 1}}, "a queue's name must be 1 to 100"),
     ],
 )
 def test_settings_of_a_worker_out_of_range_are_refused(options: dict[str, object], why: str) -> None:
-    with pytest.raises(rota.ConfigurationError, match=why):
+    with pytest.raises(rota.UsageError, match=why):
         rota.App(CLOSED_PORT).drain(**options)  # type: ignore[arg-type]
 
 

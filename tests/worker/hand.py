@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 import rota
-from rota.config import LEASE_S, WorkerConfig
+from rota.config import WorkerConfig
 from rota.events import Bus, Event, WorkerStarted
 from rota.jobs import declared
 from rota.store.db import Database
@@ -24,7 +24,7 @@ class Hand:
     Settings beyond those of `WorkerConfig`: `lease_s`, of types that name none, and `notify`.
     """
 
-    def __init__(self, url: str, jobs: rota.Jobs, *, lease_s: float = LEASE_S, notify: bool = True, **config: Any) -> None:
+    def __init__(self, url: str, jobs: rota.Jobs, *, lease_s: float = 120.0, notify: bool = True, **config: Any) -> None:
         self.events: list[Event] = []
         self.report: Report | None = None
         self._news = asyncio.Event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from rota import embedded
+from rota.cli.output import print_json
 from rota.embedded.server import postgres_binaries
 
 app = typer.Typer(help="The private PostgreSQL that Rota starts when no database is configured.", no_args_is_help=True)
@@ -71,4 +71,4 @@ def reset(
 
 
 def _print_json(directory: Path, **fields: str | bool | None) -> None:
-    typer.echo(json.dumps({"directory": str(directory.resolve()), **fields}))
+    print_json({"directory": str(directory.resolve()), **fields})

@@ -12,11 +12,11 @@ import typer
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
-from rota.client import Client
+from rota.client import Client, too_large
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jsonb import text_bytes
-from rota.options import Chosen, Options
+from rota.options import Chosen, Options, check_text
 from rota.payload import Codec
 from rota.store import ops
 from rota.store.db import Operation
@@ -111,7 +111,7 @@ def _takes_anything(payload: dict[str, Any]) -> None: ...
 def _row(job_type: str, payload: str, chosen: Chosen) -> ops.NewRow:
     return ops.NewRow(
         queue=chosen.queue,  # None: what the type declares in the database, if it does
-        job_type=job_type,
+        job_type=check_text(job_type, "the job type's name", 200),
         payload=payload,
         payload_version=None,
         priority=chosen.priority,
@@ -128,7 +128,7 @@ def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
     def operation() -> Operation[ops.Inserted]:
         size, most = text_bytes(row.payload), (yield from ops.payload_bytes_max())
         if size > most:
-            raise PayloadError(row.job_type, None, f"{size:,} bytes is over the limit of {most:,}")
+            raise PayloadError(row.job_type, None, too_large(size, most))
         return (yield from ops.insert(row))
 
     inserted = opened.run(operation())

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.output import job_facts, json_line, print_facts, print_json, print_table
+from rota.cli.output import job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client import LIST_MAX
+from rota.client import ID_MAX, LIST_MAX
 from rota.errors import JobNotFound
 from rota.job import Job, Status
 from rota.store import ops
@@ -48,7 +48,7 @@ def jobs(
 
 
 def job(
-    id: Annotated[int, typer.Argument(metavar="ID", help="The job's id.")],
+    id: Annotated[int, typer.Argument(metavar="ID", help="The job's id.", min=1, max=ID_MAX)],
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
@@ -78,9 +78,9 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     if job.origin_id != job.id:
         yield "origin", job.origin_id
     yield "queue", f"{job.queue}, priority {job.priority}"
-    yield "payload", json_line(job.payload)
+    yield "payload", job.payload_json
     yield "payload version", job.payload_version
-    yield "meta", None if job.meta_json is None else json_line(job.meta)
+    yield "meta", job.meta_json
     yield "idempotency key", job.idempotency_key
     yield "attempts", _attempts(job)
     yield "claims", job.claims
@@ -89,7 +89,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "worker", job.locked_by
     yield "locked until", job.locked_until
     yield "release", job.release
-    yield "result", None if job.result_json is None else json_line(job.result)
+    yield "result", job.result_json
     yield "last error", _error(job.error_type, job.last_error)
     yield "response code", job.response_code
     yield "verdict", _verdict(job.verdict, job.verdict_rule)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 AppOption = Annotated[
     str | None,
     typer.Option(
-        "--app", metavar="MODULE:ATTRIBUTE", help="Your rota.App. Defaults to ROTA_APP, else to app in [tool.rota] of pyproject.toml."
+        "--app", metavar="MODULE:ATTRIBUTE", help="Your rota.App. Defaults to ROTA_APP, else to app in \\[tool.rota] of pyproject.toml."
     ),
 ]
 UrlOption = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 
 from rota.errors import ConfigurationError
@@ -41,7 +41,7 @@ class Statements:
             self._texts[name] = text
         return text
 
-    @cached_property
+    @property
     def channel(self) -> str:
         """The NOTIFY channel: named like the schema, so that two schemas in one database do not wake each other."""
         return self.schema

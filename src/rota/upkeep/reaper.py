@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.events import JobDead, JobReaped
 from rota.job import Failure, Status
@@ -47,9 +47,15 @@ class Reaper(Service):
             if everything:
                 self._everything_at = monotonic() + max(EVERYTHING_S, (monotonic() - before) / EVERYTHING_SHARE)
         for lost in reaped:
-            of = {"job": lost.job, "job_type": lost.job_type, "attempt": lost.attempt, "claim": lost.claim, "worker": lost.worker}
-            self.bus.emit(JobReaped(**of, status=lost.status))  # type: ignore[arg-type]
+            of: dict[str, Any] = {
+                "job": lost.job,
+                "job_type": lost.job_type,
+                "attempt": lost.attempt,
+                "claim": lost.claim,
+                "worker": lost.worker,
+            }
+            self.bus.emit(JobReaped(**of, status=lost.status))
             if lost.status == Status.DEAD:
                 failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
-                self.bus.emit(JobDead(**of, failure=failure))  # type: ignore[arg-type]
+                self.bus.emit(JobDead(**of, failure=failure))
         return 0 if len(reaped) == BATCH else PERIOD_S

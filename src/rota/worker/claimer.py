@@ -194,8 +194,14 @@ class Claimer(Service):
             self._held[job.id] = held
             fresh.append(held)
             if tells:
-                of = {"job": job.id, "job_type": job.job_type, "attempt": job.attempts, "claim": job.claims, "worker": self._who.worker}
-                self.bus.emit(JobClaimed(**of))  # type: ignore[arg-type]
+                of: dict[str, Any] = {
+                    "job": job.id,
+                    "job_type": job.job_type,
+                    "attempt": job.attempts,
+                    "claim": job.claims,
+                    "worker": self._who.worker,
+                }
+                self.bus.emit(JobClaimed(**of))
         self.claimed += len(fresh)
         self._executor.take(fresh)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
 from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost
@@ -139,24 +139,23 @@ class Finisher(Service):
         self._forget(held)
         if held.started_at is None:
             return  # it had not started: nothing is discarded
-        self.counts["lost"] += 1
         job = held.job
         self.bus.emit(LeaseLost(job=job.id, job_type=job.job_type, attempt=job.attempts, claim=job.claims, worker=self._worker))
 
     def _event(self, held: Held, transition: Transition, outcome: Written) -> Event:
         job = held.job
-        of = {"job": job.id, "job_type": job.job_type, "attempt": job.attempts, "claim": job.claims, "worker": self._worker}
+        of: dict[str, Any] = {"job": job.id, "job_type": job.job_type, "attempt": job.attempts, "claim": job.claims, "worker": self._worker}
         failure = transition.failure or Failure("", "", "", "")
         match outcome.status:
             case Status.SUCCEEDED:
-                return JobSucceeded(**of, ran_s=held.ran_s or 0.0)  # type: ignore[arg-type]
+                return JobSucceeded(**of, ran_s=held.ran_s or 0.0)
             case Status.CANCELLED:
-                return JobCancelled(**of, reason=transition.reason)  # type: ignore[arg-type]
+                return JobCancelled(**of, reason=transition.reason)
             case Status.DEAD:
-                return JobDead(**of, failure=failure)  # type: ignore[arg-type]
+                return JobDead(**of, failure=failure)
             case Status.FAILED:
-                return JobFailed(**of, failure=failure, retry_in_s=transition.delay_s or 0.0)  # type: ignore[arg-type]
+                return JobFailed(**of, failure=failure, retry_in_s=transition.delay_s or 0.0)
         if transition.verb == "snooze":
-            return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)  # type: ignore[arg-type]
+            return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         why = held.end.why if isinstance(held.end, HandedBack) else f"its payload does not fit this release: {failure.message}"
-        return JobHandedBack(**of, why=why)  # type: ignore[arg-type]
+        return JobHandedBack(**of, why=why)

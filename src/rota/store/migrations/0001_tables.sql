@@ -39,6 +39,10 @@ create table rota.job (
   constraint job_status check (status in ('queued', 'waiting', 'running', 'failed', 'dead')),
   constraint job_running_is_leased check ((status = 'running') = (locked_until is not null)),
   constraint job_running_is_owned check ((status = 'running') = (locked_by is not null)),
+  -- Every client must be able to read every row: Python's datetimes end with the year 9999, and a claim takes its whole batch along.
+  constraint job_times_are_readable check (run_at < '9000-01-01 00:00:00+00' and created_at >= '1970-01-01 00:00:00+00'
+    and created_at < '9000-01-01 00:00:00+00' and (expires_at is null or expires_at >= '1970-01-01 00:00:00+00' and expires_at < '9200-01-01 00:00:00+00')),
+  constraint job_meta_is_a_small_object check (meta is null or jsonb_typeof(meta) = 'object' and octet_length(meta::text) <= rota.payload_bytes_max()),
   constraint job_payload_is_an_object check (jsonb_typeof(payload) = 'object'),
   constraint job_payload_is_small check (octet_length(payload::text) <= rota.payload_bytes_max())
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
@@ -125,20 +129,21 @@ create table rota.worker (
 );
 
 -- The name under which a type's keys and settings are kept: an old name leads to the type that lists it among its aliases.
-create function rota.canonical_type(p_name text) returns text language sql stable parallel safe set search_path = rota, pg_temp as $$
+-- SECURITY DEFINER: the view calls it, and a reader has no right on job_type.
+create function rota.canonical_type(p_name text) returns text language sql stable parallel safe security definer set search_path = rota, pg_temp as $$
   select coalesce((select t.name from rota.job_type t where p_name = any (t.aliases) order by t.declared_at desc limit 1), p_name)
 $$;
 
 -- What people and dashboards query: live and over in one.
 create view rota.jobs as
 select j.id, coalesce(j.origin_id, j.id) as origin_id, j.queue, j.job_type, j.payload, j.payload_version, j.status, j.priority, j.run_at, j.expires_at,
-  j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = j.job_type), 10) as max_attempts,
+  j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = rota.canonical_type(j.job_type)), 10) as max_attempts,
   j.claims, j.locked_by, j.locked_until, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
   j.created_at, j.updated_at, j.started_at, j.failed_at, null::timestamptz as finished_at, null::jsonb as result, null::text as release
 from rota.job j
 union all
 select j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload, j.payload_version, j.status, j.priority, j.run_at, j.expires_at,
-  j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = j.job_type), 10),
+  j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = rota.canonical_type(j.job_type)), 10),
   j.claims, j.locked_by, j.locked_until, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
   j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at, j.result, j.release
 from rota.job_history j;

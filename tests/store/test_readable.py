@@ -1,0 +1,59 @@
+"""A row that Python could not read would stop every worker that claims it, and its whole batch with it: the table refuses it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+import rota
+from tests.support.rules import rule
+
+
+@rule("M15", "M33")
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("run_at", "infinity"),
+        ("run_at", "10000-01-01 00:00+00"),
+        ("expires_at", "infinity"),
+        ("expires_at", "-infinity"),
+        ("expires_at", "20000-01-01 00:00+00"),
+        ("created_at", "-infinity"),
+        ("created_at", "0044-03-15 BC"),
+    ],
+)
+def test_a_row_that_python_cannot_read_is_refused(connection: psycopg.Connection, column: str, value: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="job_times_are_readable"):
+        connection.execute(f"insert into rota.job (job_type, {column}) values ('ok', '{value}')".encode())
+
+
+@rule("M22")
+def test_minus_infinity_is_in_the_past_and_so_means_now(connection: psycopg.Connection) -> None:
+    row = connection.execute(
+        "insert into rota.job (job_type, run_at) values ('ok', '-infinity') returning run_at = rota.clock()"
+    ).fetchone()
+    assert row == (True,)
+
+
+@rule("M12")
+@pytest.mark.parametrize("meta", ["[1]", "5", '{"a": "' + "x" * 70_000 + '"}'])
+def test_a_meta_that_is_no_small_object_is_refused(connection: psycopg.Connection, meta: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="job_meta_is_a_small_object"):
+        connection.execute("insert into rota.job (job_type, meta) values ('ok', %s)", [meta])
+
+
+def test_the_latest_time_that_the_client_takes_can_be_stored_and_read(database: str) -> None:
+    app = rota.App(database)
+
+    @app.job("ok", expires="36500d")
+    async def ok() -> None: ...
+
+    with pytest.raises(rota.UsageError, match="run_at must lie before the year 9000"):
+        ok.using(run_at=datetime(9000, 1, 1, tzinfo=UTC))
+    last = datetime(8999, 12, 31, 23, tzinfo=UTC)
+    assert app.get(ok.using(run_at=last).enqueue().id).run_at == last
+    with pytest.raises(rota.PayloadError, match="'meta': .* over the limit"):
+        ok.using(meta={"text": "x" * 70_000}).enqueue()
+    app.close()

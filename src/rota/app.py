@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -26,6 +28,10 @@ from rota.release import release_of
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.worker.worker import Crew, Report, Worker
+
+logger = logging.getLogger("rota")
+LEFT_BEHIND_S = 1.0
+"""How long tasks that handlers left behind may take to stop when the loop ends."""
 
 E = TypeVar("E", bound=Event)
 
@@ -256,6 +262,7 @@ class App:
             raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
         worker = Worker(database, Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan), self._bus, config)
         loop = asyncio.get_running_loop()
+        signals = signals and threading.current_thread() is threading.main_thread()  # others cannot hear any
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, worker.stop)
         try:
@@ -268,14 +275,27 @@ class App:
         if _in_running_loop():
             work.close()
             raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(self._then_close(work))
+        runner = asyncio.Runner(loop_factory=_loop_factory())
+        left: list[str] = []
+        try:
+            return runner.run(self._then_close(work, left))
+        finally:
+            if left:  # closing the runner would wait for them for ever
+                logger.error("handlers that do not stop were left behind: %s", ", ".join(left))
+            else:
+                runner.close()
 
-    async def _then_close(self, work: Coroutine[Any, Any, Report]) -> Report:
+    async def _then_close(self, work: Coroutine[Any, Any, Report], left: list[str]) -> Report:
         try:
             return await work
         finally:
             await self.aclose()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                _, stubborn = await asyncio.wait(tasks, timeout=LEFT_BEHIND_S)
+                left += [task.get_name() for task in stubborn]
 
     def _declaration(self) -> str:
         return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rota.errors import JobNotFound, JoinTimeout, PayloadError, UsageError
 from rota.job import Job, Status
 from rota.job_type import Enqueued, NewJob
-from rota.jsonb import text_bytes
+from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.options import check_integer, check_text
 from rota.store import ops
 from rota.store.ops import Filter, NewRow
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 JOIN_POLL_S = (0.02, 0.5)
 """The first and the longest pause of a join. The end of a job notifies nobody: that would cost every job for the few that are waited for."""
-PAYLOAD_BYTES_SMALL = 256
-"""No limit that can be set refuses a payload of so few bytes, so it is not measured."""
 LIST_MAX = 10_000
 ID_MAX = 2**63 - 1
 
@@ -79,7 +77,7 @@ class Client:
         """Refuse here what the CHECK would refuse there, before it aborts the caller's transaction."""
         for index, job in enumerate(jobs):
             for argument, text in ((None, job.payload_json), ("meta", job.chosen.meta_json or "")):
-                if len(text) <= PAYLOAD_BYTES_SMALL:
+                if fits(text, PAYLOAD_BYTES_LEAST):
                     continue
                 if self._payload_bytes_max is None:
                     self._payload_bytes_max = yield from ops.payload_bytes_max()

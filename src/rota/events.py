@@ -199,5 +199,5 @@ class Bus:
             for listener in self._listeners.get(base, ()):
                 try:
                     listener(event)
-                except Exception:
+                except (Exception, SystemExit):
                     logger.exception("a listener for %s failed; the job is not affected", type(event).__name__)

@@ -30,7 +30,7 @@ def message(error: BaseException, limit: int = 500) -> str:
     """Return an error's text on one line of at most `limit` characters, without control characters and credentials; never empty."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - somebody else's __str__; the job must still be settled
+    except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __str__; the job must still be settled
         text = "(the error's text cannot be shown: its __str__ raised)"
     return _cut(_on_one_line(_redacted(_crudely_cut(text))) or type(error).__name__, limit)
 
@@ -42,7 +42,7 @@ def stack(error: BaseException, limit_bytes: int = 16384) -> str:
         frames = frames.tb_next
     try:
         text = "".join(traceback.TracebackException(type(error), error, frames or top, compact=True).format())
-    except Exception:  # noqa: BLE001 - formatting runs code of somebody else's classes; the job must still be settled
+    except (Exception, SystemExit):  # noqa: BLE001 - formatting runs code of somebody else's classes; the job must still be settled
         text = f"{error_type(error)}: {message(error)}\n(its traceback cannot be shown)"
     return _middle_cut(_clean(_redacted(_crudely_cut(text))), limit_bytes)
 

@@ -75,7 +75,8 @@ class JobType(Generic[P, Q, R]):
         self.func = func
         self.takes_context = takes_context
         self.settings = settings
-        self.is_async = inspect.iscoroutinefunction(func)
+        # Also under a plain decorator: what that returns is awaited.
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
         if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func) or not inspect.isroutine(func):
             raise DeclarationError(f"job type {name!r}: its handler must be a plain or an async function, not {func!r}")
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)

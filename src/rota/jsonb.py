@@ -6,6 +6,8 @@ import json
 import re
 from typing import NoReturn
 
+PAYLOAD_BYTES_LEAST = 1_024
+"""No smaller limit can be set."""
 PAYLOAD_BYTES_MAX = 65536
 """What `octet_length(payload::text)` may be unless `rota migrate --payload-bytes-max` set another limit."""
 

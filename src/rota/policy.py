@@ -239,9 +239,9 @@ def _by_default(error: BaseException, code: int | None) -> Classification:
         # SMTP has it the other way round: 4xx means later, 5xx means never (RFC 5321, 4.2.1).
         is_transient = code < 500 if is_smtp else code >= 500 or code in (408, 425, 429)
         return Classification(Verdict.TRANSIENT if is_transient else Verdict.FATAL, f"{'smtp' if is_smtp else 'status'} {code}", code)
-    if names & _TIMEOUTS or getattr(error, "errno", None) == errno.ETIMEDOUT:
+    if names & _TIMEOUTS or _read(error, "errno") == errno.ETIMEDOUT:
         return Classification(Verdict.TRANSIENT, "timeout", code)
-    if names & _CONNECTIONS or (isinstance(error, OSError) and error.errno in _NETWORK_ERRNOS):
+    if names & _CONNECTIONS or (isinstance(error, OSError) and _read(error, "errno") in _NETWORK_ERRNOS):
         return Classification(Verdict.TRANSIENT, "connection", code)
     return Classification(Verdict.TRANSIENT, "unknown error", code)
 
@@ -267,7 +267,7 @@ def _smtp_code(error: BaseException) -> int | None:
 def _read(thing: object, name: str) -> object:
     try:
         return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 - a property of somebody else's class; what it raises says nothing about this error
+    except (Exception, SystemExit):  # noqa: BLE001 - a property of somebody else's class; what it raises says nothing about this error
         return None
 
 

@@ -86,7 +86,7 @@ def test_a_job_that_is_not_there_is_not_found(app: rota.App) -> None:
     assert missing.value.job == 12345
     with pytest.raises(rota.JobNotFound):
         app.join(12345)
-    with pytest.raises(rota.UsageError, match="a job's id must be a whole number .*, not '5'"):
+    with pytest.raises(rota.UsageError, match=r"a job's id must be a whole number .*, not '5'"):
         app.get("5")  # type: ignore[arg-type]
 
 

@@ -54,6 +54,6 @@ def test_the_latest_time_that_the_client_takes_can_be_stored_and_read(database: 
         ok.using(run_at=datetime(9000, 1, 1, tzinfo=UTC))
     last = datetime(8999, 12, 31, 23, tzinfo=UTC)
     assert app.get(ok.using(run_at=last).enqueue().id).run_at == last
-    with pytest.raises(rota.PayloadError, match="'meta': .* over the limit"):
+    with pytest.raises(rota.PayloadError, match=r"'meta': .* over the limit"):
         ok.using(meta={"text": "x" * 70_000}).enqueue()
     app.close()

@@ -17,7 +17,8 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import ConfigurationError, DatabaseUnavailable, SchemaError, SchemaMissing, SchemaTooNew
-from rota.store.migrate import PAYLOAD_BYTES_LEAST, PAYLOAD_BYTES_MOST, migrate
+from rota.jsonb import PAYLOAD_BYTES_LEAST
+from rota.store.migrate import PAYLOAD_BYTES_MOST, migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 

@@ -64,7 +64,10 @@ class Database:
 
     def conninfo(self, role: str) -> str:
         """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
-        asked = f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c lock_timeout={LOCK_TIMEOUT_S}s -c timezone=UTC -c jit=off"
+        asked = (
+            f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c lock_timeout={LOCK_TIMEOUT_S}s -c timezone=UTC -c jit=off "
+            "-c default_transaction_isolation=read\\ committed"
+        )
         given = dict(self._conninfo)
         if self.notify:  # a transaction pooler refuses startup options
             given["options"] = f"{given.get('options') or ''} {asked}".strip()
@@ -281,6 +284,10 @@ def unavailable(error: Exception) -> RotaError:
         return ConfigurationError(f"the database refuses the user or password of the URL: {_first_line(error)}")
     if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in str(error) and "does not exist" in str(error)):
         return ConfigurationError(f"the URL names a database that is not there: {_first_line(error)}")
+    if "unsupported startup parameter" in str(error):
+        return ConfigurationError(
+            f"a pooler refuses Rota's session settings: use App(notify=False) behind it, and migrate without it ({_first_line(error)})"
+        )
     if isinstance(error, PoolTimeout):
         return DatabaseUnavailable(f"no connection to the database within {CONNECT_TIMEOUT_S} s: {_first_line(error)}")
     return DatabaseUnavailable(f"the database does not answer: {_first_line(error)}")

@@ -12,12 +12,13 @@ import psycopg
 from psycopg import sql
 
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
+from rota.jsonb import PAYLOAD_BYTES_LEAST
 from rota.release import VERSION
 from rota.store.db import Database, Operation, Query, Row, translated
 from rota.store.statements import Statements, in_schema
 
 POSTGRESQL_MIN = 140_000
-PAYLOAD_BYTES_LEAST, PAYLOAD_BYTES_MOST = 1_024, 16_777_216
+PAYLOAD_BYTES_MOST = 16_777_216
 _OLDEST = re.compile(r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)")
 
 # Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the schema already.

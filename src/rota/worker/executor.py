@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -115,13 +116,22 @@ class Executor(Service):
         now = monotonic()
         for held in list(self._running):
             timeout_s = held.job_type.settings.timeout_s
-            if held.end is None and held.told is None and held.started_at is not None and now - held.started_at > timeout_s:
+            begun_at = held.started_at if held.entered or held.task is None else None
+            if held.end is None and held.told is None and begun_at is not None and now - begun_at > timeout_s:
                 timed_out = Errored(AttemptTimeout(timeout_s))
                 self._stop(held, f"it ran longer than its timeout of {timeout_s:g} s", timed_out)
             elif held.end is None and held.told is not None and (held.task is None or now - held.told_at > PATIENCE_S):
                 self._ended(held, held.told)  # it does not stop: its slot is free when it ends, and what it comes to is discarded
         self.hand_back_buffered("it waited too long for a free slot", now - self._buffer_s)
         return WATCH_S if not self.is_idle else None
+
+    async def abandon(self) -> None:
+        """Cancel what still runs, without waiting for long: the worker was told to be gone."""
+        tasks = [held.task for held in self._running if held.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=PATIENCE_S)
 
     async def close(self) -> None:
         """Let the threads end."""
@@ -155,7 +165,7 @@ class Executor(Service):
         held.started_at = now
         held.context = Context(job, self._worker, self.state)
         if held.job_type.is_async:
-            held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy())
+            held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy(), name=f"rota job {job.id}")
         else:
             self._threads.submit(self._in_thread(held, arguments))
 
@@ -172,6 +182,11 @@ class Executor(Service):
     async def _attempt(self, held: Held, arguments: dict[str, Any]) -> None:
         assert held.context is not None
         enter(held.context)
+        if held.told is not None:  # told to stop before its first step: cancelling the task then would skip the line below
+            self._handler_ended(held, HandedBack("it was told to stop before it began"))
+            return
+        held.started_at = monotonic()  # a blocked loop may have kept it waiting; its time begins now
+        held.entered = True
         try:
             func = held.job_type.func
             result = await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
@@ -200,6 +215,14 @@ class Executor(Service):
             return _NOTHING
         if isinstance(result, Outcome):
             return result
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            return Errored(
+                TypeError("the handler returned an awaitable that nobody awaits: declare the async function itself, or await inside")
+            )
+        if isinstance(result, type) and issubclass(result, Outcome):
+            return Errored(TypeError(f"the handler returned the class {result.__name__}; return an instance, as in {result.__name__}(…)"))
         encoded, problem = encode_result(result)
         if problem is not None:
             logger.warning("job %s %s: its result is not kept: %s", held.job.id, held.job.job_type, problem)
@@ -219,7 +242,7 @@ class Executor(Service):
             held.told, held.told_at = end, monotonic()
         if held.context is not None:
             held.context.tell_to_stop(why)
-        if held.task is not None:
+        if held.task is not None and held.entered:
             held.task.cancel()
 
     def _never_started(self, held: Held, end: End) -> None:

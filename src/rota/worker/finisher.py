@@ -7,9 +7,10 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.errors import DatabaseUnavailable
+from rota.errors import DatabaseUnavailable, UsageError
 from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost
-from rota.job import Failure, HandedBack, Status, Succeeded, Transition, settle
+from rota.job import Errored, Failure, HandedBack, Rules, Status, Succeeded, Transition, settle
+from rota.policy import DEFAULT_RETRY
 from rota.service import Service
 from rota.store import ops
 
@@ -92,7 +93,7 @@ class Finisher(Service):
         over: list[tuple[Held, Ending]] = []
         others: list[tuple[Held, Ending]] = []
         for held in batch:
-            if held.lost:
+            if held.lost or self._held.get(held.job.id) is not held:
                 self._lost(held)
                 continue
             ending = self._settled(held)
@@ -115,7 +116,11 @@ class Finisher(Service):
             transition = _SUCCEEDED if end.result_json is None else Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
         else:
             assert end is not None
-            transition = settle(held.job, end, held.job_type.rules)
+            try:
+                transition = settle(held.job, end, held.job_type.rules)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class, and so is its retry policy
+                unreadable = Errored(UsageError(f"what the handler came to cannot be read: {type(error).__name__} while it was looked at"))
+                transition = settle(held.job, unreadable, Rules(held.job_type.rules.max_attempts, DEFAULT_RETRY))
         # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
         return ops.Ending(held.job, transition, None if held.started_at is None else monotonic() - held.started_at)
 

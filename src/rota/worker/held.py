@@ -18,6 +18,7 @@ class Held:
         "claimed_at",
         "context",
         "end",
+        "entered",
         "job",
         "job_type",
         "lease_s",
@@ -38,6 +39,8 @@ class Held:
         self.renewed_at = claimed_at
         self.lease_s = lease_s
         self.started_at: float | None = None
+        self.entered = False
+        """Whether an async handler has taken its first step."""
         self.ran_s: float | None = None
         self.task: asyncio.Task[None] | None = None
         """The task of an async handler; None for a thread's."""

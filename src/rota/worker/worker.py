@@ -79,12 +79,15 @@ class Worker:
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._held: HeldJobs = {}
+        self._entering: asyncio.Task[Any] | None = None
         self._parts: list[Service] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
         """Begin to stop. From the worker's own loop only."""
         self._stop.set()
+        if self._entering is not None:
+            self._entering.cancel()
 
     async def run(self) -> Report:
         """Work until stopped or drained; return what was done.
@@ -96,8 +99,10 @@ class Worker:
         upkeep = Link(self._database, "upkeep")
         async with AsyncExitStack() as stack:
             stack.push_async_callback(upkeep.close)
+            state = await self._enter_lifespan(stack)
+            if self._stop.is_set():
+                return Report(0, 0, 0, 0, None)
             await self._begin(upkeep)
-            state = await stack.enter_async_context(self._crew.lifespan()) if self._crew.lifespan else None
             executor, finisher, claimer = self._build(upkeep, state)
             keeper = self._keeper(executor, claimer)
             thread = LoopThread("rota-lease")
@@ -110,6 +115,9 @@ class Worker:
                 try:
                     await self._shut_down(claimer, executor, finisher)
                 finally:
+                    for task in self._tasks:
+                        task.cancel()  # still running only when the way out was cancelled too
+                    await executor.abandon()
                     thread.loop.call_soon_threadsafe(keeper.stop)
                     await keeping
             report = await self._report(upkeep, claimer, finisher)
@@ -117,6 +125,20 @@ class Worker:
         if claimer.failure is not None:
             raise claimer.failure
         return report
+
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> Any:
+        """Enter it in this very task, as cancel scopes want it; the order to stop ends the waiting."""
+        if self._crew.lifespan is None:
+            return None
+        self._entering = task = asyncio.current_task()
+        try:
+            return await stack.enter_async_context(self._crew.lifespan())
+        except asyncio.CancelledError:
+            if not self._stop.is_set() or task is None or task.uncancel() > 0:
+                raise
+            return None
+        finally:
+            self._entering = None
 
     async def _begin(self, upkeep: Link) -> None:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""

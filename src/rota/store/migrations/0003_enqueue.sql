@@ -7,6 +7,7 @@ create function rota.job_fill() returns trigger language plpgsql security define
 declare
   v_name text := rota.canonical_type(new.job_type);
   v_type rota.job_type;
+  v_aliases text[];
 begin
   if new.run_at < rota.clock() then
     new.run_at := rota.clock();
@@ -18,6 +19,13 @@ begin
     new.expires_at := coalesce(new.expires_at, new.run_at + v_type.expires);
   end if;
   if new.idempotency_key is not null then
+    -- A key that was taken under a former name, and committed while the new one was being declared, counts as well.
+    select t.aliases into v_aliases from rota.job_type t where t.name = v_name and t.aliases <> '{}';
+    if v_aliases is not null and exists (
+      select from rota.idempotency i
+      where i.job_type = any (v_aliases) and i.key = new.idempotency_key and (i.expires_at is null or i.expires_at > rota.clock())) then
+      return null;
+    end if;
     -- DO NOTHING takes no lock on the row that is there, so a producer's open transaction never delays the end of that job.
     insert into rota.idempotency (job_type, key, job) values (v_name, new.idempotency_key, new.id) on conflict do nothing;
     if not found then
@@ -61,10 +69,14 @@ declare v_count int; begin
     timeout = excluded.timeout, lease = excluded.lease, expires = excluded.expires, key_ttl = excluded.key_ttl, version = excluded.version,
     retry_after = excluded.retry_after, retry_words = excluded.retry_words, release = excluded.release, declared_at = rota.clock();
   get diagnostics v_count = row_count;
-  update rota.idempotency i set job_type = t.name
-  from rota.job_type t
-  where i.job_type = any (t.aliases) and t.aliases <> '{}'
-    and not exists (select from rota.idempotency taken where taken.job_type = t.name and taken.key = i.key);
+  -- Two former names may share a key: one of them moves, the other stays where it is and is not looked for any more.
+  update rota.idempotency i set job_type = moved.name
+  from (select distinct on (t.name, k.key) t.name, k.job_type, k.key
+        from rota.job_type t
+        join rota.idempotency k on k.job_type = any (t.aliases) and rota.canonical_type(k.job_type) = t.name
+        where t.aliases <> '{}' and not exists (select from rota.idempotency taken where taken.job_type = t.name and taken.key = k.key)
+        order by t.name, k.key, k.expires_at desc nulls first, k.job_type) moved
+  where i.job_type = moved.job_type and i.key = moved.key;
   return v_count;
 end $$;
 
@@ -80,5 +92,9 @@ language sql stable security definer set enable_seqscan = off set search_path = 
   select asked.n, held.job,
     coalesce((select j.status from rota.job j where j.id = held.job), (select h.status from rota.job_history h where h.id = held.job limit 1), 'succeeded')
   from unnest(p_job_types, p_keys) with ordinality asked(job_type, key, n)
-  join rota.idempotency held on held.job_type = rota.canonical_type(asked.job_type) and held.key = asked.key
+  cross join lateral (
+    select i.job from rota.idempotency i
+    where i.key = asked.key and (i.job_type = rota.canonical_type(asked.job_type) or i.job_type = any (
+      select unnest(t.aliases) from rota.job_type t where t.name = rota.canonical_type(asked.job_type)))
+    order by i.job_type <> rota.canonical_type(asked.job_type) limit 1) held
 $$;

@@ -29,7 +29,8 @@ begin
           and (b.run_at, b.id) > (least(p_after_run_at[k], rota.clock() - p_depths[k]),
                                   case when p_after_run_at[k] <= rota.clock() - p_depths[k] then p_after_id[k] else 0 end)
           and b.run_at <= rota.clock() and b.job_type = any (p_types)
-          and (b.misfits is null or not p_release = any (b.misfits))
+          -- A misfit waits for another release; one that none has taken for an hour is looked at again, and ends dead if none is alive.
+          and (b.misfits is null or not p_release = any (b.misfits) or b.run_at < rota.clock() - interval '1 hour')
         order by b.run_at, b.id limit q.slots for update skip locked) branch
       limit q.slots) picked
     limit p_limit))
@@ -66,7 +67,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = 
 set search_path = rota, pg_temp as $$
 begin
   return query
-  update rota.job j set locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)]
+  update rota.job j set locked_until = rota.clock() + coalesce(p_leases[array_position(p_types, j.job_type)], interval '2 minutes')
   where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
   returning j.id;
 end $$;
@@ -82,25 +83,25 @@ begin
     where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
     returning j.*),
   ended as (
-    select v.id, coalesce(v.status, 'succeeded') as status, v.ran_s, v.result, v.reason
-    from unnest(p_ids, p_statuses, p_ran_s, p_results, p_reasons) v(id, status, ran_s, result, reason)),
+    select v.id, v.claims, coalesce(v.status, 'succeeded') as status, v.ran_s, v.result, v.reason
+    from unnest(p_ids, p_claims, p_statuses, p_ran_s, p_results, p_reasons) v(id, claims, status, ran_s, result, reason)),
   key_kept as (
     update rota.idempotency i
     set expires_at = rota.clock() + coalesce((select t.key_ttl from rota.job_type t where t.name = i.job_type), interval '90 days')
-    from over o join ended e on e.id = o.id
+    from over o join ended e on e.id = o.id and e.claims = o.claims
     where o.idempotency_key is not null and e.status = 'succeeded'
-      and i.job_type = rota.canonical_type(o.job_type) and i.key = o.idempotency_key and i.job = o.id),
+      and i.job_type in (o.job_type, rota.canonical_type(o.job_type)) and i.key = o.idempotency_key and i.job = o.id),
   key_freed as (
-    delete from rota.idempotency i using over o join ended e on e.id = o.id
+    delete from rota.idempotency i using over o join ended e on e.id = o.id and e.claims = o.claims
     where o.idempotency_key is not null and e.status = 'cancelled'
-      and i.job_type = rota.canonical_type(o.job_type) and i.key = o.idempotency_key and i.job = o.id)
+      and i.job_type in (o.job_type, rota.canonical_type(o.job_type)) and i.key = o.idempotency_key and i.job = o.id)
   insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
     claims, locked_by, misfits, last_error, error_type, response_code, verdict, verdict_rule, idempotency_key, meta, created_at, updated_at, started_at,
     failed_at, finished_at, result, release)
   select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
     o.claims, o.locked_by, o.misfits, coalesce(e.reason, o.last_error), o.error_type, o.response_code, o.verdict, o.verdict_rule, o.idempotency_key,
     o.meta, o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second', o.failed_at, rota.clock(), e.result::jsonb, p_release
-  from over o join ended e on e.id = o.id
+  from over o join ended e on e.id = o.id and e.claims = o.claims
   returning job_history.id;
 end $$;
 
@@ -137,13 +138,13 @@ declare v_queue text; v_run_at timestamptz; begin
             and coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - interval '1 hour') then 'queued'
         else 'dead' end as status,
       case when coalesce(i.misfit, false) then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.misfits), 0))) else i.delay_s end as delay_s
-    from mine m join input i on i.id = m.id),
+    from mine m join input i on i.id = m.id and i.claims = m.claims),
   returned as (
     update rota.job j
     set status = d.status, locked_by = null, locked_until = null, claims = j.claims + 1,
       attempts = case when d.charged then j.attempts else j.attempts - 1 end,
       run_at = case when d.status = 'dead' or d.delay_s is null then j.run_at else rota.clock() + d.delay_s * interval '1 second' end,
-      misfits = case when d.misfit then array_append(j.misfits, p_release) else j.misfits end,
+      misfits = case when d.misfit and not p_release = any (coalesce(j.misfits, '{}')) then array_append(j.misfits, p_release) else j.misfits end,
       started_at = case when d.ran_s is null then null else rota.clock() - d.ran_s * interval '1 second' end,
       last_error = coalesce(d.message, j.last_error), error_type = coalesce(d.error_type, j.error_type),
       response_code = case when d.error_type is null then j.response_code else d.response_code end,

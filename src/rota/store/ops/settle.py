@@ -38,6 +38,7 @@ class Written(msgspec.Struct, frozen=True):
     run_at: datetime | None = None
 
 
+_UNSTORABLE = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
 
 
@@ -51,7 +52,7 @@ def finish(endings: Sequence[Ending], release: str) -> Operation[dict[int, Writt
     except PartitionMissing:
         yield from ensure_partitions()
         return (yield from _finish(endings, release, with_results=True))
-    except psycopg.DataError:
+    except _UNSTORABLE:
         if len(endings) == 1:
             return (yield from _finish(endings, release, with_results=False))
     written: dict[int, Written] = {}
@@ -99,7 +100,7 @@ def give_back(endings: Sequence[Ending], release: str) -> Operation[dict[int, Wr
     except PartitionMissing:
         yield from ensure_partitions()
         return (yield from _give_back(endings, release))
-    except psycopg.DataError:
+    except _UNSTORABLE:
         if len(endings) == 1:
             return (yield from _give_back(endings, release, with_texts=False))
     written: dict[int, Written] = {}

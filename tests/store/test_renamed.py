@@ -1,0 +1,89 @@
+"""A renamed job type, and other rows that changed under a worker's feet."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from rota.job import Status
+from tests.store.work import FAIL, MISFIT, SUCCEED, Hand
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def _declare(connection: Connection, name: str, *aliases: str) -> None:
+    declared = {
+        "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10, "timeout_s": 60, "lease_s": 60,
+        "expires_s": None, "key_ttl_s": 60, "version": None, "retry_after_s": [10], "retry_words": "",
+    }  # fmt: skip
+    connection.execute("select rota.job_type_declare(%s::jsonb, '1')", [json.dumps([declared])])
+
+
+def _put(connection: Connection, job_type: str, key: str | None = None) -> bool:
+    return connection.execute("insert into rota.job (job_type, idempotency_key) values (%s, %s)", [job_type, key]).rowcount == 1
+
+
+@rule("M12", "M51")
+def test_two_former_names_that_share_a_key_can_become_one(connection: Connection) -> None:
+    assert _put(connection, "a", "user:1")
+    assert _put(connection, "b", "user:1")
+    _declare(connection, "c", "a", "b")
+    assert not _put(connection, "c", "user:1")
+    _declare(connection, "c", "a", "b")
+
+
+@rule("M51")
+def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_expires(connection: Connection, database: str) -> None:
+    with psycopg.connect(database) as late:
+        late.execute("insert into rota.job (job_type, idempotency_key) values ('old', 'u1')")
+        _declare(connection, "new", "old")
+    assert not _put(connection, "new", "u1")
+    hand = Hand(connection, types=["old", "new"])
+    [job] = hand.claim().jobs
+    hand.settle((job, SUCCEED))
+    assert connection.execute("select expires_at is not null from rota.idempotency").fetchall() == [(True,)]
+
+
+@rule("M32")
+def test_two_claims_of_one_job_in_one_batch_are_told_apart(connection: Connection) -> None:
+    hand = Hand(connection)
+    _put(connection, "t")
+    [first] = hand.claim().jobs
+    connection.execute("update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1")
+    [second] = hand.claim().jobs
+    written = hand.settle((first, FAIL), (second, FAIL))
+    assert set(written) == {second.id}
+    assert connection.execute("select claim from rota.attempt").fetchall() == [(second.claims,)]
+    connection.execute("update rota.job set run_at = rota.clock()")
+    [third] = hand.claim().jobs
+    hand.settle((second, SUCCEED), (third, SUCCEED))
+    assert connection.execute("select claims from rota.job_history").fetchall() == [(third.claims,)]
+
+
+@rule("M32")
+def test_a_running_job_whose_type_was_renamed_by_sql_keeps_its_lease(connection: Connection) -> None:
+    hand = Hand(connection)
+    _put(connection, "t")
+    [job] = hand.claim().jobs
+    connection.execute("update rota.job set job_type = 'renamed'")
+    assert hand.renew(job) == {job.id}
+
+
+@rule("M12")
+def test_a_misfit_that_no_release_takes_for_an_hour_is_dead_in_the_end(connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('w2', 'h', 1, '1', '2', '{t}', '{}')"
+    )
+    hand = Hand(connection, release="1")
+    _put(connection, "t")
+    [job] = hand.claim().jobs
+    assert hand.settle((job, MISFIT))[job.id].status == Status.QUEUED
+    connection.execute("update rota.job set run_at = rota.clock() - interval '10 minutes'")
+    assert hand.claim().jobs == []
+    connection.execute("update rota.job set run_at = rota.clock() - interval '2 hours'")
+    connection.execute("update rota.worker set stopped_at = rota.clock() - interval '2 hours'")
+    [job] = hand.claim().jobs
+    assert hand.settle((job, MISFIT))[job.id].status == Status.DEAD

@@ -1,0 +1,162 @@
+"""What a handler comes to is the user's code to the last method of its exceptions: none of it may stop the worker, or harm the jobs beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rota
+from rota.events import JobSucceeded
+from rota.job import Outcome
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, put_many, rows, status, value
+
+
+class Unfinished(rota.Snooze):
+    def __init__(self) -> None:
+        """Not calling super leaves it without a time."""
+
+
+class OddErrno(OSError):
+    @property
+    def errno(self) -> int:  # type: ignore[override]
+        raise RuntimeError("no errno here")
+
+
+class ExitsWhenShown(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+ODD = [Outcome("neither this nor that"), Unfinished(), OddErrno("odd"), ExitsWhenShown()]
+
+
+def _raises(error: BaseException) -> Callable[[], Any]:
+    async def handler() -> None:
+        raise error
+
+    return handler
+
+
+@rule("M33", "M43")
+@pytest.mark.parametrize(
+    "error", [Outcome("neither this nor that"), Unfinished(), OddErrno("odd"), ExitsWhenShown()], ids=lambda error: type(error).__name__
+)
+async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(database: str, connection: Connection, error: BaseException) -> None:
+    jobs = rota.Jobs()
+    jobs.job("odd")(_raises(error))
+
+    @jobs.job("quick")
+    async def quick() -> None: ...
+
+    odd = put(connection, "odd")
+    put_many(connection, "quick", 3)
+    report = await Hand(database, jobs, drain=True).run()
+    assert (report.succeeded, report.failed) == (3, 1)
+    assert status(connection, odd) == "failed"
+
+
+@rule("M35", "M42")
+async def test_a_job_that_a_blocked_loop_kept_from_starting_is_neither_timed_out_nor_does_it_keep_its_slot(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("rude", priority=5)
+    async def rude() -> None:
+        time.sleep(1.0)  # noqa: ASYNC251 - blocking the loop is the point
+
+    @jobs.job("quick", timeout="0.5s", max_attempts=1)
+    async def quick() -> None: ...
+
+    for _ in range(3):
+        put(connection, "quick")
+    put(connection, "rude")
+    report = await Hand(database, jobs, drain=True).run()
+    assert (report.succeeded, report.dead) == (4, 0)
+
+
+@rule("M41")
+async def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_a_result(database: str, connection: Connection) -> None:
+    async def forgotten() -> None: ...
+
+    jobs = rota.Jobs()
+
+    @jobs.job("hidden")
+    def hidden() -> Any:
+        return forgotten()
+
+    @jobs.job("class")
+    async def returns_the_class() -> Any:
+        return rota.Retry
+
+    hidden_job, class_job = put(connection, "hidden"), put(connection, "class")
+    await Hand(database, jobs, drain=True).run()
+    assert {status(connection, hidden_job), status(connection, class_job)} == {"failed"}
+    assert "nobody awaits" in str(value(connection, "select last_error from rota.job where id = %s", hidden_job))
+    assert "return an instance" in str(value(connection, "select last_error from rota.job where id = %s", class_job))
+
+
+async def test_an_async_handler_under_a_plain_decorator_runs(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    ran: list[int] = []
+
+    def plain(func: Callable[[int], Any]) -> Callable[[int], Any]:
+        @functools.wraps(func)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return func(*args, **kwargs)
+
+        return wrapper
+
+    @jobs.job("wrapped")
+    @plain
+    async def wrapped(i: int) -> None:
+        ran.append(i)
+
+    put(connection, "wrapped", i=7)
+    await Hand(database, jobs, drain=True).run()
+    assert ran == [7]
+
+
+@rule("M35")
+async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_same(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    release = asyncio.Event()
+
+    @jobs.job("stubborn", timeout="0.2s")
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    job = put(connection, "stubborn")
+    async with Hand(database, jobs) as hand:
+        await hand.heard(rota.events.JobFailed)
+        assert rows(connection, "select status, error_type from rota.job where id = %s", job) == [("failed", "rota.errors.AttemptTimeout")]
+        release.set()
+
+
+async def test_one_handlers_context_variables_are_not_the_next_ones(database: str, connection: Connection) -> None:
+    from contextvars import ContextVar
+
+    seen: list[str] = []
+    variable: ContextVar[str] = ContextVar("variable", default="clean")
+    jobs = rota.Jobs()
+
+    @jobs.job("one")
+    async def one() -> None:
+        seen.append(variable.get())
+        variable.set("used")
+
+    put_many(connection, "one", 5)
+    async with Hand(database, jobs, slots=1) as hand:
+        await hand.heard(JobSucceeded, 5)
+    assert seen == ["clean"] * 5

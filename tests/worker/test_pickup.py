@@ -177,8 +177,8 @@ async def test_an_idle_worker_costs_two_statements_a_second_at_most(
     connection.close()  # its own statements count as well
     count = "select xact_commit from pg_stat_database where datname = %s"
     async with Hand(database, jobs):
-        # By then it is at rest, and each of its connections has reported what its start took.
-        await asyncio.to_thread(admin.execute, "select pg_sleep(5.5)")
+        # By then it is at rest, and each of its connections has reported what its start took: an idle one does so after ten seconds.
+        await asyncio.to_thread(admin.execute, "select pg_sleep(11)")
         [(before,)] = rows(admin, count, name)
         await asyncio.to_thread(admin.execute, "select pg_sleep(10)")
         [(after,)] = rows(admin, count, name)

@@ -117,7 +117,7 @@ end $$;
 -- All rows are locked first, in id order. Returns what became of those whose claim was still held.
 create function rota.job_return(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 declare v_queue text; v_run_at timestamptz; begin
   return query
@@ -150,7 +150,7 @@ declare v_queue text; v_run_at timestamptz; begin
       response_code = case when d.error_type is null then j.response_code else d.response_code end,
       verdict = coalesce(d.verdict, j.verdict), verdict_rule = coalesce(d.verdict_rule, j.verdict_rule),
       failed_at = case when d.error_type is null then j.failed_at else rota.clock() end, updated_at = rota.clock()
-    from decided d where j.id = d.id and j.id = any (array(select x.id from decided x))
+    from decided d where j.id = d.id
     returning j.id, j.status, j.run_at),
   recorded as (
     insert into rota.attempt (job, claim, attempt, job_type, worker, release, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule,
@@ -172,7 +172,7 @@ end $$;
 -- Reads the lease index from p_since on, so that it does not walk over the entries of all jobs that ever ran.
 create function rota.job_reap(p_since timestamptz, p_limit int)
 returns table (id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 begin
   return query
@@ -191,7 +191,7 @@ begin
         else rota.clock() + coalesce(d.retry_after[least(d.attempts, cardinality(d.retry_after))], interval '10 seconds') end,
       last_error = d.message, error_type = 'LeaseExpired', response_code = null, verdict = 'transient', verdict_rule = 'lease expired',
       failed_at = rota.clock(), updated_at = rota.clock()
-    from decided d where j.id = d.id and j.id = any (array(select x.id from decided x))
+    from decided d where j.id = d.id
     returning j.id, j.job_type, j.attempts, j.status, j.run_at),
   recorded as (
     insert into rota.attempt (job, claim, attempt, job_type, worker, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule, next_run_at)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -24,14 +23,11 @@ from rota.job import Job
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicates
 from rota.load import load
+from rota.loop import run_alone
 from rota.release import release_of
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.worker.worker import Crew, Report, Worker
-
-logger = logging.getLogger("rota")
-LEFT_BEHIND_S = 1.0
-"""How long tasks that handlers left behind may take to stop when the loop ends."""
 
 E = TypeVar("E", bound=Event)
 
@@ -168,7 +164,17 @@ class App:
         limit: int = 100,
     ) -> list[Job]:
         """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
-        return self._client.jobs(**{name: value for name, value in locals().items() if name != "self"})
+        return self._client.jobs(
+            ops.Filter(
+                status=status,
+                job_type=job_type,
+                queue=queue,
+                idempotency_key=idempotency_key,
+                error_type=error_type,
+                before=before,
+                limit=limit,
+            )
+        )
 
     async def ajobs(
         self,
@@ -182,7 +188,17 @@ class App:
         limit: int = 100,
     ) -> list[Job]:
         """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
-        return await self._client.ajobs(**{name: value for name, value in locals().items() if name != "self"})
+        return await self._client.ajobs(
+            ops.Filter(
+                status=status,
+                job_type=job_type,
+                queue=queue,
+                idempotency_key=idempotency_key,
+                error_type=error_type,
+                before=before,
+                limit=limit,
+            )
+        )
 
     def join(self, id: int, *, timeout: Duration | None = None) -> Job:
         """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
@@ -207,7 +223,7 @@ class App:
             slots: jobs at once over all queues, 1 … 10,000; only without `queues`.
             grace: how long running handlers may go on after the signal.
         """
-        return self._in_a_loop("run", self.arun(queues=queues, slots=slots, grace=grace, signals=True))
+        return run_alone("run", self.arun(queues=queues, slots=slots, grace=grace, signals=True), self.aclose)
 
     async def arun(
         self, *, queues: Mapping[str, int] | None = None, slots: int = SLOTS, grace: Duration = "30s", signals: bool = False
@@ -233,7 +249,7 @@ class App:
         Raises:
             DatabaseUnavailable: the database was unreachable, at the start or later.
         """
-        return self._in_a_loop("drain", self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, signals=signals))
+        return run_alone("drain", self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, signals=signals), self.aclose)
 
     async def adrain(
         self,
@@ -271,32 +287,6 @@ class App:
             for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
                 loop.remove_signal_handler(number)
 
-    def _in_a_loop(self, verb: str, work: Coroutine[Any, Any, Report]) -> Report:
-        if _in_running_loop():
-            work.close()
-            raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
-        runner = asyncio.Runner(loop_factory=_loop_factory())
-        left: list[str] = []
-        try:
-            return runner.run(self._then_close(work, left))
-        finally:
-            if left:  # closing the runner would wait for them for ever
-                logger.error("handlers that do not stop were left behind: %s", ", ".join(left))
-            else:
-                runner.close()
-
-    async def _then_close(self, work: Coroutine[Any, Any, Report], left: list[str]) -> Report:
-        try:
-            return await work
-        finally:
-            await self.aclose()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                _, stubborn = await asyncio.wait(tasks, timeout=LEFT_BEHIND_S)
-                left += [task.get_name() for task in stubborn]
-
     def _declaration(self) -> str:
         return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()
 
@@ -309,19 +299,3 @@ class App:
         """Close the connections, those of the running loop too."""
         if self._database is not None:
             await self._database.aclose()
-
-
-def _in_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - it does not run everywhere
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

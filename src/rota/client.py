@@ -113,13 +113,13 @@ class Client:
         """Return a job, live or over. Raises JobNotFound."""
         return await self._database().arun(_get(id))
 
-    def jobs(self, **wanted: Any) -> list[Job]:
-        """Find jobs, the newest first. See `App.jobs`."""
-        return self._database().run(ops.find(_filter(wanted)))
+    def jobs(self, wanted: Filter) -> list[Job]:
+        """Find jobs, the newest first."""
+        return self._database().run(ops.find(_checked(wanted)))
 
-    async def ajobs(self, **wanted: Any) -> list[Job]:
-        """Find jobs, the newest first. See `App.jobs`."""
-        return await self._database().arun(ops.find(_filter(wanted)))
+    async def ajobs(self, wanted: Filter) -> list[Job]:
+        """Find jobs, the newest first."""
+        return await self._database().arun(ops.find(_checked(wanted)))
 
     def join(self, id: int, timeout_s: float | None) -> Job:
         """Wait until a job is over or dead."""
@@ -162,17 +162,16 @@ def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
         raise JoinTimeout(job.id, job.status, timeout_s)
 
 
-def _filter(wanted: dict[str, Any]) -> Filter:
-    check_integer(wanted.get("limit", 100), "limit", 1, LIST_MAX)
-    if wanted.get("before") is not None:
-        check_integer(wanted["before"], "before", 1, ID_MAX)
+def _checked(wanted: Filter) -> Filter:
+    check_integer(wanted.limit, "limit", 1, LIST_MAX)
+    if wanted.before is not None:
+        check_integer(wanted.before, "before", 1, ID_MAX)
     for name, most in (("job_type", 200), ("queue", 100), ("idempotency_key", 255), ("error_type", 200)):
-        if wanted.get(name) is not None:
-            check_text(wanted[name], name, most)
-    status = wanted.get("status")
-    if status is not None and status not in list(Status):
-        raise UsageError(f"status must be one of {', '.join(Status)}, not {status!r}")
-    return Filter(**wanted)
+        if getattr(wanted, name) is not None:
+            check_text(getattr(wanted, name), name, most)
+    if wanted.status is not None and wanted.status not in list(Status):
+        raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
+    return wanted
 
 
 def _listed(jobs: Iterable[NewJob]) -> list[NewJob]:

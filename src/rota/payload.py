@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import inspect
-import math
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import date, datetime
 from typing import Any, NoReturn
-from uuid import UUID
 
 import msgspec
 
 from rota.errors import DeclarationError, PayloadError
+from rota.storable import PLAIN, first_unstorable, is_pydantic
 
 Arguments = tuple[dict[str, Any], frozenset[str]]
 """What a payload holds for the handler, and the names of its fields that the handler does not know."""
@@ -110,7 +106,7 @@ class Codec:
     def _text(self, given: dict[str, Any], index: int | None) -> str:
         try:
             text = _encoder.encode(given).decode()
-            if not _PLAIN.issuperset(map(type, given.values())):
+            if not PLAIN.issuperset(map(type, given.values())):
                 self._refuse_unstorable(given, index)
         except _UNENCODABLE as error:
             self._refuse_unencodable(error, given, index)
@@ -144,7 +140,7 @@ class Codec:
 
     def _refuse_unstorable(self, values: dict[str, Any], index: int | None) -> None:
         try:
-            found = _first((str(name), value) for name, value in values.items())
+            found = first_unstorable((str(name), value) for name, value in values.items())
         except RecursionError as error:
             raise PayloadError(self.job_type, None, _reason(error), index) from None
         if found is not None:
@@ -177,8 +173,6 @@ class Codec:
 
 
 _NONE: frozenset[str] = frozenset()
-# Values of these very classes need no look: they are stored as they are, or the encoder refuses them.
-_PLAIN = frozenset({int, str, bool, type(None), bytes, date, time, timedelta, UUID})
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _WHERE = re.compile(r"(.*) - at (?:`key` in )?`\$(.*)`", re.DOTALL)
@@ -266,13 +260,7 @@ def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
 
 
 def _is_readable(kind: type) -> bool:
-    return kind is object or _is_pydantic(kind)
-
-
-def _is_pydantic(kind: type) -> bool:
-    # Never imported here: where no model was defined, nobody passes one.
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+    return kind is object or is_pydantic(kind)
 
 
 def _to_json(value: Any) -> Any:
@@ -295,7 +283,7 @@ def _to_json(value: Any) -> Any:
             return date(value.year, value.month, value.day)
         case Mapping():
             return dict(value)
-        case _ if _is_pydantic(type(value)):
+        case _ if is_pydantic(type(value)):
             return value.model_dump(mode="json", by_alias=True)
         case _:
             raise TypeError(f"a {type(value).__name__} cannot be stored as JSON; pass its id, or the values that the job needs")
@@ -314,46 +302,3 @@ def _from_json(kind: type, value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_json)
-
-
-# Values: what JSON or PostgreSQL would lose or refuse
-
-
-def _unstorable(value: Any) -> tuple[str, str] | None:
-    """The path below this value, and the reason, of the first thing that would not come back as it was; None when there is none."""
-    match value:
-        case None | int() | str():
-            return None
-        case float():
-            return None if math.isfinite(value) else ("", f"{value} cannot be stored")
-        case Decimal():
-            return None if value.is_finite() else ("", f"{value} cannot be stored")
-        case datetime():
-            return None if value.utcoffset() is not None else ("", "a datetime without a time zone; say which one is meant")
-        case msgspec.Raw():
-            return "", "raw JSON is not checked; pass the value"
-        case Mapping():
-            return _first((f".{key}", part) for key, item in value.items() for part in (key, item))
-        case list() | tuple() | set() | frozenset():
-            return _first((f"[{i}]", item) for i, item in enumerate(value) if type(item) not in _PLAIN)
-        case _:
-            return _first((f".{name}", part) for name, part in _attributes(value))
-
-
-def _first(parts: Iterable[tuple[str, Any]]) -> tuple[str, str] | None:
-    for path, part in parts:
-        if type(part) not in _PLAIN:
-            found = _unstorable(part)
-            if found is not None:
-                return path + found[0], found[1]
-    return None
-
-
-def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, msgspec.Struct):
-        return ((name, getattr(value, name)) for name in value.__struct_fields__)
-    if dataclasses.is_dataclass(value):
-        return ((part.name, getattr(value, part.name, None)) for part in dataclasses.fields(value))
-    if hasattr(value, "__attrs_attrs__"):
-        return ((part.name, getattr(value, part.name, None)) for part in value.__attrs_attrs__)
-    return vars(value).items() if _is_pydantic(type(value)) else ()

@@ -20,13 +20,15 @@ MAX_CONNECTIONS = 200
 START_S = 60
 START_TRIES = 3
 
-# The data are thrown away, so nothing waits for the disk; everything else is as it is elsewhere.
+# The data are thrown away, so nothing waits for the disk. Autovacuum is off: its transactions would count among the worker's, and its
+# ANALYZE would change plans in the middle of a test. Everything else is as it is elsewhere.
 SETTINGS = f"""
 max_connections = {MAX_CONNECTIONS}
 fsync = off
 full_page_writes = off
 log_line_prefix = '%m [%p] %d %a: '
 log_lock_waits = on
+autovacuum = off
 """
 
 # Anybody may come in, but for members of a role `password_users`: they have to bring their password.

@@ -41,7 +41,7 @@ PARAMETERS = {
     "after_id": "{0}",
     "depths": "{0}",
     "limit": str(CLAIM),
-    "asked_since": "2100-01-01 00:00:00+00",
+    "asked_since": "{2100-01-01 00:00:00+00}",
     "probe": "false",
     "known": "{}",
 }

@@ -94,6 +94,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None
+    start_recorded: bool | None = None
+    """Of a claim: False asks the worker to record the start before the handler begins."""
+    losses: int = 0
+    """How often a worker was lost with the job, which may have begun."""
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    progress_json: str | None = None
     last_error: str | None = None
     error_type: str | None = None
     response_code: int | None = None
@@ -105,6 +112,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     result_json: str | None = None
     release: str | None = None
+    resolution_json: str | None = None
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -120,6 +128,25 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def result(self) -> Any:
         """What the handler returned, in its JSON form; None when it returned nothing or the job is not over."""
         return None if self.result_json is None else msgspec.json.decode(self.result_json)
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the handler said last of how far it is; None when it said nothing."""
+        return None if self.progress_json is None else msgspec.json.decode(self.progress_json, type=Progress)
+
+    @property
+    def resolution(self) -> Any:
+        """Of a dead job that was put away: by whom, when and why; None otherwise."""
+        return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a handler has come, as it said itself."""
+
+    done: float
+    total: float | None
+    note: str | None
+    at: datetime
 
 
 class Outcome(Exception):

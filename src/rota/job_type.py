@@ -190,3 +190,17 @@ class Settings:
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
     key_ttl_s: float
+    history: str
+    on_lost: str
+    process: ProcessSettings | None
+    """None: an async function runs on the worker's loop, a plain one in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """How a handler's own processes are kept."""
+
+    memory_bytes_max: int | None
+    """Of resident memory; None: as much as there is."""
+    recycle_after: int
+    """Jobs, after which a process is replaced by a new one."""

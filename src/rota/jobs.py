@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from rota.context import Context
 from rota.duration import Duration, seconds
 from rota.errors import DeclarationError, UsageError
-from rota.job_type import JobType, Sender, Settings, Upgrade
-from rota.options import EXPIRES_S_MIN, check_integer, check_max_attempts, check_priority, check_queue, check_text
+from rota.job_type import JobType, ProcessSettings, Sender, Settings, Upgrade
+from rota.options import EXPIRES_S_MIN, check_choice, check_integer, check_max_attempts, check_priority, check_queue, check_text
 from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, PLAN_MAX, ErrorTypes, RetryPolicy
+from rota.size import Size, size_bytes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+History = Literal["all", "failures"]
+OnLost = Literal["retry", "dead"]
+ExecutorKind = Literal["process"]
+
 LEASE_S_MIN = 1.0
 TIMEOUT_S_MIN = 0.001
+MAX_MEMORY = "512MiB"
+RECYCLE_AFTER = 1_000
+MEMORY_BYTES_MIN = 16 * 1024**2
+"""Less than an interpreter needs would only kill every job."""
 
 
 class _Plain(Protocol):
@@ -70,6 +79,11 @@ class Jobs:
         upgrade: Mapping[int, Upgrade] | None = ...,
         aliases: tuple[str, ...] = ...,
         key_ttl: Duration = ...,
+        history: History = ...,
+        on_lost: OnLost = ...,
+        executor: ExecutorKind | None = ...,
+        max_memory: Size | None = ...,
+        recycle_after: int = ...,
     ) -> _WithContext: ...
 
     @overload
@@ -91,6 +105,11 @@ class Jobs:
         upgrade: Mapping[int, Upgrade] | None = ...,
         aliases: tuple[str, ...] = ...,
         key_ttl: Duration = ...,
+        history: History = ...,
+        on_lost: OnLost = ...,
+        executor: ExecutorKind | None = ...,
+        max_memory: Size | None = ...,
+        recycle_after: int = ...,
     ) -> _Plain: ...
 
     def job(
@@ -111,6 +130,11 @@ class Jobs:
         upgrade: Mapping[int, Upgrade] | None = None,
         aliases: tuple[str, ...] = (),
         key_ttl: Duration = "90d",
+        history: History = "all",
+        on_lost: OnLost = "retry",
+        executor: ExecutorKind | None = None,
+        max_memory: Size | None = MAX_MEMORY,
+        recycle_after: int = RECYCLE_AFTER,
     ) -> Any:
         """Declare a function as the handler of a job type. The reference page lists each option with unit, default and range.
 
@@ -137,6 +161,9 @@ class Jobs:
                 upgrade=_upgrades(version, upgrade or {}),
                 aliases=tuple(check_text(alias, "aliases", 200) for alias in _names(aliases)),
                 key_ttl_s=seconds(key_ttl, name="key_ttl"),
+                history=check_choice(history, "history", get_args(History)),
+                on_lost=check_choice(on_lost, "on_lost", get_args(OnLost)),
+                process=_process(executor, max_memory, recycle_after),
             )
         except UsageError as error:
             raise DeclarationError(f"job type {name!r}: {error}") from None
@@ -175,6 +202,8 @@ def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "lease_s": settings.lease_s or lease_s,
         "expires_s": settings.expires_s,
         "key_ttl_s": settings.key_ttl_s,
+        "history": settings.history,
+        "on_lost": settings.on_lost,
         "version": settings.version,
         "retry_after_s": settings.retry.plan_s(PLAN_MAX),
         "retry_words": settings.retry.in_words(settings.max_attempts),
@@ -185,6 +214,18 @@ def _policy(value: Any) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
         raise UsageError(f"retry must be a retry policy such as rota.Exponential(), not {value!r}")
     return value
+
+
+def _process(executor: Any, max_memory: Any, recycle_after: Any) -> ProcessSettings | None:
+    if executor is None:
+        if (max_memory, recycle_after) != (MAX_MEMORY, RECYCLE_AFTER):
+            raise UsageError('max_memory and recycle_after are for executor="process": a thread or a task has no memory of its own')
+        return None
+    check_choice(executor, "executor", get_args(ExecutorKind))
+    return ProcessSettings(
+        None if max_memory is None else size_bytes(max_memory, name="max_memory", least=MEMORY_BYTES_MIN),
+        check_integer(recycle_after, "recycle_after", 1, 1_000_000_000),
+    )
 
 
 def _errors(value: Any, name: str) -> ErrorTypes:

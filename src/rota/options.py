@@ -80,6 +80,12 @@ def check_integer(value: Any, name: str, least: int, most: int) -> int:
     return value
 
 
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise UsageError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+    return str(value)
+
+
 def check_text(value: Any, name: str, most: int) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= most or "\0" in value or not value.isprintable():
         raise UsageError(f"{name} must be 1 to {most} printable characters, not {value!r}")

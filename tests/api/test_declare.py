@@ -61,6 +61,12 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("aliases", ("a" * 201,)),
         ("key_ttl", 90),
         ("key_ttl", "-1d"),
+        ("history", "none"),
+        ("history", None),
+        ("on_lost", "forget"),
+        ("executor", "thread"),
+        ("max_memory", "1GiB"),
+        ("recycle_after", 5),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(option: str, value: object) -> None:

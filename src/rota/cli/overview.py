@@ -21,8 +21,8 @@ _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running", "started_at", "heartbeat_at", "stopped_at",
 )  # fmt: skip
 _TYPES = (
-    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires", "key_ttl", "version", "retry_words", "release",
-    "declared_at",
+    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires", "key_ttl", "history", "on_lost", "version", "retry_words",
+    "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 

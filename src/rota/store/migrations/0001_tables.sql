@@ -24,6 +24,11 @@ create table rota.job (
   claims int not null default 0,                 -- the fence: +1 at every claim and at every way out of 'running', never reset
   locked_by text,
   locked_until timestamptz,
+  start_recorded boolean,                        -- of this claim: NULL: none is asked for; false: the job may not begin before it is; true: it may have begun
+  losses smallint,                               -- how often a worker was lost with the job, which may have begun; NULL: never
+  cancel_requested_at timestamptz,               -- somebody wants the running job stopped, …
+  cancel_reason text,                            -- … or did so: why
+  progress jsonb,                                -- what the handler said last: done, total, note, and when
   misfits text[],                                -- releases whose code could not read the payload
   last_error text,
   error_type text,
@@ -55,7 +60,9 @@ create table rota.job_history (
   finished_at timestamptz not null,
   result jsonb,
   release text,
-  constraint job_history_status check (status in ('succeeded', 'cancelled'))
+  resolution jsonb,                              -- of a dead job: who put it away, when and why
+  constraint job_history_status check (status in ('succeeded', 'cancelled', 'dead')),
+  constraint job_history_dead_is_resolved check (status <> 'dead' or resolution is not null)
 ) partition by range (finished_at);
 create index job_history_id on rota.job_history (id);
 
@@ -91,6 +98,8 @@ create table rota.job_type (
   lease interval not null default '2 minutes',
   expires interval,
   key_ttl interval not null default '90 days',
+  history text not null default 'all' check (history in ('all', 'failures')),     -- whether a success leaves a row in job_history
+  on_lost text not null default 'retry' check (on_lost in ('retry', 'dead')),     -- what becomes of a job whose worker was lost after it had begun
   version smallint,
   retry_after interval[] not null default '{}',  -- wait after attempt 1, 2, …, before jitter; the last repeats
   retry_words text not null default '',
@@ -138,12 +147,13 @@ $$;
 create view rota.jobs as
 select j.id, coalesce(j.origin_id, j.id) as origin_id, j.queue, j.job_type, j.payload, j.payload_version, j.status, j.priority, j.run_at, j.expires_at,
   j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = rota.canonical_type(j.job_type)), 10) as max_attempts,
-  j.claims, j.locked_by, j.locked_until, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
-  j.created_at, j.updated_at, j.started_at, j.failed_at, null::timestamptz as finished_at, null::jsonb as result, null::text as release
+  j.claims, j.locked_by, j.locked_until, coalesce(j.losses, 0::smallint) as losses, j.cancel_requested_at, j.cancel_reason, j.progress, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
+  j.created_at, j.updated_at, j.started_at, j.failed_at, null::timestamptz as finished_at, null::jsonb as result, null::text as release,
+  null::jsonb as resolution
 from rota.job j
 union all
 select j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload, j.payload_version, j.status, j.priority, j.run_at, j.expires_at,
   j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = rota.canonical_type(j.job_type)), 10),
-  j.claims, j.locked_by, j.locked_until, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
-  j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at, j.result, j.release
+  j.claims, j.locked_by, j.locked_until, coalesce(j.losses, 0::smallint) as losses, j.cancel_requested_at, j.cancel_reason, j.progress, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
+  j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at, j.result, j.release, j.resolution
 from rota.job_history j;

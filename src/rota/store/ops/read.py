@@ -46,6 +46,10 @@ _JOB_COLUMNS = [
     "status",
     "locked_by",
     "locked_until",
+    "losses",
+    "cancel_requested_at",
+    "cancel_reason",
+    "progress_json",
     "last_error",
     "error_type",
     "response_code",
@@ -57,6 +61,7 @@ _JOB_COLUMNS = [
     "finished_at",
     "result_json",
     "release",
+    "resolution_json",
 ]
 
 

@@ -128,6 +128,24 @@ class DatabaseUnavailable(RotaError):
     exit_code = 5
 
 
+# A worker's own end
+
+
+class WorkerExhausted(RotaError):
+    """As many handlers as the worker has slots go on past their timeouts and do not stop. It finished what else ran, handed back the rest and ended;
+    start it again, and give those handlers timeouts of their own."""
+
+    exit_code = 4
+    job_types: list[str]
+
+    def __init__(self, job_types: list[str]) -> None:
+        super().__init__(
+            f"{len(job_types)} handlers do not stop after their timeouts, as many as this worker has slots ({', '.join(job_types)}); "
+            "it handed back what had not begun and ended: start it again, and give the calls that these handlers make timeouts of their own",
+            job_types=job_types,
+        )
+
+
 # What a handler may meet
 
 

@@ -139,6 +139,36 @@ class LeaseLost(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerAbandoned(JobEvent):
+    """A handler goes on past its timeout and does not stop. Its slot is given up, and what it comes to is discarded. `abandoned` counts those that
+    go on now; when they are as many as the worker's slots, it ends with WorkerExhausted."""
+
+    level = logging.ERROR
+    abandoned: int
+    slots: int
+
+    def text(self) -> str:
+        return self._line(f"its handler does not stop after its timeout; its slot is given up ({self.abandoned} of {self.slots})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(Event):
+    """The worker's event loop does not turn: nothing of the worker's goes on but the renewal of its leases. Said once after a second, and again when it
+    is `over`. `job` and `job_type` are those of the handler that runs on it; None when it is no handler."""
+
+    level = logging.WARNING
+    job: int | None
+    job_type: str | None
+    blocked_s: float
+    place: str
+    over: bool
+
+    def text(self) -> str:
+        who = "something that is no handler" if self.job is None else f"job {self.job} {self.job_type}"
+        return f"{who}: {'blocked' if self.over else 'has been blocking'} the event loop for {self.blocked_s:.1f} s at {self.place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted(Event):
     """A worker is about to claim."""
 

@@ -67,6 +67,8 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
     (Status.RUNNING, "hand back"): Status.QUEUED,
+    (Status.RUNNING, "interrupt"): Status.QUEUED,
+    (Status.RUNNING, "reap uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,
     (Status.RUNNING, "reap for the last time"): Status.DEAD,
 }
@@ -214,12 +216,19 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker gives the job back as it was: it never started, or was stopped because the worker is going down."""
+    """The worker gives the job back as it was: its handler never began."""
 
     why: str
 
 
-End = Succeeded | Errored | Misfit | Expired | HandedBack | Outcome
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker is going down and stopped the handler, or leaves it behind."""
+
+    why: str
+
+
+End = Succeeded | Errored | Misfit | Expired | HandedBack | Interrupted | Outcome
 """What an attempt came to."""
 
 
@@ -241,6 +250,8 @@ class Transition(msgspec.Struct, frozen=True):
     verb: str
     status: Status
     charged: bool = True
+    loss: bool = False
+    """Whether the job had begun and its worker is leaving it: it counts among the job's losses."""
     delay_s: float | None = None
     """Seconds from the database's now until run_at; None leaves run_at as it is."""
     failure: Failure | None = None
@@ -258,6 +269,8 @@ class Rules:
     retry: RetryPolicy
     retry_on: tuple[type[BaseException], ...] = ()
     fatal_on: tuple[type[BaseException], ...] = ()
+    dead_if_lost: bool = False
+    """Whether a job that began and was lost is dead, whatever attempts it has left."""
 
 
 def settle(job: Job, end: End, rules: Rules) -> Transition:
@@ -267,6 +280,8 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
         case HandedBack():
             return Transition("hand back", Status.QUEUED, charged=False)
+        case Interrupted(why):
+            return _settle_interrupted(job, why, rules)
         case Expired():
             failure = Failure("Expired", f"not started before expires_at ({job.expires_at})", Verdict.FATAL, "expired")
             return Transition("give up", Status.DEAD, charged=False, failure=failure)
@@ -300,6 +315,16 @@ def _settle_error(job: Job, error: BaseException, rules: Rules) -> Transition:
     if seen.verdict is Verdict.FATAL:
         return Transition("give up", Status.DEAD, failure=failure)
     return _retry_or_give_up(job, failure, rules, None)
+
+
+def _settle_interrupted(job: Job, why: str, rules: Rules) -> Transition:
+    """As the reaper does with a lost job: the first time it comes back uncharged, unless its start was recorded; then the loss counts."""
+    if job.start_recorded is None:
+        return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
+    failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
+    if rules.dead_if_lost:
+        return Transition("give up", Status.DEAD, loss=True, failure=failure)
+    return msgspec.structs.replace(_retry_or_give_up(job, failure, rules, None), loss=True)
 
 
 def _retry_or_give_up(job: Job, failure: Failure, rules: Rules, after_s: float | None) -> Transition:

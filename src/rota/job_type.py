@@ -80,7 +80,7 @@ class JobType(Generic[P, Q, R]):
         if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func) or not inspect.isroutine(func):
             raise DeclarationError(f"job type {name!r}: its handler must be a plain or an async function, not {func!r}")
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self.rules = Rules(settings.max_attempts, settings.retry, settings.retry_on, settings.fatal_on)
+        self.rules = Rules(settings.max_attempts, settings.retry, settings.retry_on, settings.fatal_on, settings.on_lost == "dead")
         self.chosen = Chosen()
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:

@@ -37,6 +37,9 @@ class Model:
     status: str = "queued"
     attempts: int = 0
     claims: int = 0
+    losses: int = 0
+    started: bool = False
+    """Whether the start of the claim that runs was recorded."""
     leased_until: float = 0
 
     def leave(self, verb: str, *, charged: bool = True, due_at: float | None = None) -> None:
@@ -106,8 +109,18 @@ class Store(RuleBasedStateMachine):
             model.status, model.leased_until = "running", self.ahead + LEASE_S
             model.attempts += 1
             model.claims += 1
+            model.started = False
             assert (job.attempts, job.claims) == (model.attempts, model.claims)
+            assert (job.losses, job.start_recorded) == (model.losses, False if model.losses else None)
         return multiple(*found)
+
+    @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
+    def start(self, jobs: list[Job]) -> None:
+        asked = [job for job in jobs if job.start_recorded is False]
+        held = self._held(asked)
+        assert self.hand.start(*asked) == held
+        for id_ in held:
+            self.jobs[id_].started = True
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def succeed(self, jobs: list[Job]) -> None:
@@ -166,8 +179,13 @@ class Store(RuleBasedStateMachine):
         assert set(reaped) == expired
         for id_, status in reaped.items():
             model = self.jobs[id_]
-            last = model.attempts >= MAX_ATTEMPTS
-            model.leave("reap for the last time" if last else "reap", due_at=None if last else self.ahead + RETRY_S)
+            if not model.started:
+                model.leave("reap uncharged", charged=False)
+                model.losses += not model.losses
+            else:
+                last = model.attempts >= MAX_ATTEMPTS
+                model.leave("reap for the last time" if last else "reap", due_at=None if last else self.ahead + RETRY_S)
+                model.losses += 1
             assert status == model.status
 
     @step()

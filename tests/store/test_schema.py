@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -26,6 +27,17 @@ NAMES = [migration.name for migration in migrations()]
 
 def _connect(url: str) -> psycopg.Connection[TupleRow]:
     return psycopg.connect(url, autocommit=True)
+
+
+@pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection[TupleRow]]:
+    """To a migrated database as it is elsewhere: with the server's real start."""
+    work = as_sql()
+    uptime = re.search(r"create function rota\.uptime\(\).*?';", work, re.DOTALL)
+    assert uptime is not None
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(uptime[0].replace("create", "create or replace", 1).encode())
+        yield connection
 
 
 def _statuses(connection: psycopg.Connection[TupleRow], constraint: str) -> set[str]:

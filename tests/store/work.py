@@ -38,6 +38,8 @@ class Hand:
     lease: timedelta = timedelta(seconds=60)
     leases: Sequence[timedelta] = ()
     """One per type; empty: `lease` for each."""
+    records: Sequence[str] = ()
+    """Types whose starts are recorded before they begin."""
     queues: Sequence[str] = ("default",)
     priorities: Sequence[int] = (0,)
     schema: str = "rota"
@@ -49,7 +51,8 @@ class Hand:
     @property
     def who(self) -> ops.Claimant:
         """Who claims."""
-        return ops.Claimant(self.name, self.release, list(self.types), list(self.leases) or [self.lease] * len(self.types))
+        leases = list(self.leases) or [self.lease] * len(self.types)
+        return ops.Claimant(self.name, self.release, list(self.types), leases, [name in self.records for name in self.types])
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation on the connection."""
@@ -86,11 +89,15 @@ class Hand:
 
     def renew(self, *jobs: Job) -> set[int]:
         """Renew leases; the ids still held."""
-        return self.run(ops.renew([(job.id, job.claims) for job in jobs], self.who))
+        return self.run(ops.renew([(job.id, job.claims) for job in jobs], self.who)).held
 
-    def reap(self, limit: int = 500) -> list[ops.Reaped]:
+    def start(self, *jobs: Job) -> set[int]:
+        """Record starts; the ids still held."""
+        return self.run(ops.start([(job.id, job.claims) for job in jobs]))
+
+    def reap(self, limit: int = 500, steady_s: float | None = None) -> list[ops.Reaped]:
         """Take expired jobs from whoever held them."""
-        return self.run(ops.reap(BEGINNING, limit))[1]
+        return self.run(ops.reap(BEGINNING, limit, steady_s))[1]
 
     def beat(self, **facts: Any) -> None:
         """Say that this worker is alive."""

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -55,6 +56,26 @@ def block(ctx: rota.Context, until: str, polite: bool = False) -> None:
     note(f"end {ctx.job.id}")
 
 
+@app.job("kill", retry=RETRY, max_attempts=3, takes_context=True)
+async def kill(ctx: rota.Context) -> None:
+    """End its own process as the kernel would."""
+    note(f"start {ctx.job.id}")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job("nap", retry=RETRY, takes_context=True)
+async def nap(ctx: rota.Context) -> None:
+    """Take a moment."""
+    note(f"start {ctx.job.id}")
+    await asyncio.sleep(0.01)
+
+
+@app.job("once", max_attempts=1, takes_context=True)
+async def once(ctx: rota.Context) -> None:
+    """Begin once or not at all."""
+    note(f"start {ctx.job.id}")
+
+
 @app.job("quick", retry=RETRY, takes_context=True)
 async def quick(ctx: rota.Context) -> None:
     """Do no more than say so."""
@@ -63,4 +84,5 @@ async def quick(ctx: rota.Context) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    app.run(**json.loads(sys.argv[1]))
+    options = json.loads(sys.argv[1])
+    (app.drain if options.pop("drain", False) else app.run)(**options)

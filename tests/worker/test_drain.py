@@ -16,8 +16,9 @@ from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows, status, value
 
 LEFT = (
-    "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at, max_attempts)"
-    " select 'left', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute', %s"
+    "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at, max_attempts, losses,"
+    " start_recorded)"
+    " select 'left', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute', %s, 1, true"
     " from generate_series(1, %s)"
 )
 """Jobs that a worker left behind."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 import pytest
 
 import rota
-from rota.events import JobFailed, JobSucceeded
+from rota.events import HandlerAbandoned, JobFailed, JobSucceeded
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -43,9 +44,7 @@ async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_aga
 
 
 @rule("M35")
-async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_keeps_its_slot_until_it_ends(
-    database: str, connection: Connection
-) -> None:
+async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot_is_given_up(database: str, connection: Connection) -> None:
     jobs = rota.Jobs()
     go, told = threading.Event(), threading.Event()
 
@@ -60,17 +59,57 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_keeps_it
     def next_one() -> None: ...
 
     hanging = put(connection, "hangs")
-    async with Hand(database, jobs, slots=1) as hand:
+    async with Hand(database, jobs, slots=2) as hand:
+        abandoned = await hand.heard(HandlerAbandoned)
+        assert (abandoned.job, abandoned.abandoned, abandoned.slots) == (hanging, 1, 2)
         await hand.heard(JobFailed, job=hanging)
-        after = put(connection, "next")
-        with pytest.raises(TimeoutError):
-            await hand.heard(JobSucceeded, job=after, timeout_s=1)
-        assert status(connection, after) == "queued"
+        both_slots = [put(connection, "next"), put(connection, "next")]
+        for job in both_slots:
+            await hand.heard(JobSucceeded, job=job)
         go.set()
-        await hand.heard(JobSucceeded, job=after)
-    assert told.is_set()
+        await asyncio.to_thread(told.wait, 10)
+        await hand.heard(JobSucceeded, job=put(connection, "next"))
     assert rows(connection, "select status, attempts, claims, error_type from rota.job") == [("failed", 1, 2, "rota.errors.AttemptTimeout")]
     assert value(connection, "select count(*) from rota.attempt") == 1
+
+
+@rule("M35")
+@pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
+async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_what_runs_and_ends(
+    database: str, connection: Connection, in_a_thread: bool
+) -> None:
+    jobs = rota.Jobs()
+    go, running = threading.Event(), threading.Event()
+
+    async def swallows() -> None:
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    def hangs() -> None:
+        go.wait(30)
+
+    jobs.job("hangs", timeout="0.3s", retry=FIXED)(hangs if in_a_thread else swallows)
+
+    @jobs.job("honest")
+    async def honest() -> None:
+        running.set()
+        await asyncio.sleep(3)
+
+    hand = Hand(database, jobs, slots=2)
+    put(connection, "hangs")
+    put(connection, "hangs")
+    working = asyncio.create_task(hand.run())
+    await asyncio.to_thread(eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1)
+    put(connection, "honest")
+    with pytest.raises(rota.errors.WorkerExhausted, match="hangs, hangs") as ended:
+        await working
+    go.set()
+    assert ended.value.exit_code == 4
+    assert value(connection, "select count(*) from rota.job where status = 'running'") == 0
+    assert value(connection, "select count(*) from rota.attempt where error_type = 'rota.errors.AttemptTimeout'") == 2
+    [(stood,)] = rows(connection, "select status from rota.jobs where job_type = 'honest'")
+    assert stood == ("succeeded" if running.is_set() else "queued"), "what ran was finished, what did not was handed back"
 
 
 @rule("M35", "M42")

@@ -12,6 +12,7 @@ from rota.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
+    from rota.errors import DatabaseUnavailable
     from rota.events import Bus
     from rota.store.db import Link
 
@@ -36,12 +37,22 @@ class Reaper(Service):
         self._link = link
         self._since = _BEGINNING
         self._everything_at = 0.0
+        self._is_away = False
+        self._back_at: float | None = None
+
+    def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
+        """Others may have been cut off as well: when the connection is back, they get time to renew before anything is taken from them."""
+        self._is_away = True
+        return super().away(error, back_off_s)
 
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
         before = monotonic()
         everything = before >= self._everything_at
-        started, reaped = await self._link.run(ops.reap(_BEGINNING if everything else self._since - MARGIN, BATCH))
+        if self._is_away:
+            self._is_away, self._back_at = False, before
+        steady_s = None if self._back_at is None else before - self._back_at
+        started, reaped = await self._link.run(ops.reap(_BEGINNING if everything else self._since - MARGIN, BATCH, steady_s))
         if len(reaped) < BATCH:
             self._since = started
             if everything:

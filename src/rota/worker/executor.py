@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,10 +11,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.context import Context, enter
-from rota.errors import AttemptCancelled, AttemptTimeout, PayloadError
-from rota.job import End, Errored, Expired, HandedBack, Misfit, Outcome, Succeeded
-from rota.result import encode_result
+from rota.errors import AttemptTimeout, PayloadError
+from rota.events import HandlerAbandoned
+from rota.job import Cancel, End, Errored, Expired, HandedBack, Interrupted, Misfit
 from rota.service import Service
+from rota.worker.attempt import end_of, end_of_error
+from rota.worker.suspects import Suspects
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
@@ -37,7 +38,16 @@ class Executor(Service):
     name = "executor"
 
     def __init__(
-        self, bus: Bus, lanes: list[Lane], worker: str, *, buffer_s: float, on_end: Callable[[Held], None], on_free: Callable[[], None]
+        self,
+        bus: Bus,
+        lanes: list[Lane],
+        worker: str,
+        *,
+        buffer_s: float,
+        on_record: Callable[[Held], None],
+        on_end: Callable[[Held], None],
+        on_free: Callable[[], None],
+        on_exhausted: Callable[[], None],
     ) -> None:
         super().__init__(bus)
         self.lanes = lanes
@@ -45,9 +55,15 @@ class Executor(Service):
         self._lane_of = {queue: lane for lane in lanes for queue in lane.queues}
         self._worker = worker
         self._buffer_s = buffer_s
+        self._on_record = on_record
         self._on_end = on_end
         self._on_free = on_free
+        self._on_exhausted = on_exhausted
         self._running: set[Held] = set()
+        """Those that have a slot."""
+        self.abandoned: set[Held] = set()
+        """Those that do not stop: their attempts have ended, and their slots are others'."""
+        self._suspects = Suspects()
         self._threads = Threads("rota-handler")
         self._loop = asyncio.get_running_loop()
         # Every handler starts from the worker's own context: one is often started where another has just ended, whose variables are its own.
@@ -83,11 +99,18 @@ class Executor(Service):
             held.lost = True
             self._stop(held, "its lease was lost", HandedBack("its lease was lost"))
 
+    def cancel(self, held: Held, reason: str | None) -> None:
+        """Somebody wants the job stopped. Its handler is told, and its attempt goes on until it stops: what it comes to counts."""
+        if held.end is None and held.told is None:
+            held.told = Cancel(reason or "")
+            self._tell(held, f"it was cancelled: {reason or 'no reason given'}")
+
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Give jobs back that have not started."""
         for lane in self.lanes:
             for held in lane.take_stale(claimed_before):
-                self._never_started(held, HandedBack(why))
+                held.end = held.told or HandedBack(why)
+                self._on_end(held)
 
     async def finish_running(self, grace_s: float) -> None:
         """Start nothing more, wait for what runs; what still runs after the grace period is told to stop and handed back."""
@@ -104,30 +127,57 @@ class Executor(Service):
     async def _stop_running(self) -> None:
         tasks = [one.task for one in self._running if one.task is not None]
         for one in list(self._running):
-            self._stop(one, "the worker is going down", HandedBack("the worker is going down"))
+            self._stop(one, "the worker is going down", Interrupted("the worker went down while the handler ran"))
         if tasks:
             await asyncio.wait(tasks, timeout=PATIENCE_S)
         for one in list(self._running):
             if one.end is None:
-                self._ended(one, HandedBack("the worker is going down, and its handler did not stop"))
+                left = Interrupted("the worker went down, and the handler did not stop")
+                self._ended(one, left if one.begun_at is not None else HandedBack("it had not begun"))
 
     async def tick(self) -> float | None:
         """Watch the time of what runs and of what waits in the buffer."""
         now = monotonic()
         for held in list(self._running):
-            timeout_s = held.job_type.settings.timeout_s
-            begun_at = held.started_at if held.entered or held.task is None else None
-            if held.end is None and held.told is None and begun_at is not None and now - begun_at > timeout_s:
-                timed_out = Errored(AttemptTimeout(timeout_s))
-                self._stop(held, f"it ran longer than its timeout of {timeout_s:g} s", timed_out)
-            elif held.end is None and held.told is not None and (held.task is None or now - held.told_at > PATIENCE_S):
-                self._ended(held, held.told)  # it does not stop: its slot is free when it ends, and what it comes to is discarded
+            self._watch(held, now)
         self.hand_back_buffered("it waited too long for a free slot", now - self._buffer_s)
+        for lane in self.lanes:
+            self._fill(lane)  # time alone lets suspects begin
         return WATCH_S if not self.is_idle else None
+
+    def _watch(self, held: Held, now: float) -> None:
+        timeout_s = held.job_type.settings.timeout_s
+        is_late = held.begun_at is not None and now - held.begun_at > timeout_s
+        if is_late and held.end is None and held.must_end_at is None:
+            timed_out = Errored(AttemptTimeout(timeout_s))
+            self._stop(held, f"it ran longer than its timeout of {timeout_s:g} s", timed_out)
+        if held.end is None and held.told is not None and held.must_end_at is not None and now >= held.must_end_at:
+            self._ended(held, held.told if held.begun_at is not None else HandedBack("it had not begun"))
+        if is_late and held.end is not None:
+            self._abandon(held)
+
+    def _abandon(self, held: Held) -> None:
+        """Give up the slot of a handler that neither ends nor stops."""
+        self.abandoned.add(held)
+        job, slots = held.job, sum(lane.slots for lane in self.lanes)
+        self.bus.emit(
+            HandlerAbandoned(
+                job=job.id,
+                job_type=job.job_type,
+                attempt=job.attempts,
+                claim=job.claims,
+                worker=self._worker,
+                abandoned=len(self.abandoned),
+                slots=slots,
+            )
+        )
+        if len(self.abandoned) >= slots:
+            self._on_exhausted()
+        self._free_slot(held)
 
     async def abandon(self) -> None:
         """Cancel what still runs, without waiting for long: the worker was told to be gone."""
-        tasks = [held.task for held in self._running if held.task is not None]
+        tasks = [held.task for held in self._running | self.abandoned if held.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -141,32 +191,71 @@ class Executor(Service):
 
     def _fill(self, lane: Lane) -> None:
         while lane.waiting and lane.running < lane.slots and self._accepts:
-            self._start(lane, lane.pop())
+            held = lane.pop(self._suspects.let_begin)
+            if held is None:
+                return
+            self._admit(lane, held)
 
-    def _start(self, lane: Lane, held: Held) -> None:
-        now = monotonic()
-        job = held.job
-        if held.lost or not held.may_start(now):
-            self._never_started(held, HandedBack("its lease had less than a quarter left"))
+    def _admit(self, lane: Lane, held: Held) -> None:
+        prepared = self._refused(held) if held.job.start_recorded is False else self._prepared(held)
+        if prepared is not None and not isinstance(prepared, dict):
+            held.end = prepared
+            self._on_end(held)
             return
-        started = job.started_at  # the database's clock at the claim
-        if job.expires_at is not None and started is not None and (job.expires_at - started).total_seconds() <= now - held.claimed_at:
-            self._never_started(held, Expired())
-            return
-        try:
-            arguments, unknown = held.job_type.arguments(job)
-        except Exception as error:  # noqa: BLE001 - an upgrade function is the user's code
-            self._never_started(held, Misfit(error) if isinstance(error, PayloadError) else Errored(error))
-            return
-        if unknown:
-            self._warn_unknown(held, unknown)
         lane.running += 1
         self._running.add(held)
-        held.started_at = now
-        held.context = Context(job, self._worker, self.state)
-        if held.job_type.is_async:
-            held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy(), name=f"rota job {job.id}")
+        if held.is_suspect:
+            self._suspects.add(held)
+        if prepared is None:
+            self._on_record(held)
         else:
+            self._begin(held, prepared)
+
+    def begin(self, held: Held) -> None:
+        """The start of an admitted job has been recorded: begin, unless it is too late by now."""
+        prepared = self._prepared(held) if self._accepts else HandedBack("the worker is going down")
+        if isinstance(prepared, dict):
+            self._begin(held, prepared)
+        else:
+            self._handler_ended(held, prepared)
+
+    def drop(self, held: Held) -> None:
+        """The start of an admitted job could not be recorded: another has it."""
+        held.lost = True
+        self._handler_ended(held, HandedBack("its lease was lost"))
+
+    def _refused(self, held: Held) -> End | None:
+        """Why a job may not begin now; None when it may."""
+        if held.told is not None:
+            return held.told
+        now, job = monotonic(), held.job
+        if held.lost or not held.may_start(now):
+            return HandedBack("its lease had less than a quarter left")
+        started = job.started_at  # the database's clock at the claim
+        if job.expires_at is not None and started is not None and (job.expires_at - started).total_seconds() <= now - held.claimed_at:
+            return Expired()
+        return None
+
+    def _prepared(self, held: Held) -> dict[str, Any] | End:
+        """The arguments of a job that may begin, or why it may not."""
+        refused = self._refused(held)
+        if refused is not None:
+            return refused
+        try:
+            arguments, unknown = held.job_type.arguments(held.job)
+        except Exception as error:  # noqa: BLE001 - an upgrade function is the user's code
+            return Misfit(error) if isinstance(error, PayloadError) else Errored(error)
+        if unknown:
+            self._warn_unknown(held, unknown)
+        return arguments
+
+    def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
+        held.started_at = monotonic()
+        held.context = Context(held.job, self._worker, self.state)
+        if held.job_type.is_async:
+            held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy(), name=f"rota job {held.job.id}")
+        else:
+            held.begun_at = held.started_at
             self._threads.submit(self._in_thread(held, arguments))
 
     def _warn_unknown(self, held: Held, unknown: frozenset[str]) -> None:
@@ -182,79 +271,75 @@ class Executor(Service):
     async def _attempt(self, held: Held, arguments: dict[str, Any]) -> None:
         assert held.context is not None
         enter(held.context)
-        if held.told is not None:  # told to stop before its first step: cancelling the task then would skip the line below
-            self._handler_ended(held, HandedBack("it was told to stop before it began"))
+        late = self._too_late(held)
+        if late is not None:
+            self._handler_ended(held, late)
             return
-        held.started_at = monotonic()  # a blocked loop may have kept it waiting; its time begins now
-        held.entered = True
+        held.started_at = held.begun_at = monotonic()  # a blocked loop may have kept it waiting; its time begins now
         try:
             func = held.job_type.func
-            result = await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
-            end = self._end_of(held, result)
+            end = end_of(held, await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments)))
         except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
-            end = self._end_of_error(held, error)
+            end = end_of_error(held, error)
         self._handler_ended(held, end)
 
     def _in_thread(self, held: Held, arguments: dict[str, Any]) -> Callable[[], None]:
         def call() -> None:
             assert held.context is not None
             enter(held.context)
-            try:
-                func = held.job_type.func
-                end = self._end_of(held, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
-            except BaseException as error:  # noqa: BLE001 - as above
-                end = self._end_of_error(held, error)
+            end = self._too_late(held)
+            if end is None:
+                try:
+                    func = held.job_type.func
+                    end = end_of(held, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
+                except BaseException as error:  # noqa: BLE001 - as above
+                    end = end_of_error(held, error)
             with suppress(RuntimeError):  # the loop is closed: the worker had given this thread up, and its job back
                 self._loop.call_soon_threadsafe(self._handler_ended, held, end)
 
         context = self._context.copy()
         return lambda: context.run(call)
 
-    def _end_of(self, held: Held, result: Any) -> End:
-        if result is None:
-            return _NOTHING
-        if isinstance(result, Outcome):
-            return result
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            return Errored(
-                TypeError("the handler returned an awaitable that nobody awaits: declare the async function itself, or await inside")
-            )
-        if isinstance(result, type) and issubclass(result, Outcome):
-            return Errored(TypeError(f"the handler returned the class {result.__name__}; return an instance, as in {result.__name__}(…)"))
-        encoded, problem = encode_result(result)
-        if problem is not None:
-            logger.warning("job %s %s: its result is not kept: %s", held.job.id, held.job.job_type, problem)
-        return Succeeded(encoded)
-
-    def _end_of_error(self, held: Held, error: BaseException) -> End:
-        if isinstance(error, Outcome):
-            return error
-        if held.told is not None and isinstance(error, asyncio.CancelledError | AttemptCancelled):
-            return held.told
-        return Errored(error)
+    def _too_late(self, held: Held) -> End | None:
+        """Between the decision and its first step the process may have been frozen, or the job told to stop: then its handler does not begin."""
+        if held.told is None and held.may_start(monotonic()):
+            return None
+        held.started_at = held.begun_at = None
+        return held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop, or its lease ran out, before it began")
 
     # Ending
 
     def _stop(self, held: Held, why: str, end: End) -> None:
-        if held.told is None:
-            held.told, held.told_at = end, monotonic()
+        """Tell a handler to stop; its attempt ends as `end`, soon, whether it stops or not."""
+        if held.must_end_at is None:
+            held.told = end
+            held.must_end_at = monotonic() + (0 if held.task is None else PATIENCE_S)
+        self._tell(held, why)
+
+    def _tell(self, held: Held, why: str) -> None:
         if held.context is not None:
             held.context.tell_to_stop(why)
-        if held.task is not None and held.entered:
+        if held.task is not None and held.begun_at is not None:
             held.task.cancel()
 
-    def _never_started(self, held: Held, end: End) -> None:
-        held.end = end
-        self._on_end(held)
-
     def _handler_ended(self, held: Held, end: End) -> None:
+        self._lane_of[held.job.queue].ended += 1
+        self._ended(held, end)
+        if held in self.abandoned:
+            self.abandoned.remove(held)
+        else:
+            self._free_slot(held)
+
+    def suspect_over(self, held: Held) -> None:
+        """What a suspect came to is written, or it was lost: until then it would be charged for what the next one does."""
+        self._suspects.discard(held)
+        for lane in self.lanes:
+            self._fill(lane)
+
+    def _free_slot(self, held: Held) -> None:
         lane = self._lane_of[held.job.queue]
         lane.running -= 1
-        lane.ended += 1
         self._running.discard(held)
-        self._ended(held, end)
         if lane.waiting:
             self._fill(lane)
         if not self._running:
@@ -263,11 +348,8 @@ class Executor(Service):
             self._on_free()
 
     def _ended(self, held: Held, end: End) -> None:
-        if held.end is None:  # a thread that was given up may end later; only the first end counts
+        if held.end is None:  # a handler that was given up may end later; only the first end counts
             held.end = end
             if held.started_at is not None:
                 held.ran_s = monotonic() - held.started_at
             self._on_end(held)
-
-
-_NOTHING = Succeeded(None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost
-from rota.job import Errored, Failure, HandedBack, Rules, Status, Succeeded, Transition, settle
+from rota.job import Errored, Failure, HandedBack, Interrupted, Rules, Status, Succeeded, Transition, settle
 from rota.policy import DEFAULT_RETRY
 from rota.service import Service
 from rota.store import ops
@@ -33,7 +33,17 @@ class Finisher(Service):
 
     name = "finisher"
 
-    def __init__(self, bus: Bus, link: Link, held: HeldJobs, worker: str, release: str, on_nothing_held: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        link: Link,
+        held: HeldJobs,
+        worker: str,
+        release: str,
+        *,
+        on_suspect_over: Callable[[Held], None],
+        on_nothing_held: Callable[[], None],
+    ) -> None:
         super().__init__(bus)
         self.counts: Counter[str] = Counter()
         """What this worker's jobs came to, by status."""
@@ -41,6 +51,7 @@ class Finisher(Service):
         self._held = held
         self._worker = worker
         self._release = release
+        self._on_suspect_over = on_suspect_over
         self._on_nothing_held = on_nothing_held
         self._ended: list[Held] = []
         self._empty = asyncio.Event()
@@ -139,6 +150,8 @@ class Finisher(Service):
     def _forget(self, held: Held) -> None:
         if self._held.get(held.job.id) is held:  # handed back a moment ago, the job may be held again under a new claim
             del self._held[held.job.id]
+        if held.is_suspect:
+            self._on_suspect_over(held)
 
     def _lost(self, held: Held) -> None:
         self._forget(held)
@@ -162,5 +175,7 @@ class Finisher(Service):
                 return JobFailed(**of, failure=failure, retry_in_s=transition.delay_s or 0.0)
         if transition.verb == "snooze":
             return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
-        why = held.end.why if isinstance(held.end, HandedBack) else f"its payload does not fit this release: {failure.message}"
+        why = (
+            held.end.why if isinstance(held.end, HandedBack | Interrupted) else f"its payload does not fit this release: {failure.message}"
+        )
         return JobHandedBack(**of, why=why)

@@ -15,20 +15,20 @@ class Held:
     """One claim. Times are monotonic seconds, counted from before the claim was sent: so the lease is never thought longer than it is."""
 
     __slots__ = (
+        "begun_at",
         "claimed_at",
         "context",
         "end",
-        "entered",
         "job",
         "job_type",
         "lease_s",
         "lost",
+        "must_end_at",
         "ran_s",
         "renewed_at",
         "started_at",
         "task",
         "told",
-        "told_at",
         "unsure",
     )
 
@@ -39,8 +39,8 @@ class Held:
         self.renewed_at = claimed_at
         self.lease_s = lease_s
         self.started_at: float | None = None
-        self.entered = False
-        """Whether an async handler has taken its first step."""
+        self.begun_at: float | None = None
+        """When the handler took its first step; None before that."""
         self.ran_s: float | None = None
         self.task: asyncio.Task[None] | None = None
         """The task of an async handler; None for a thread's."""
@@ -49,7 +49,8 @@ class Held:
         """What it came to; None while it is buffered or runs."""
         self.told: End | None = None
         """What the attempt comes to if its handler stops because the worker told it to; None while it was not told."""
-        self.told_at = 0.0
+        self.must_end_at: float | None = None
+        """When the attempt ends even if its handler goes on; None while it need not stop."""
         self.unsure = False
         """Whether a write of its end may or may not have been committed: the answer was lost with the connection."""
         self.lost = False
@@ -57,7 +58,12 @@ class Held:
 
     def may_start(self, now: float) -> bool:
         """Whether at least a quarter of the lease is left."""
-        return now - self.claimed_at <= self.lease_s * 0.75
+        return now - self.renewed_at <= self.lease_s * 0.75
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether its worker was lost with it before: it may be what killed it."""
+        return self.job.losses > 0
 
 
 HeldJobs = dict[int, Held]

@@ -7,6 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.worker.held import Held
 
 PREFETCH_MAX = 1_000
@@ -19,7 +21,7 @@ more, for a job in a buffer is a job that no idle worker can take."""
 class Lane:
     """The slots and the buffer of some queues. Within one priority jobs start in the order in which they were claimed."""
 
-    __slots__ = ("_buffer", "_rated_at", "_rated_ended", "ended", "low", "queues", "running", "slots", "target", "waiting")
+    __slots__ = ("_buffer", "_rated_at", "_rated_ended", "_suspects", "ended", "low", "queues", "running", "slots", "target", "waiting")
 
     def __init__(self, queues: tuple[str, ...], slots: int) -> None:
         self.queues = queues
@@ -33,6 +35,8 @@ class Lane:
         self.low = slots // 2
         """Below so many held, claim again."""
         self._buffer: dict[int, deque[Held]] = {}
+        self._suspects: deque[Held] = deque()
+        """Jobs that were lost before wait for each other, and nobody waits for them."""
         self._rated_at = monotonic()
         self._rated_ended = 0
 
@@ -54,16 +58,25 @@ class Lane:
 
     def push(self, held: Held) -> None:
         """Put a claimed job into the buffer."""
+        self.waiting += 1
+        if held.is_suspect:
+            self._suspects.append(held)
+            return
         priority = held.job.priority
         jobs = self._buffer.get(priority)
         if jobs is None:
             jobs = self._buffer[priority] = deque()
         jobs.append(held)
-        self.waiting += 1
 
-    def pop(self) -> Held:
-        """Take the next job to start: of the highest priority, the first. The buffer must not be empty."""
+    def pop(self, let_begin: Callable[[Held], bool]) -> Held | None:
+        """Take the next job to start: of the highest priority, the first. A suspect only if `let_begin` says so; None when no other waits."""
+        if not self._buffer:
+            return self._pop_suspect(let_begin)
         priority = max(self._buffer) if len(self._buffer) > 1 else next(iter(self._buffer))
+        if self._suspects and self._suspects[0].job.priority >= priority:
+            suspect = self._pop_suspect(let_begin)
+            if suspect is not None:
+                return suspect
         jobs = self._buffer[priority]
         held = jobs.popleft()
         if not jobs:
@@ -71,14 +84,22 @@ class Lane:
         self.waiting -= 1
         return held
 
+    def _pop_suspect(self, let_begin: Callable[[Held], bool]) -> Held | None:
+        if not self._suspects or not let_begin(self._suspects[0]):
+            return None
+        self.waiting -= 1
+        return self._suspects.popleft()
+
     def take_stale(self, claimed_before: float) -> list[Held]:
         """Take the jobs that were claimed before a time and still wait."""
-        stale = [held for jobs in self._buffer.values() for held in jobs if held.claimed_at < claimed_before]
+        waiting = [held for jobs in (*self._buffer.values(), self._suspects) for held in jobs]
+        stale = [held for held in waiting if held.claimed_at < claimed_before]
         if stale:
-            kept = [held for jobs in self._buffer.values() for held in jobs if held.claimed_at >= claimed_before]
             self._buffer.clear()
+            self._suspects.clear()
             self.waiting = 0
             self.target, self.low = self.slots, self.slots // 2  # they were claimed too far ahead
-            for held in kept:
-                self.push(held)
+            for held in waiting:
+                if held.claimed_at >= claimed_before:
+                    self.push(held)
         return stale

@@ -54,10 +54,10 @@ class LeaseKeeper(Service):
         running = [held for held in self._copy() if held.started_at is not None]
         due = [held for held in running if now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE]
         if due:
-            still = await self._link.run(ops.renew([(held.job.id, held.job.claims) for held in due], self._who))
+            renewed = await self._link.run(ops.renew([(held.job.id, held.job.claims) for held in due], self._who))
             lost = []
             for held in due:
-                if held.job.id in still:
+                if held.job.id in renewed.held:
                     held.renewed_at = now
                 elif held.end is None and self._held.get(held.job.id) is held:
                     lost.append(held)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.config import WorkerConfig
-from rota.errors import DatabaseUnavailable
+from rota.errors import DatabaseUnavailable, RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.release import VERSION
 from rota.service import LoopThread, Service
@@ -28,6 +28,8 @@ from rota.worker.finisher import Finisher
 from rota.worker.lane import Lane
 from rota.worker.lease import LeaseKeeper
 from rota.worker.listener import Listener
+from rota.worker.starter import Starter
+from rota.worker.watch import LoopWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,6 +81,8 @@ class Worker:
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._held: HeldJobs = {}
+        self._failure: RotaError | None = None
+        """What ended it, though nobody asked."""
         self._entering: asyncio.Task[Any] | None = None
         self._parts: list[Service] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,6 +99,7 @@ class Worker:
         Raises:
             SchemaError: the schema is missing or not this release's.
             DatabaseUnavailable: at the start; in a drain also later. What its jobs came to was recorded if that was possible at all.
+            WorkerExhausted: its slots are full of handlers that do not stop.
         """
         upkeep = Link(self._database, "upkeep")
         async with AsyncExitStack() as stack:
@@ -107,7 +112,9 @@ class Worker:
             keeper = self._keeper(executor, claimer)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
+            watch = LoopWatch(self._bus, self._held)
             keeping = asyncio.create_task(thread.run(keeper.run()))
+            watching = asyncio.create_task(thread.run(watch.run()))
             self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._queues_in_words()))
             try:
                 await self._work(claimer, keeping)
@@ -118,13 +125,20 @@ class Worker:
                     for task in self._tasks:
                         task.cancel()  # still running only when the way out was cancelled too
                     await executor.abandon()
-                    thread.loop.call_soon_threadsafe(keeper.stop)
-                    await keeping
+                    for service, task in ((watch, watching), (keeper, keeping)):
+                        thread.loop.call_soon_threadsafe(service.stop)
+                        await task
             report = await self._report(upkeep, claimer, finisher)
         self._bus.emit(WorkerStopped(worker=self.name))
-        if claimer.failure is not None:
-            raise claimer.failure
+        failure = self._failure or claimer.failure
+        if failure is not None:
+            raise failure
         return report
+
+    def _exhausted(self, executor: Executor) -> None:
+        if self._failure is None:
+            self._failure = WorkerExhausted(sorted(held.job.job_type for held in executor.abandoned))
+            self.stop()
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> Any:
         """Enter it in this very task, as cancel scopes want it; the order to stop ends the waiting."""
@@ -157,21 +171,25 @@ class Worker:
             self._lanes(),
             self.name,
             buffer_s=config.buffer_s,
-            on_end=lambda held: finisher.put(held),  # noqa: PLW0108 - it is made after this
+            on_record=lambda held: starter.put(held),  # noqa: PLW0108 - it is made after this
+            on_end=lambda held: finisher.put(held),  # noqa: PLW0108
             on_free=lambda: claimer.wake(),  # noqa: PLW0108
+            on_exhausted=lambda: self._exhausted(executor),
         )
         executor.state = state
+        starter = Starter(bus, Link(database, "start"), executor.begin, executor.drop)
         finisher = Finisher(
             bus,
             Link(database, "finish"),
             self._held,
             self.name,
             self._crew.release,
+            on_suspect_over=executor.suspect_over,
             on_nothing_held=lambda: claimer.wake(),  # noqa: PLW0108
         )
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
-        self._parts = [executor, finisher, claimer, Reaper(bus, upkeep), Partitioner(bus, upkeep)]
+        self._parts = [executor, starter, finisher, claimer, Reaper(bus, upkeep), Partitioner(bus, upkeep)]
         if rings:
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements.channel, claimer.ring, claimer.mute))
         return executor, finisher, claimer
@@ -209,8 +227,8 @@ class Worker:
         await finisher.flush(RECORD_S)
         for part, task in zip(self._parts, self._tasks, strict=False):
             part.stop()
-            if part.name == Listener.name or (part is finisher and not finisher.is_empty):
-                task.cancel()  # the one waits in the driver for the next ring, the other for a database that does not come back
+            if part.name in (Listener.name, Starter.name) or (part is finisher and not finisher.is_empty):
+                task.cancel()  # the first waits in the driver for the next ring, the others for a database that does not come back
         if self._tasks:
             ended, late = await asyncio.wait(self._tasks, timeout=RECORD_S)
             for task in late:
@@ -248,7 +266,8 @@ class Worker:
     def _claimant(self) -> ops.Claimant:
         types = sorted(self._crew.types)
         leases = [timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s) for name in types]
-        return ops.Claimant(self.name, self._crew.release, types, leases)
+        rules = [self._crew.types[name].rules for name in types]
+        return ops.Claimant(self.name, self._crew.release, types, leases, [one.dead_if_lost or one.max_attempts == 1 for one in rules])
 
     def _slots(self) -> dict[str, int | None]:
         if self._config.queues is not None:

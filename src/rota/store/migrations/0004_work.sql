@@ -3,12 +3,14 @@
 -- touches rows in id order or with SKIP LOCKED. Oldest release that can live with this: 0.1.0.
 
 -- Claims due jobs. Branch k is a priority with its frontier (p_after_…) and how far behind it to look (p_depths); queue q owns the branches
--- p_lo … p_hi, highest priority first, and takes at most p_slots; all together at most p_limit. p_leases goes with p_types.
+-- p_lo … p_hi, highest priority first, and takes at most p_slots; all together at most p_limit. p_leases and p_records go with p_types. A job that was
+-- lost before, that has one attempt only, or whose type is in p_records, may begin only after job_start has recorded it.
 create function rota.job_claim(
-  p_worker text, p_release text, p_types text[], p_leases interval[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
+  p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
   p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int)
 returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
-  expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz)
+  expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz, start_recorded boolean,
+  losses smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
@@ -16,7 +18,8 @@ begin
   return query
   update rota.job j
   set status = 'running', locked_by = p_worker, locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)],
-    attempts = j.attempts + 1, claims = j.claims + 1, started_at = rota.clock()
+    attempts = j.attempts + 1, claims = j.claims + 1, started_at = rota.clock(),
+    start_recorded = case when j.losses > 0 or j.max_attempts = 1 or p_records[array_position(p_types, j.job_type)] then false end
   where j.id = any (array(
     select picked.id
     from unnest(p_queues, p_slots, p_lo, p_hi) q(queue, slots, lo, hi)
@@ -35,7 +38,18 @@ begin
       limit q.slots) picked
     limit p_limit))
   returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
-    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at;
+    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses;
+end $$;
+
+-- Records that jobs are about to begin, for those whose claim asked for it; returns those still held. Asked twice it answers twice the same.
+create function rota.job_start(p_ids bigint[], p_claims int[]) returns setof bigint
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = rota, pg_temp as $$
+begin
+  return query
+  update rota.job j set start_recorded = true, started_at = rota.clock()
+  where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+  returning j.id;
 end $$;
 
 -- Priorities in use in a queue that a worker does not know: one index descent per gap between the known ones.
@@ -61,15 +75,25 @@ create function rota.look_back(p_queue text, p_to timestamptz) returns void lang
   where q.look_back_asked_at is null or q.look_back_asked_at < rota.clock() - interval '1 second' or q.look_back_to > excluded.look_back_to
 $$;
 
--- Renews the leases of jobs by the worker that still holds them; returns those it held. p_leases goes with p_types.
-create function rota.job_renew(p_ids bigint[], p_claims int[], p_types text[], p_leases interval[]) returns setof bigint
+-- Renews the leases of jobs by the worker that still holds them; returns those it held, and which of them somebody wants stopped. A row that another
+-- transaction has locked is not waited for, or one job would cost all others their leases: it is still held, and cannot be reaped meanwhile either.
+-- p_leases goes with p_types.
+create function rota.job_renew(p_ids bigint[], p_claims int[], p_types text[], p_leases interval[])
+returns table (id bigint, cancel_requested boolean, cancel_reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
+#variable_conflict use_column
 begin
   return query
-  update rota.job j set locked_until = rota.clock() + coalesce(p_leases[array_position(p_types, j.job_type)], interval '2 minutes')
-  where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
-  returning j.id;
+  with free as materialized (
+    select j.id from rota.job j
+    where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+    order by j.id for no key update skip locked),
+  renewed as (
+    update rota.job j set locked_until = rota.clock() + coalesce(p_leases[array_position(p_types, j.job_type)], interval '2 minutes')
+    where j.id = any (array(select f.id from free f)) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true)
+  select j.id, j.cancel_requested_at is not null, j.cancel_reason from rota.job j
+  where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;
 
 -- Ends jobs: moves them to history as p_statuses say (succeeded or cancelled; NULL: all succeeded). Returns those whose claim was still held.
@@ -96,10 +120,10 @@ begin
     where o.idempotency_key is not null and e.status = 'cancelled'
       and i.job_type in (o.job_type, rota.canonical_type(o.job_type)) and i.key = o.idempotency_key and i.job = o.id)
   insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
-    claims, locked_by, misfits, last_error, error_type, response_code, verdict, verdict_rule, idempotency_key, meta, created_at, updated_at, started_at,
-    failed_at, finished_at, result, release)
+    claims, locked_by, losses, cancel_requested_at, cancel_reason, progress, misfits, last_error, error_type, response_code, verdict, verdict_rule,
+    idempotency_key, meta, created_at, updated_at, started_at, failed_at, finished_at, result, release)
   select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
-    o.claims, o.locked_by, o.misfits, coalesce(e.reason, o.last_error), o.error_type, o.response_code, o.verdict, o.verdict_rule, o.idempotency_key,
+    o.claims, o.locked_by, o.losses, o.cancel_requested_at, o.cancel_reason, o.progress, o.misfits, coalesce(e.reason, o.last_error), o.error_type, o.response_code, o.verdict, o.verdict_rule, o.idempotency_key,
     o.meta, o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second', o.failed_at, rota.clock(), e.result::jsonb, p_release
   from over o join ended e on e.id = o.id and e.claims = o.claims
   returning job_history.id;
@@ -109,6 +133,7 @@ end $$;
 --   id, claims        the claim
 --   status            failed, dead or queued; of a misfit the server decides
 --   charged           whether the attempt counts
+--   loss              whether its worker is leaving it behind after it had begun
 --   delay_s           seconds until run_at; null leaves run_at, and asks the workers to look back to it
 --   ran_s             seconds since the handler began; null: it did not
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
@@ -122,14 +147,14 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
 declare v_queue text; v_run_at timestamptz; begin
   return query
   with input as materialized (
-    select * from jsonb_to_recordset(p_outcomes) i(id bigint, claims int, status text, charged boolean, delay_s float8, ran_s float8, error_type text,
+    select * from jsonb_to_recordset(p_outcomes) i(id bigint, claims int, status text, charged boolean, loss boolean, delay_s float8, ran_s float8, error_type text,
       message text, verdict text, verdict_rule text, response_code int, stack text, misfit boolean)),
   mine as materialized (
     select j.* from rota.job j
     where j.id = any (array(select i.id from input i)) and ((j.id, j.claims) in (select i.id, i.claims from input i)) is true
     order by j.id for update),
   decided as materialized (
-    select m.id, m.claims, m.attempts, m.job_type, m.locked_by, m.started_at, i.charged, i.ran_s, i.error_type, i.message, i.verdict, i.verdict_rule,
+    select m.id, m.claims, m.attempts, m.job_type, m.locked_by, m.started_at, i.charged, i.loss, i.ran_s, i.error_type, i.message, i.verdict, i.verdict_rule,
       i.response_code, i.stack, coalesce(i.misfit, false) as misfit,
       case when not coalesce(i.misfit, false) then i.status
         when p_release <> 'unknown' and exists (
@@ -141,8 +166,9 @@ declare v_queue text; v_run_at timestamptz; begin
     from mine m join input i on i.id = m.id and i.claims = m.claims),
   returned as (
     update rota.job j
-    set status = d.status, locked_by = null, locked_until = null, claims = j.claims + 1,
+    set status = d.status, locked_by = null, locked_until = null, start_recorded = null, claims = j.claims + 1,
       attempts = case when d.charged then j.attempts else j.attempts - 1 end,
+      losses = case when d.loss then coalesce(j.losses, 0) + 1 else j.losses end,
       run_at = case when d.status = 'dead' or d.delay_s is null then j.run_at else rota.clock() + d.delay_s * interval '1 second' end,
       misfits = case when d.misfit and not p_release = any (coalesce(j.misfits, '{}')) then array_append(j.misfits, p_release) else j.misfits end,
       started_at = case when d.ran_s is null then null else rota.clock() - d.ran_s * interval '1 second' end,
@@ -168,37 +194,75 @@ declare v_queue text; v_run_at timestamptz; begin
   end loop;
 end $$;
 
--- Takes jobs away from workers that let their leases expire. The lost attempt counts, is recorded, and the job goes by the plan stored with its type.
--- Reads the lease index from p_since on, so that it does not walk over the entries of all jobs that ever ran.
-create function rota.job_reap(p_since timestamptz, p_limit int)
+-- How long the server has been up. A worker could not renew its leases while it was down.
+create function rota.uptime() returns interval language sql stable parallel safe as
+  'select pg_catalog.statement_timestamp() - pg_catalog.pg_postmaster_start_time()';
+
+-- Takes jobs away from workers that let their leases expire. What may have begun only in a worker's buffer comes back uncharged the first time; from
+-- then on the loss counts, by the plan stored with the type. A job whose start had to be recorded and was not has not begun, and is never charged.
+-- After the server came up, or after the asking worker's own connection came back (p_steady_s seconds ago; NULL: it was not away), half a lease is left
+-- to those who could not renew, 60 s at most. Reads the lease index from p_since on, so that it does not walk over the entries of all jobs that ever
+-- ran; not while some must be waited for.
+create function rota.job_reap(p_since timestamptz, p_limit int, p_steady_s float8 default null)
 returns table (id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
+declare
+  v_steady interval := least(rota.uptime(), p_steady_s * interval '1 second');
+  v_since timestamptz := case when v_steady < interval '90 seconds' then '-infinity' else p_since end;
+  v_queue text;
+  v_run_at timestamptz;
+  v_back bigint[];
 begin
-  return query
-  with lost as materialized (
-    select j.* from rota.job j
-    where j.status = 'running' and j.locked_until >= p_since and j.locked_until < rota.clock()
-    order by j.locked_until limit p_limit for update skip locked),
-  decided as materialized (
-    select l.*, t.retry_after, l.attempts >= coalesce(l.max_attempts, t.max_attempts, 10) as gives_up,
-      format('worker %s let its lease expire: it died, froze or lost the database', l.locked_by) as message
-    from lost l left join rota.job_type t on t.name = rota.canonical_type(l.job_type)),
-  reaped as (
-    update rota.job j
-    set status = case when d.gives_up then 'dead' else 'failed' end, locked_by = null, locked_until = null, claims = j.claims + 1,
-      run_at = case when d.gives_up then j.run_at
-        else rota.clock() + coalesce(d.retry_after[least(d.attempts, cardinality(d.retry_after))], interval '10 seconds') end,
-      last_error = d.message, error_type = 'LeaseExpired', response_code = null, verdict = 'transient', verdict_rule = 'lease expired',
-      failed_at = rota.clock(), updated_at = rota.clock()
-    from decided d where j.id = d.id
-    returning j.id, j.job_type, j.attempts, j.status, j.run_at),
-  recorded as (
-    insert into rota.attempt (job, claim, attempt, job_type, worker, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule, next_run_at)
-    select d.id, d.claims, d.attempts, d.job_type, d.locked_by, d.started_at, rota.clock(), r.status, 'LeaseExpired', d.message, 'transient',
-      'lease expired', case when r.status = 'failed' then r.run_at end
-    from decided d join reaped r on r.id = d.id)
-  select r.id, r.job_type, d.claims, r.attempts, d.locked_by, r.status, r.run_at from reaped r join decided d on d.id = r.id;
+  for id, job_type, claims, attempts, worker, status, run_at in
+    with lost as materialized (
+      select j.* from rota.job j
+      where j.status = 'running' and j.locked_until >= v_since and j.locked_until < rota.clock()
+        and v_steady > least(coalesce((select t.lease from rota.job_type t where t.name = rota.canonical_type(j.job_type)), interval '2 minutes') / 2,
+                             interval '60 seconds')
+      order by j.locked_until limit p_limit for update skip locked),
+    judged as materialized (
+      select l.*, t.retry_after, coalesce(t.on_lost, 'retry') = 'dead' or l.attempts >= coalesce(l.max_attempts, t.max_attempts, 10) as gives_up,
+        l.start_recorded is not false as may_have_begun,
+        l.start_recorded is true or l.start_recorded is null and coalesce(l.losses, 0) > 0 as charged,
+        format('worker %s let its lease expire: it died, froze or lost the database', l.locked_by) as message
+      from lost l left join rota.job_type t on t.name = rota.canonical_type(l.job_type)),
+    decided as materialized (
+      select d.*, case when not d.charged then 'queued' when d.gives_up then 'dead' else 'failed' end as becomes from judged d),
+    reaped as (
+      update rota.job j
+      set status = d.becomes, locked_by = null, locked_until = null, start_recorded = null, claims = j.claims + 1,
+        attempts = case when d.charged then j.attempts else j.attempts - 1 end,
+        losses = case when d.may_have_begun then coalesce(j.losses, 0) + 1 else j.losses end,
+        run_at = case when d.becomes <> 'failed' then j.run_at
+          else rota.clock() + coalesce(d.retry_after[least(d.attempts, cardinality(d.retry_after))], interval '10 seconds') end,
+        started_at = case when d.may_have_begun then j.started_at end,
+        last_error = case when d.may_have_begun then d.message else j.last_error end,
+        error_type = case when d.may_have_begun then 'LeaseExpired' else j.error_type end,
+        response_code = case when d.may_have_begun then null else j.response_code end,
+        verdict = case when d.may_have_begun then 'transient' else j.verdict end,
+        verdict_rule = case when d.may_have_begun then 'lease expired' else j.verdict_rule end,
+        failed_at = case when d.may_have_begun then rota.clock() else j.failed_at end, updated_at = rota.clock()
+      from decided d where j.id = d.id
+      returning j.id, j.job_type, j.attempts, j.status, j.run_at),
+    recorded as (
+      insert into rota.attempt (job, claim, attempt, job_type, worker, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule,
+        next_run_at)
+      select d.id, d.claims, d.attempts, d.job_type, d.locked_by, case when d.may_have_begun then d.started_at end, rota.clock(), r.status, 'LeaseExpired',
+        d.message || case when d.charged then '' when d.may_have_begun then '; not charged, for it may not have begun'
+          else '; not charged, for it had not begun' end,
+        'transient', 'lease expired', case when r.status <> 'dead' then r.run_at end
+      from decided d join reaped r on r.id = d.id)
+    select r.id, r.job_type, d.claims, d.attempts, d.locked_by, r.status, r.run_at from reaped r join decided d on d.id = r.id
+  loop
+    if status = 'queued' then
+      v_back := v_back || id;
+    end if;
+    return next;
+  end loop;
+  for v_queue, v_run_at in select j.queue, min(j.run_at) from rota.job j where j.id = any (v_back) group by j.queue order by j.queue loop
+    perform rota.look_back(v_queue, v_run_at);
+  end loop;
 end $$;
 
 -- What a worker must know besides its jobs: requests to look back that are newer than p_asked_since (one per queue), and, when asked to probe, priorities in use that

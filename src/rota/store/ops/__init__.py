@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
-from rota.store.ops.settle import Ending, Written, finish, give_back, numbers, renew, settled
+from rota.store.ops.settle import Ending, Renewed, Written, finish, give_back, numbers, renew, settled, start
 from rota.store.ops.upkeep import Reaped, beat, declare, ensure_partitions, reap, stop
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "NewRow",
     "News",
     "Reaped",
+    "Renewed",
     "Written",
     "attempts",
     "beat",
@@ -38,6 +39,7 @@ __all__ = [
     "renew",
     "ring_me",
     "settled",
+    "start",
     "stop",
     "table",
 ]

@@ -28,12 +28,13 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims: the worker, its release, and the types that it knows (aliases included) with their leases."""
+    """Who claims: the worker, its release, and the types that it knows (aliases included) with their leases, and whether they record their starts."""
 
     worker: str
     release: str
     types: list[str]
     leases: list[timedelta]
+    records: list[bool]
 
 
 class News(msgspec.Struct, frozen=True):
@@ -69,6 +70,7 @@ def claim(
             "release": who.release,
             "types": who.types,
             "leases": who.leases,
+            "records": who.records,
             "queues": branches.queues,
             "slots": branches.slots,
             "lo": branches.lo,
@@ -102,6 +104,8 @@ def claim(
             idempotency_key=row[14],
             meta_json=row[15],
             created_at=row[16],
+            start_recorded=row[17],
+            losses=row[18] or 0,
             locked_by=worker,
             started_at=started,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +16,27 @@ from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import ensure_partitions
 
 
-def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[set[int]]:
-    """Renew the leases of (id, claims); return the ids still held."""
-    ids, claims = [id_ for id_, _ in held], [claim for _, claim in held]
-    rows = yield Query("job_renew", {"ids": numbers(ids), "claims": numbers(claims), "types": who.types, "leases": who.leases})
-    return {row[0] for row in rows}
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Which of the leases were still held, and which of those jobs somebody wants stopped, each with the reason."""
+
+    held: set[int]
+    cancels: dict[int, str | None]
+
+
+def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
+    """Renew the leases of (id, claims)."""
+    rows = yield Query("job_renew", {**_claims(held), "types": who.types, "leases": who.leases})
+    return Renewed({row[0] for row in rows}, {row[0]: row[2] for row in rows if row[1]})
+
+
+def start(held: Sequence[tuple[int, int]]) -> Operation[set[int]]:
+    """Record that (id, claims) are about to begin; return the ids still held."""
+    return {row[0] for row in (yield Query("job_start", _claims(held)))}
+
+
+def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
+    return {"ids": numbers([id_ for id_, _ in held]), "claims": numbers([claim for _, claim in held])}
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -122,6 +139,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
         "claims": ending.job.claims,
         "status": transition.status.value,
         "charged": transition.charged,
+        "loss": transition.loss,
         "delay_s": transition.delay_s,
         "ran_s": ending.ran_s,
         "misfit": transition.misfit,
@@ -140,6 +158,5 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
 
 def settled(claims: Sequence[tuple[int, int]], worker: str) -> Operation[dict[int, Written]]:
     """Say which of these (id, claims) the worker has settled already."""
-    params = {"ids": numbers([id_ for id_, _ in claims]), "claims": numbers([claim for _, claim in claims]), "worker": worker}
-    rows = yield Query("claims_settled", params)
+    rows = yield Query("claims_settled", {**_claims(claims), "worker": worker})
     return {row[0]: Written(row[1], row[2]) for row in rows}

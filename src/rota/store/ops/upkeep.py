@@ -25,9 +25,10 @@ class Reaped:
     run_at: datetime
 
 
-def reap(since: datetime, limit: int) -> Operation[tuple[datetime, list[Reaped]]]:
-    """Take jobs whose leases expired after `since` from their workers; return the database's clock as well."""
-    params = {"since": since, "limit": limit}
+def reap(since: datetime, limit: int, steady_s: float | None = None) -> Operation[tuple[datetime, list[Reaped]]]:
+    """Take jobs whose leases expired after `since` from their workers; return the database's clock as well. `steady_s`: how long ago the asking
+    worker's own connection came back; None: it was not away."""
+    params = {"since": since, "limit": limit, "steady_s": steady_s}
     try:
         rows = yield Query("job_reap", params)
     except PartitionMissing:

@@ -1,0 +1,37 @@
+"""Jobs whose worker was lost with them. One of them may be what killed it, so they begin one after the other: what dies with the next worker is
+the guilty one, and not its neighbours."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rota.worker.held import Held
+
+SURVIVED_S = 1.0
+"""A job lost once that has run for so long lets the next begin: many long jobs that went down with a host must not wait for each other."""
+
+
+class Suspects:
+    """The suspects that run in this worker, or have ended and are not written yet."""
+
+    def __init__(self) -> None:
+        self._running: set[Held] = set()
+
+    def add(self, held: Held) -> None:
+        """It is about to begin."""
+        self._running.add(held)
+
+    def discard(self, held: Held) -> None:
+        """What it came to is written."""
+        self._running.discard(held)
+
+    def let_begin(self, held: Held) -> bool:
+        """Whether a suspect may begin now: beside others only if each of them was lost no more than once and has been running for a while."""
+        if not self._running:
+            return True
+        now = monotonic()
+        return held.job.losses == 1 and all(
+            one.job.losses == 1 and one.started_at is not None and now - one.started_at >= SURVIVED_S for one in self._running
+        )

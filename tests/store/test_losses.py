@@ -1,0 +1,234 @@
+"""What a lost worker costs its jobs: nothing for what had not begun, the first time nothing for what may have begun, then an attempt."""
+
+from __future__ import annotations
+
+import msgspec
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.job import Job
+from rota.jobs import declared
+from rota.store import ops
+from tests.store.work import HAND_BACK, Hand, expire, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+STANDING = "select status, attempts, coalesce(losses, 0), claims, start_recorded, run_at <= rota.clock() from rota.job"
+
+
+def declare(connection: Connection, **options: object) -> None:
+    """Declare the type `t`."""
+    jobs = rota.Jobs()
+    jobs.job("t", **options)(_nothing)  # type: ignore[call-overload]
+    Hand(connection).run(ops.declare(msgspec.json.encode([declared(jobs.types["t"], 60.0)]).decode(), "1"))
+
+
+def _nothing() -> None: ...
+
+
+def lost(connection: Connection, hand: Hand, *, recorded: bool) -> ops.Reaped:
+    """Claim the job, record its start or not, and let the lease expire."""
+    [job] = hand.claim().jobs
+    if recorded:
+        assert hand.start(job) == {job.id}
+    expire(connection)
+    [reaped] = hand.reap()
+    assert (reaped.job, reaped.claim, reaped.worker) == (job.id, job.claims, hand.name)
+    return reaped
+
+
+def standing(connection: Connection) -> tuple[object, ...]:
+    return connection.execute(STANDING).fetchall()[0]
+
+
+@rule("M33")
+def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_time_and_due_at_once(connection: Connection) -> None:
+    insert(connection)
+    reaped = lost(connection, Hand(connection), recorded=False)
+
+    assert reaped.status == "queued"
+    assert standing(connection) == ("queued", 0, 1, 2, None, True)
+    said = connection.execute("select worker, outcome, error_type, message from rota.attempt").fetchall()
+    assert said == [
+        (
+            "hand",
+            "queued",
+            "LeaseExpired",
+            "worker hand let its lease expire: it died, froze or lost the database; not charged, for it may not have begun",
+        )
+    ]
+
+
+@rule("M33")
+def test_workers_are_asked_to_look_back_to_a_job_that_came_back_uncharged(connection: Connection) -> None:
+    insert(connection)
+    lost(connection, Hand(connection), recorded=False)
+
+    assert connection.execute("select look_back_to = (select run_at from rota.job) from rota.queue where name = 'default'").fetchall() == [
+        (True,)
+    ]
+
+
+@rule("M33")
+def test_a_second_loss_is_charged_by_the_plan_of_the_type(connection: Connection) -> None:
+    declare(connection, retry=rota.Steps("70s", "90s", jitter=0), max_attempts=2)
+    insert(connection)
+    hand = Hand(connection)
+    lost(connection, hand, recorded=False)
+
+    assert lost(connection, hand, recorded=True).status == "failed"
+    row = connection.execute("select status, attempts, losses, run_at - failed_at = interval '70 s', error_type from rota.job").fetchall()
+    assert row == [("failed", 1, 2, True, "LeaseExpired")]
+
+    connection.execute("update rota.job set run_at = rota.clock()")
+    assert lost(connection, hand, recorded=True).status == "dead"
+    assert connection.execute("select status, attempts, losses, locked_by from rota.job").fetchall() == [("dead", 2, 3, None)]
+
+
+@rule("M33")
+def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(connection: Connection) -> None:
+    insert(connection)
+    hand = Hand(connection)
+    [first] = hand.claim().jobs
+    assert (first.start_recorded, first.losses) == (None, 0)
+    expire(connection)
+    hand.reap()
+
+    [second] = hand.claim().jobs
+    assert (second.start_recorded, second.losses) == (False, 1)
+
+
+@rule("M33")
+@pytest.mark.parametrize("why", ["the job has one attempt", "the type records", "an old loss"])
+def test_what_was_lost_before_its_start_was_recorded_comes_back_uncharged_however_often(connection: Connection, why: str) -> None:
+    insert(
+        connection,
+        max_attempts=1 if why == "the job has one attempt" else None,
+        losses=1 if why == "an old loss" else None,
+    )
+    hand = Hand(connection, records=["t"] if why == "the type records" else [])
+    for claims in (2, 4, 6):
+        assert lost(connection, hand, recorded=False).status == "queued"
+        assert standing(connection) == ("queued", 0, 1 if why == "an old loss" else 0, claims, None, True)
+
+
+@rule("M33", "M42")
+def test_a_job_with_one_attempt_is_dead_when_its_recorded_start_is_lost(connection: Connection) -> None:
+    insert(connection, max_attempts=1)
+    assert lost(connection, Hand(connection), recorded=True).status == "dead"
+    assert standing(connection)[:3] == ("dead", 1, 1)
+
+
+@rule("M33")
+def test_with_on_lost_dead_a_recorded_start_that_is_lost_ends_the_job(connection: Connection) -> None:
+    declare(connection, on_lost="dead", max_attempts=5)
+    insert(connection)
+    assert lost(connection, Hand(connection, records=["t"]), recorded=True).status == "dead"
+    assert standing(connection)[:3] == ("dead", 1, 1)
+
+
+@rule("M32", "M33")
+def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Connection) -> None:
+    insert(connection, max_attempts=1)
+    late, successor = Hand(connection, "late"), Hand(connection, "successor")
+    [stale] = late.claim().jobs
+    expire(connection)
+    late.reap()
+    [job] = successor.claim().jobs
+
+    assert late.start(stale) == set()
+    assert connection.execute("select locked_by, start_recorded from rota.job").fetchall() == [("successor", False)]
+    assert successor.start(job) == successor.start(job) == {job.id}, "asked again, because an answer was lost, it says the same"
+
+
+@rule("M33")
+def test_a_job_that_is_handed_back_begins_anew(connection: Connection) -> None:
+    insert(connection, max_attempts=1)
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    hand.start(job)
+    hand.settle((job, HAND_BACK), ran_s=None)
+    assert standing(connection) == ("queued", 0, 0, 2, None, True)
+
+
+# When
+
+
+def up_for(connection: Connection, seconds: float) -> None:
+    """Let the server have come up so long ago."""
+    connection.execute(
+        f"create or replace function rota.uptime() returns interval language sql stable as $$select interval '{seconds} s'$$".encode()
+    )
+
+
+def held(connection: Connection, hand: Hand) -> Job:
+    insert(connection)
+    [job] = hand.claim().jobs
+    expire(connection)
+    return job
+
+
+@rule("M33")
+@pytest.mark.parametrize(("lease", "waits_s"), [("40s", 20), ("2m", 60), ("10m", 60)])
+def test_after_the_server_came_up_half_a_lease_is_left_to_those_who_could_not_renew(
+    connection: Connection, lease: str, waits_s: int
+) -> None:
+    declare(connection, lease=lease)
+    hand = Hand(connection)
+    job = held(connection, hand)
+    up_for(connection, waits_s - 1)
+    assert hand.reap() == []
+    assert hand.renew(job) == {job.id}, "until then its holder may come back"
+    expire(connection)
+    up_for(connection, waits_s + 1)
+    assert [one.job for one in hand.reap()] == [job.id]
+
+
+@rule("M33")
+def test_a_worker_whose_own_connection_was_away_waits_as_long_and_a_fresh_one_does_not(connection: Connection) -> None:
+    declare(connection, lease="40s")
+    hand = Hand(connection)
+    job = held(connection, hand)
+    assert hand.reap(steady_s=19) == []
+    assert [one.job for one in hand.reap(steady_s=None)] == [job.id]
+
+    [job] = hand.claim().jobs
+    expire(connection)
+    assert [one.job for one in hand.reap(steady_s=21)] == [job.id]
+
+
+@rule("M33")
+def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(connection: Connection) -> None:
+    hand = Hand(connection)
+    job = held(connection, hand)
+    connection.execute("update rota.job set locked_until = rota.clock() - interval '10 minutes'")
+    now = hand.claim().started  # a pass that reads from here on would not see it
+    up_for(connection, 61)
+    assert [one.job for one in hand.run(ops.reap(now, 100))[1]] == [job.id]
+
+
+@rule("M32")
+def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(connection: Connection, database: str) -> None:
+    insert(connection, 3)
+    hand = Hand(connection)
+    jobs = hand.claim().jobs
+    connection.execute("update rota.job set locked_until = rota.clock() + interval '1 s'; set lock_timeout = '5 s'")
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.job where id = %s for update", [jobs[1].id])
+        assert hand.renew(*jobs) == {job.id for job in jobs}, "it is still held"
+        renewed = connection.execute("select id from rota.job where locked_until > rota.clock() + interval '30 s' order by id").fetchall()
+    assert renewed == [(jobs[0].id,), (jobs[2].id,)]
+
+
+@rule("M32")
+def test_a_renewal_says_which_jobs_somebody_wants_stopped(connection: Connection) -> None:
+    insert(connection, 2)
+    hand = Hand(connection)
+    first, second = hand.claim().jobs
+    connection.execute("update rota.job set cancel_requested_at = rota.clock(), cancel_reason = 'typo' where id = %s", [second.id])
+    renewed = hand.run(ops.renew([(job.id, job.claims) for job in (first, second)], hand.who))
+    assert renewed.held == {first.id, second.id}
+    assert renewed.cancels == {second.id: "typo"}

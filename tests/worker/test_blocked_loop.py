@@ -1,0 +1,56 @@
+"""A handler that keeps the event loop from turning is found and named, and costs nobody a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import rota
+from rota.events import JobSucceeded, LeaseLost, LoopBlocked
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put
+
+
+@rule("M32", "M84")
+async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("greedy", lease="1s")
+    async def greedy() -> None:
+        time.sleep(2.5)  # noqa: ASYNC251 - that is the point
+
+    @jobs.job("patient", lease="1s")
+    async def patient() -> None:
+        await asyncio.sleep(3)
+
+    async with Hand(database, jobs) as hand:
+        other = put(connection, "patient")
+        job = put(connection, "greedy")
+        await hand.heard(JobSucceeded, job=job)
+        await hand.heard(JobSucceeded, job=other)
+        over = await hand.heard(LoopBlocked, count=2)
+    first = next(event for event in hand.events if isinstance(event, LoopBlocked))
+    assert (first.job, first.job_type, first.over) == (job, "greedy", False)
+    assert (over.job, over.job_type, over.over) == (job, "greedy", True)
+    assert 1.0 <= first.blocked_s < over.blocked_s
+    assert "test_blocked_loop.py" in first.place and "greedy" in first.place
+    assert f"job {job} greedy: has been blocking the event loop for " in first.text()
+    assert not any(isinstance(event, LeaseLost) for event in hand.events)
+
+
+@rule("M84")
+async def test_what_blocks_the_loop_and_is_no_handler_is_told_too(database: str, connection: Connection) -> None:
+    async with Hand(database, _some_jobs()) as hand:
+        time.sleep(1.6)  # noqa: ASYNC251 - the application's own code on the same loop
+        blocked = await hand.heard(LoopBlocked, count=2)
+    assert (blocked.job, blocked.job_type) == (None, None)
+
+
+def _some_jobs() -> rota.Jobs:
+    jobs = rota.Jobs()
+    jobs.job("t")(_nothing)
+    return jobs
+
+
+async def _nothing() -> None: ...

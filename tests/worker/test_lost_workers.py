@@ -1,0 +1,156 @@
+"""Workers that die with their jobs, as processes that are really killed."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.conftest import StartWorker
+from tests.worker.process import WorkerProcess, notes
+from tests.worker.table import Connection, put, put_many, rows, value
+
+OPEN = "select count(*) from rota.job where status <> 'dead'"
+
+
+def work_until(start: Callable[[], WorkerProcess], done: Callable[[], bool], timeout_s: float = 90) -> int:
+    """Start a worker as often as one has died, as whatever supervises it would; how many were started."""
+    workers = [start()]
+
+    def looked() -> bool:
+        if done():
+            return True
+        if workers[-1].process.poll() is not None:
+            workers.append(start())
+        return False
+
+    eventually(looked, timeout_s, what="all jobs end")
+    return len(workers)
+
+
+def started(place: Path) -> Counter[int]:
+    """How often each job's handler began."""
+    return Counter(int(what.split()[1]) for _, what in notes(place / "notes") if what.startswith("start "))
+
+
+@rule("M2", "M33", "M42")
+@pytest.mark.parametrize("drains", [False, True], ids=["workers", "cron mode"])
+def test_of_a_batch_with_a_job_that_kills_its_worker_only_that_one_ends_dead(
+    database: str, connection: Connection, tmp_path: Path, drains: bool
+) -> None:
+    put_many(connection, "quick", 100)
+    killer = put(connection, "kill")
+    put_many(connection, "quick", 99)
+    processes: list[WorkerProcess] = []
+
+    def start() -> WorkerProcess:
+        processes.append(WorkerProcess(tmp_path, database, lease="1s", **({"drain": True} if drains else {})))
+        return processes[-1]
+
+    try:
+        work_until(start, lambda: value(connection, OPEN) == 0)
+    finally:
+        for process in processes:
+            process.kill()
+    assert rows(connection, "select id, status, attempts, losses, error_type from rota.job") == [(killer, "dead", 3, 4, "LeaseExpired")]
+    others = rows(connection, "select status, max(attempts), count(*) from rota.job_history group by 1")
+    assert others == [("succeeded", 1, 199)], "no neighbour was charged for it"
+    counts = started(tmp_path)
+    assert counts.pop(killer) == 4, "max_attempts, and one more that was not charged"
+    assert set(counts.values()) <= {1, 2}
+    said = rows(connection, "select outcome from rota.attempt where job = %s order by finished_at", killer)
+    assert [outcome for (outcome,) in said] == ["queued", "failed", "failed", "dead"]
+
+
+@rule("M33")
+def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
+    database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
+) -> None:
+    put_many(connection, "once", 300)
+    put(connection, "kill")
+    put_many(connection, "once", 300)
+    work_until(lambda: start_worker(database, lease="1s", slots=4), lambda: value(connection, OPEN) == 0)
+
+    counts = started(tmp_path)
+    ids = [id_ for (id_,) in rows(connection, "select id from rota.jobs where job_type = 'once'")]
+    assert len(ids) == 600
+    assert max(counts[id_] for id_ in ids) == 1, "nothing ran twice"
+    dead = [id_ for (id_,) in rows(connection, "select id from rota.job where job_type = 'once'")]
+    assert rows(connection, "select from rota.attempt where job = any (%s) and outcome = 'dead' and started_at is null", dead) == [], (
+        "their start was recorded"
+    )
+
+
+@rule("M33", "M80")
+def test_in_cron_mode_a_killed_drain_s_jobs_are_done_by_a_later_one(database: str, connection: Connection, tmp_path: Path) -> None:
+    file = tmp_path / "go"
+    held = put(connection, "hold", until=str(file))
+    first = WorkerProcess(tmp_path, database, lease="1s", drain=True)
+    first.until_noted(f"start {held}")
+    first.kill()
+    file.touch()
+
+    def drained() -> bool:
+        later = WorkerProcess(tmp_path, database, lease="1s", drain=True)
+        assert later.wait() == 0, later.log
+        return value(connection, "select count(*) from rota.job_history") == 1
+
+    eventually(drained, 30, what="a drain after the lease finishes the job")
+    assert rows(connection, "select status, attempts, losses from rota.job_history") == [("succeeded", 1, 1)]
+
+
+# Frozen
+
+
+@rule("M32", "M33", "M84")
+def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_it_runs(
+    database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
+) -> None:
+    file = tmp_path / "go"
+    late = start_worker(database, lease="1s", slots=2)
+    held, blocked = put(connection, "hold", until=str(file)), put(connection, "block", until=str(file), polite=True)
+    for job in (held, blocked):
+        late.until_noted(f"start {job}")
+    late.signal(signal.SIGSTOP)
+    try:
+        other = start_worker(database, lease="1s", slots=10)
+        for job in (held, blocked):
+            other.until_noted(f"start {job}", 30)
+        before = rows(connection, "select id, claims, locked_by from rota.job order by id")
+    finally:
+        late.signal(signal.SIGCONT)
+    eventually(lambda: late.log.count("lease lost") == 2, 20, what="both losses are said")
+    eventually(lambda: f"cancelled {held}" in late.notes(), 10, what="the async handler was cancelled")
+    assert rows(connection, "select id, claims, locked_by from rota.job order by id") == before, "the successor still holds both"
+    file.touch()
+    eventually(lambda: value(connection, "select count(*) from rota.job_history") == 2, 20)
+    assert f"end {blocked}" not in late.notes(), "the thread was told"
+    assert rows(connection, "select distinct locked_by from rota.job_history") == [(other.name(connection),)]
+    assert late.log.count("ERROR") == 2, "one line for each"
+
+
+@rule("M32", "M33")
+def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins(
+    database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
+) -> None:
+    late = start_worker(database, lease="1s", slots=2)
+    put_many(connection, "nap", 600)
+    eventually(lambda: len(late.notes()) > 100, 20, what="it is so quick that it claims ahead")
+    late.signal(signal.SIGSTOP)
+    try:
+        held = value(connection, "select count(*) from rota.job where status = 'running'")
+        start_worker(database, lease="1s", slots=20)
+        eventually(lambda: value(connection, "select count(*) from rota.job") == 0, 30)
+    finally:
+        late.signal(signal.SIGCONT)
+    eventually(lambda: late.log.count("lease lost") >= 1, 20)
+    late.signal(signal.SIGTERM)
+    assert late.wait() == 0
+    assert isinstance(held, int) and held > 4, "there was something in the buffer"
+    twice = [job for job, count in started(tmp_path).items() if count > 1]
+    assert len(twice) <= 2, "only what ran when it was frozen has begun again"

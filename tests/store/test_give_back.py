@@ -226,8 +226,8 @@ def test_a_live_lease_is_not_reaped_and_a_batch_has_a_limit(connection: Connecti
 
 @rule("M33")
 def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(database: str, connection: Connection, second: Connection) -> None:
-    insert(connection, 6)
-    Hand(connection).claim()
+    insert(connection, 6, losses=1)
+    Hand(connection).start(*Hand(connection).claim().jobs)
     expire(connection)
     second.execute("set lock_timeout = '1 s'")
     with connection.transaction():

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import rota
+from rota.events import JobReaped
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
+from tests.worker.hand import Hand
 from tests.worker.process import WorkerProcess, notes
 from tests.worker.table import Connection, put, put_many, rows, value
 
@@ -154,3 +157,28 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
     assert isinstance(held, int) and held > 4, "there was something in the buffer"
     twice = [job for job, count in started(tmp_path).items() if count > 1]
     assert len(twice) <= 2, "only what ran when it was frozen has begun again"
+
+
+# A reaper that was cut off itself
+
+
+@pytest.mark.slow
+@rule("M33")
+async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_come_back(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    jobs.job("left behind", lease="12s")(_nothing)
+    async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
+        ended = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database() and application_name = 'rota upkeep'"
+        assert rows(connection, ended) == [(True,)]
+        connection.execute(
+            "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts)"
+            " values ('left behind', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1)"
+        )
+        await hand.heard(JobReaped, timeout_s=30)
+    assert (
+        value(connection, "select a.finished_at - j.created_at >= interval '6 s' from rota.job j join rota.attempt a on a.job = j.id")
+        is True
+    )
+
+
+def _nothing() -> None: ...

@@ -1,5 +1,5 @@
 -- Claim due jobs for a worker, and learn in the same round trip what else it must know.
--- Parameters: worker text; release text; types text[]; leases interval[] and records bool[] (one per type); queues text[]; slots int[] (at most so many per queue);
+-- Parameters: worker text; release text; types text[]; leases interval[]; records bool[] (each one per type); queues text[]; slots int[] (at most so many per queue);
 --   lo int[]; hi int[] (branches of each queue); priorities int2[]; after_run_at timestamptz[]; after_id int8[]; depths interval[] (one per branch);
 --   limit int (over all queues); asked_since timestamptz[] (per queue the newest look_back_asked_at it knows); probe bool (look for unknown priorities);
 --   known jsonb (queue to known priorities, for the probe)

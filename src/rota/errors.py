@@ -140,8 +140,8 @@ class WorkerExhausted(RotaError):
 
     def __init__(self, job_types: list[str]) -> None:
         super().__init__(
-            f"{len(job_types)} handlers do not stop after their timeouts, as many as this worker has slots ({', '.join(job_types)}); "
-            "it handed back what had not begun and ended: start it again, and give the calls that these handlers make timeouts of their own",
+            f"all slots of this worker were given up to handlers that do not stop after their timeouts ({', '.join(job_types)}); it handed back "
+            "what had not begun and ended: start it again, and give the calls that these handlers make timeouts of their own",
             job_types=job_types,
         )
 

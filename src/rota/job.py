@@ -219,6 +219,8 @@ class HandedBack:
     """The worker gives the job back as it was: its handler never began."""
 
     why: str
+    delay_s: float | None = None
+    """Seconds until it may be claimed again; None: at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +280,8 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
     match end:
         case Succeeded(result_json):
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
-        case HandedBack():
-            return Transition("hand back", Status.QUEUED, charged=False)
+        case HandedBack(delay_s=delay_s):
+            return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
         case Interrupted(why):
             return _settle_interrupted(job, why, rules)
         case Expired():

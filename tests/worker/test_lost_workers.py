@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import rota
-from rota.events import JobReaped
+from rota.events import JobReaped, JobSucceeded
+from rota.worker.suspects import SURVIVED_S
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
@@ -182,3 +186,51 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
 
 
 def _nothing() -> None: ...
+
+
+# Suspects
+
+
+@rule("M33", "M61")
+async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_other_job_waiting(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    begun: list[float] = []
+    go = asyncio.Event()
+
+    @jobs.job("suspect")
+    async def suspect() -> None:
+        begun.append(time.monotonic())
+        await go.wait()
+
+    jobs.job("ordinary")(_nothing)
+    put_many(connection, "suspect", 30)
+    connection.execute("update rota.job set losses = 1")
+    put_many(connection, "ordinary", 200)
+    async with Hand(database, jobs, slots=4) as hand:
+        await hand.heard(JobSucceeded, count=200, timeout_s=20)
+        await hand.until(lambda: len(begun) >= 3, 20)
+        go.set()
+        await hand.heard(JobSucceeded, count=230, timeout_s=30)
+    assert all(later - earlier >= SURVIVED_S for earlier, later in pairwise(begun[:3]))
+
+
+@rule("M33")
+async def test_a_job_that_was_lost_twice_begins_only_when_no_other_suspect_runs(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    running: list[int] = []
+    most: list[int] = []
+
+    @jobs.job("suspect", takes_context=True)
+    async def suspect(ctx: rota.Context) -> None:
+        running.append(ctx.job.id)
+        most.append(len(running))
+        await asyncio.sleep(0.02)
+        running.remove(ctx.job.id)
+
+    put_many(connection, "suspect", 20)
+    connection.execute("update rota.job set losses = 2")
+    async with Hand(database, jobs, slots=10) as hand:
+        await hand.heard(JobSucceeded, count=20, timeout_s=20)
+    assert max(most) == 1

@@ -83,6 +83,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "meta", job.meta_json
     yield "idempotency key", job.idempotency_key
     yield "attempts", _attempts(job)
+    yield "losses", job.losses or None
     yield "claims", job.claims
     for name in ("created_at", "run_at", "expires_at", "started_at", "failed_at", "finished_at"):
         yield name.replace("_", " "), getattr(job, name)

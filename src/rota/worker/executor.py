@@ -107,10 +107,14 @@ class Executor(Service):
 
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Give jobs back that have not started."""
-        for lane in self.lanes:
-            for held in lane.take_stale(claimed_before):
-                held.end = held.told or HandedBack(why)
-                self._on_end(held)
+        stale = [held for lane in self.lanes for held in lane.take_stale(claimed_before)]
+        if not stale:
+            return
+        turns = self._suspects.turns()
+        for held in stale:
+            held.end = held.told or HandedBack(why, next(turns) if held.is_suspect and self._accepts else None)
+            self._on_end(held)
+        self._on_free()
 
     async def finish_running(self, grace_s: float) -> None:
         """Start nothing more, wait for what runs; what still runs after the grace period is told to stop and handed back."""
@@ -344,7 +348,7 @@ class Executor(Service):
             self._fill(lane)
         if not self._running:
             self._idle.set()
-        if lane.running + lane.waiting <= lane.low or lane.running < lane.slots:
+        if lane.held <= lane.low or lane.running < lane.slots:
             self._on_free()
 
     def _ended(self, held: Held, end: End) -> None:

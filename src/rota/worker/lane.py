@@ -41,9 +41,14 @@ class Lane:
         self._rated_ended = 0
 
     @property
+    def held(self) -> int:
+        """The jobs that run or wait for a slot. Suspects wait for each other, not for a slot: they take no other job's place."""
+        return self.running + self.waiting - len(self._suspects)
+
+    @property
     def wanted(self) -> int:
         """How many jobs to claim now: none while enough are held, so that claims are few and full."""
-        held = self.running + self.waiting
+        held = self.held
         return self.target - held if held <= self.low or held < self.slots else 0
 
     def measure(self, now: float) -> None:

@@ -246,7 +246,8 @@ class Worker:
             except DatabaseUnavailable as error:
                 failure = error
         else:
-            claimer.failure = claimer.failure or failure
+            if self._config.drain or not finisher.is_empty:  # a worker that recorded everything may go without saying goodbye
+                claimer.failure = claimer.failure or failure
         counts = finisher.counts
         return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due)
 

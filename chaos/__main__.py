@@ -1,0 +1,71 @@
+"""`python -m chaos [--seconds N] [--seed N] [--keep DIRECTORY]`: prints the figures and PASS or FAIL; exit status 1 when a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from chaos.judge import CHECKS, SHOWN
+from chaos.run import Verdict, run
+from tests.support.guard import Run
+
+SECONDS, SEED = 120, 1
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make chaos", description="Three workers under everything that happens in production.")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"how long the harm goes on; {SECONDS} unless given")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"decides what is done to whom; {SEED} unless given")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="copy the logs of the server and the workers there")
+    asked = parser.parse_args()
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
+        del os.environ[name]  # it harms its own server, never one that somebody works with
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # that connections break is what this is about
+    signal.signal(signal.SIGTERM, _terminated)
+    console.print(f"chaos: {asked.seconds:g} s, SEED={asked.seed}")
+    guarded = Run()
+    try:
+        verdict = run(guarded.place, asked.seconds, asked.seed)
+        return _say(verdict, asked.seed)
+    finally:
+        if asked.keep is not None:
+            asked.keep.mkdir(parents=True, exist_ok=True)
+            for log in guarded.place.glob("*.log"):
+                shutil.copy(log, asked.keep)
+        guarded.end()
+
+
+def _say(verdict: Verdict, seed: int) -> int:
+    table = Table("what", "figure", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, figure in verdict.figures:
+        table.add_row(name, figure)
+    console.print(table)
+    broken = {one.check: one.rows for one in verdict.broken}
+    for check in CHECKS:
+        rows = broken.get(check, [])
+        console.print(f"{'BROKEN' if rows else 'held':6}  {check.what}{f': {len(rows):,} rows' if rows else ''}", markup=False)
+        for row in rows[:SHOWN]:
+            console.print("        " + ", ".join(f"{name} {value}" for name, value in row.items()), markup=False)
+    for job, lines in verdict.stories.items():
+        console.print(f"\njob {job}", *lines, sep="\n", markup=False)
+    console.print(f"{'FAIL' if broken else 'PASS'}: {len(CHECKS) - len(broken)} of {len(CHECKS)} promises held, SEED={seed}")
+    return 1 if broken else 0
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(143)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

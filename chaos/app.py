@@ -1,0 +1,184 @@
+"""The application that lives through it: its handlers record their start and end, in a file that nothing takes away and in a table of their own.
+
+Leases are of three seconds, so that a freeze of six loses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+import rota
+from chaos.witness import Witness
+
+LEASE = "3s"
+RETRY = rota.Fixed("1s", jitter=0)
+TRIES = 20
+"""Of the types that should come through: a crash of the server fails every attempt that wanted to write."""
+STARTED = "insert into chaos.run (job, claim, worker) values (%s, %s, %s)"
+ENDED = "update chaos.run set ended_at = clock_timestamp() where job = %s and claim = %s"
+POOL: dict[str, Any] = {"min_size": 0, "max_size": 4, "timeout": 5, "kwargs": {"autocommit": True}}
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Where handlers write."""
+
+    witness: Witness
+    asynchronous: AsyncConnectionPool[psycopg.AsyncConnection]
+    synchronous: ConnectionPool[psycopg.Connection]
+
+
+@asynccontextmanager
+async def records() -> AsyncIterator[Records]:
+    """Open them for the life of a worker."""
+    url, witness = os.environ["ROTA_DATABASE_URL"], Witness(Path(os.environ["CHAOS_WITNESS"]))
+    synchronous = ConnectionPool(url, open=True, check=ConnectionPool.check_connection, **POOL)
+    try:
+        async with AsyncConnectionPool(url, open=False, check=AsyncConnectionPool.check_connection, **POOL) as asynchronous:
+            yield Records(witness, asynchronous, synchronous)
+    finally:
+        synchronous.close()
+
+
+app = rota.App(release=os.environ.get("CHAOS_RELEASE", "r0"), lease=LEASE, lifespan=records)
+
+
+@contextmanager
+def witnessed(ctx: rota.Context) -> Iterator[None]:
+    """Say start at once and end last, and how it ended."""
+    witness: Witness = ctx.state.witness
+    witness.says("start", ctx)
+    how = "raised"
+    try:
+        yield
+        how = "returned"
+    except (asyncio.CancelledError, rota.AttemptCancelled):
+        how = "stopped"
+        raise
+    finally:
+        witness.says("end", ctx, how)
+
+
+@asynccontextmanager
+async def recorded(ctx: rota.Context) -> AsyncIterator[None]:
+    """Record an async attempt. Where the server is away it raises, as any handler would."""
+    with witnessed(ctx):
+        async with ctx.state.asynchronous.connection() as connection:
+            await connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
+        yield
+        async with ctx.state.asynchronous.connection() as connection:
+            await connection.execute(ENDED, [ctx.job.id, ctx.job.claims])
+
+
+@contextmanager
+def recorded_in_thread(ctx: rota.Context) -> Iterator[None]:
+    """Record a plain function's attempt."""
+    with witnessed(ctx):
+        with ctx.state.synchronous.connection() as connection:
+            connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
+        yield
+        with ctx.state.synchronous.connection() as connection:
+            connection.execute(ENDED, [ctx.job.id, ctx.job.claims])
+
+
+def chance(ctx: rota.Context) -> random.Random:
+    """The same for the same claim of the same job."""
+    return random.Random(f"{ctx.job.id}:{ctx.job.claims}")
+
+
+@app.job("quick", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def quick(ctx: rota.Context, n: int) -> int:
+    """Takes milliseconds."""
+    async with recorded(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.03))
+    return n
+
+
+@app.job("threaded", max_attempts=TRIES, retry=RETRY, takes_context=True)
+def threaded(ctx: rota.Context, n: int) -> int:
+    """The same in a thread."""
+    with recorded_in_thread(ctx):
+        time.sleep(chance(ctx).uniform(0, 0.1))
+    return n
+
+
+@app.job("near_the_lease", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def near_the_lease(ctx: rota.Context, n: int) -> int:
+    """Takes about as long as its lease."""
+    async with recorded(ctx):
+        await asyncio.sleep(chance(ctx).uniform(1, 4))
+    return n
+
+
+@app.job("renewed", max_attempts=TRIES, retry=RETRY, takes_context=True)
+def renewed(ctx: rota.Context, n: int) -> int:
+    """Takes several leases, in a thread that asks whether it should stop."""
+    with recorded_in_thread(ctx):
+        until = time.monotonic() + chance(ctx).uniform(5, 8)
+        while time.monotonic() < until:
+            ctx.raise_if_cancelled()
+            time.sleep(0.05)
+    return n
+
+
+@app.job("once", max_attempts=1, retry=RETRY, takes_context=True)
+async def once(ctx: rota.Context, n: int) -> int:
+    """May begin once."""
+    async with recorded(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.3))
+    return n
+
+
+@app.job("dead_when_lost", max_attempts=TRIES, on_lost="dead", retry=RETRY, takes_context=True)
+def dead_when_lost(ctx: rota.Context, n: int) -> int:
+    """May not begin again after its worker was lost with it."""
+    with recorded_in_thread(ctx):
+        time.sleep(chance(ctx).uniform(0, 0.3))
+    return n
+
+
+@app.job("flaky", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def flaky(ctx: rota.Context, n: int) -> int:
+    """Fails at times, in every way that a handler can."""
+    async with recorded(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.05))
+    match chance(ctx).randrange(20):
+        case 0 | 1 | 2 | 3:
+            raise RuntimeError("at times")
+        case 4:
+            raise rota.Dead("no such account")
+        case 5:
+            raise rota.Cancel("withdrawn")
+        case 6:
+            raise rota.Retry("not yet", after="1s")
+    return n
+
+
+TYPES: list[tuple[int, Any]] = [(52, quick), (16, threaded), (3, near_the_lease), (1, renewed), (12, once), (8, dead_when_lost), (8, flaky)]
+"""The share of each in a hundred jobs."""
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the one that started it is gone, also while it is frozen. Linux only."""
+    if sys.platform == "linux":
+        prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if "CHAOS_WITNESS" in os.environ:
+    end_with_parent()

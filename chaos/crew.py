@@ -1,0 +1,168 @@
+"""The worker processes: started as an operator starts them, started again when they are killed, and replaced by a new release."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKERS = 3
+GRACE_S = 2
+SLOTS = 20
+STOP_S = 60
+"""A worker that was told to stop is gone by then: the grace period, and what the database costs."""
+AGAIN_S = 0.5
+"""A supervisor waits so long before it starts a worker again that had found no database."""
+NO_DATABASE = 5
+"""The exit status that says so."""
+
+
+@dataclass(eq=False, slots=True)
+class WorkerProcess:
+    """One worker process and how it ended."""
+
+    process: subprocess.Popen[bytes]
+    release: str
+    log: Path
+    began_at: float = field(default_factory=time.time)
+    ended_at: float | None = None
+    told_at: float | None = None
+    """When it was told to stop."""
+    is_frozen: bool = False
+    said_so: bool = False
+    """Whether its log says that it has begun."""
+    how: str = "by itself"
+    """What ended it: it was killed, or told to stop …; or nobody did."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it may be chosen: it runs and nobody has told it to stop."""
+        return self.ended_at is None and self.told_at is None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has come so far that it claims."""
+        self.said_so = self.said_so or " started, release " in self.log.read_text(errors="replace")
+        return self.said_so
+
+
+class Crew:
+    """Keeps so many workers at work. From one thread only: the kernel ends them with the thread that started them."""
+
+    def __init__(self, url: str, place: Path) -> None:
+        self.witness = place / "witness"
+        self.witness.mkdir()
+        self.all: list[WorkerProcess] = []
+        self.silences: list[tuple[int, float, float | None]] = []
+        """Process, since when and until when it cannot have written anything."""
+        self._url = url
+        self._place = place
+        self._releases = itertools.count(1)
+        self._again: list[tuple[float, str]] = []
+        for _ in range(WORKERS):
+            self._start("r0")
+
+    @property
+    def at_work(self) -> list[WorkerProcess]:
+        """Those that may be chosen, the frozen included."""
+        return [worker for worker in self.all if worker.is_at_work]
+
+    def kill(self, worker: WorkerProcess) -> None:
+        """End it as a power cut would, and start another of its release."""
+        worker.how = "killed"
+        worker.process.kill()
+        worker.process.wait()
+        self.silences.append((worker.pid, time.time(), None))
+        worker.ended_at = time.time()
+        self._start(worker.release)
+
+    def freeze(self, worker: WorkerProcess) -> float:
+        """Stop its clock; return when that was."""
+        worker.process.send_signal(signal.SIGSTOP)
+        worker.is_frozen = True
+        return time.time()
+
+    def thaw(self, worker: WorkerProcess, since: float) -> None:
+        """Let it go on, if it still lives."""
+        if worker.ended_at is None:
+            self.silences.append((worker.pid, since, time.time()))
+            worker.process.send_signal(signal.SIGCONT)
+            worker.is_frozen = False
+
+    def deploy(self, worker: WorkerProcess) -> None:
+        """Start a new release and tell this one to stop: for a while both are at work."""
+        self._start(f"r{next(self._releases)}")
+        self._tell(worker)
+
+    def tend(self) -> None:
+        """Notice who has ended, and start again who found no database."""
+        for worker in self.all:
+            if worker.ended_at is None and worker.process.poll() is not None:
+                worker.ended_at = time.time()
+                if worker.process.returncode == NO_DATABASE and not worker.has_begun:
+                    worker.how = "found no database"
+                    if worker.told_at is None:
+                        self._again.append((time.monotonic() + AGAIN_S, worker.release))
+                elif worker.process.returncode == -signal.SIGTERM and worker.told_at is not None and not worker.has_begun:
+                    worker.how = "told to stop before it had begun"
+            elif worker.ended_at is None and worker.told_at is not None and time.monotonic() - worker.told_at > STOP_S:
+                worker.how = "did not stop"
+                self._end(worker)
+        due = [release for at, release in self._again if at <= time.monotonic()]
+        self._again = [(at, release) for at, release in self._again if at > time.monotonic()]
+        for release in due:
+            self._start(release)
+
+    def stop(self) -> None:
+        """Tell all to stop, and wait until they have."""
+        for worker in self.at_work:
+            self._tell(worker)
+        self._again.clear()
+        while any(worker.ended_at is None for worker in self.all):
+            self.tend()
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """Leave none behind, whatever state they are in."""
+        for worker in self.all:
+            if worker.ended_at is None:
+                self._end(worker)
+
+    def save(self, connection: psycopg.Connection) -> None:
+        """Write down what became of them."""
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "insert into chaos.process (pid, release, began_at_s, ended_at_s, how, code) values (%s, %s, %s, %s, %s, %s)",
+                [(one.pid, one.release, one.began_at, one.ended_at, one.how, one.process.returncode) for one in self.all],
+            )
+            cursor.executemany("insert into chaos.silence (pid, since_s, until_s) values (%s, %s, %s)", self.silences)
+
+    def _start(self, release: str) -> None:
+        log = self._place / f"worker-{len(self.all)}.log"
+        command = [sys.executable, "-m", "rota", "work", "--app", "chaos.app:app", "--slots", str(SLOTS), "--grace", f"{GRACE_S}s"]
+        environment = {**os.environ, "ROTA_DATABASE_URL": self._url, "CHAOS_WITNESS": str(self.witness), "CHAOS_RELEASE": release}
+        with log.open("wb") as file:
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        self.all.append(WorkerProcess(process, release, log))
+
+    def _tell(self, worker: WorkerProcess) -> None:
+        worker.how = "told to stop"
+        worker.told_at = time.monotonic()
+        worker.process.send_signal(signal.SIGTERM)
+
+    def _end(self, worker: WorkerProcess) -> None:
+        worker.process.kill()
+        worker.process.wait()
+        worker.ended_at = time.time()

@@ -1,0 +1,175 @@
+"""Enqueues thousands of jobs in every way there is, through all that happens to the server.
+
+An answer that was lost leaves it open whether the job is there. A producer with a key asks again with the same key; one that wrote something of its own in
+the same transaction looks whether that is there. So in the end each job is known to be there, or known not to be.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+import rota
+from chaos.app import TYPES
+from rota.errors import DatabaseUnavailable
+
+T = TypeVar("T")
+RATE = 80
+"""Jobs a second, on average."""
+BULK = (100, 400)
+PAUSE_S = 0.1
+PATIENCE_S = 60
+"""So long an order is asked again; the server is away for seconds."""
+BEHIND_S = 5.0
+"""What an outage left undone is made up for at most by so much."""
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.UniqueViolation, DatabaseUnavailable)
+"""After which an order is asked again. A sale that is there after all: the connection was gone before its commit was through."""
+
+
+class Producer:
+    """A thread that enqueues until it is stopped."""
+
+    def __init__(self, seed: int, url: str, app: rota.App) -> None:
+        self.ordered: dict[int, tuple[int, str]] = {}
+        """What is known to be committed: tag to job and way."""
+        self.unsure: Counter[str] = Counter()
+        """How often an answer was lost, and what was found when asking again."""
+        self.rolled_back = 0
+        self._chance = random.Random(f"producer {seed}")
+        self._url = url
+        self._app = app
+        self._tags = itertools.count(1)
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="producer", daemon=True)
+        self._ways: list[tuple[int, Callable[[], int]]] = [(60, self._one), (12, self._transaction), (12, self._plain), (1, self._bulk)]
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End with what it is at; raise what had ended it before."""
+        self._stop.set()
+        self._thread.join(PATIENCE_S + 10)
+        if self._thread.is_alive():
+            raise RuntimeError("the producer does not come to an end")
+        if self._failure is not None:
+            raise self._failure
+
+    def save(self, connection: psycopg.Connection) -> None:
+        """Write down what it knows."""
+        with connection.cursor() as cursor, cursor.copy("copy chaos.ordered (tag, job, way) from stdin") as copy:
+            for tag, (job, way) in self.ordered.items():
+                copy.write_row((tag, job, way))
+
+    def _main(self) -> None:
+        due_at = time.monotonic()
+        try:
+            while not self._stop.wait(max(0.0, due_at - time.monotonic())):
+                [way] = self._chance.choices([way for _, way in self._ways], [weight for weight, _ in self._ways])
+                due_at = max(due_at + way() / RATE, time.monotonic() - BEHIND_S)
+        except BaseException as error:  # noqa: BLE001 - passed on by stop
+            self._failure = error
+
+    # The ways
+
+    def _one(self) -> int:
+        tag, new = self._new()
+        self._keep("one by one", [tag], [self._until_answered("key", lambda: self._app.enqueue(new))])
+        return 1
+
+    def _bulk(self) -> int:
+        drawn = [self._new() for _ in range(self._chance.randint(*BULK))]
+        made = self._until_answered("key", lambda: self._app.enqueue_many([new for _, new in drawn]))
+        self._keep("in bulk", [tag for tag, _ in drawn], made)
+        return len(drawn)
+
+    def _plain(self) -> int:
+        """As a program in another language would."""
+        tag, [job_type] = next(self._tags), self._draw_types(1)
+        key = f"chaos:{tag}"
+
+        def insert() -> int:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                statement = "insert into rota.job (job_type, payload, idempotency_key) values (%s, %s, %s) returning id"
+                made = connection.execute(statement, [job_type.name, Jsonb({"n": tag}), key]).fetchone()
+                return _find(connection, tag) if made is None else int(made[0])
+
+        self.ordered[tag] = self._until_answered("key", insert), "plain INSERT"
+        return 1
+
+    def _transaction(self) -> int:
+        """With something of the caller's own; at times it thinks better of it."""
+        tag, [job_type] = next(self._tags), self._draw_types(1)
+        think_better = self._chance.random() < 0.2
+
+        def sell() -> int | None:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                if connection.execute("select from chaos.sale where tag = %s", [tag]).fetchone():
+                    return _find(connection, tag)
+                with connection.transaction(force_rollback=think_better):
+                    connection.execute("insert into chaos.sale (tag) values (%s)", [tag])
+                    made = job_type.using(connection=connection).enqueue(n=tag)
+                return None if think_better else int(made.id)
+
+        job = self._until_answered("transaction", sell)
+        if job is None:
+            self.rolled_back += 1
+        else:
+            self.ordered[tag] = job, "in a transaction"
+        return 1
+
+    # What they share
+
+    def _new(self) -> tuple[int, Any]:
+        tag, [job_type] = next(self._tags), self._draw_types(1)
+        options: dict[str, Any] = {"idempotency_key": f"chaos:{tag}"}
+        if self._chance.random() < 0.15:
+            options["delay"] = timedelta(seconds=self._chance.uniform(0.1, 3))
+        if self._chance.random() < 0.1:
+            options["priority"] = self._chance.choice([-5, 5, 10])
+        if self._chance.random() < 0.2:
+            options["max_attempts"] = self._chance.choice([1, 2, 3])
+        return tag, job_type.new(n=tag).using(**options)
+
+    def _draw_types(self, count: int) -> list[Any]:
+        return self._chance.choices([job_type for _, job_type in TYPES], [share for share, _ in TYPES], k=count)
+
+    def _keep(self, way: str, tags: list[int], made: Any) -> None:
+        for tag, enqueued in zip(tags, made, strict=True):
+            self.ordered[tag] = enqueued.id, way
+            if not enqueued.created:
+                self.unsure["job found by its key"] += 1
+
+    def _until_answered(self, what: str, call: Callable[[], T]) -> T:
+        for attempt in self._attempts():
+            try:
+                return call()
+            except LOST:
+                if not attempt:
+                    self.unsure[f"asked again, {what}"] += 1
+        raise RuntimeError(f"the producer had no answer for {PATIENCE_S} s")
+
+    def _attempts(self) -> Iterator[int]:
+        until = time.monotonic() + PATIENCE_S
+        for attempt in itertools.count():
+            yield attempt
+            if time.monotonic() > until:
+                return
+            time.sleep(PAUSE_S)
+
+
+def _find(connection: psycopg.Connection, tag: int) -> int:
+    """The job of a tag; 0 when there is none, and the judge will say that it was lost."""
+    row = connection.execute("select id from chaos.job where (payload->>'n')::bigint = %s", [tag]).fetchone()
+    return 0 if row is None else int(row[0])

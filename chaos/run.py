@@ -1,0 +1,106 @@
+"""One run: everything is started, harmed, left to come to rest, judged and cleared away."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from chaos import witness
+from chaos.app import app
+from chaos.crew import Crew
+from chaos.figures import figures
+from chaos.judge import Broken, judge, story
+from chaos.producer import Producer
+from chaos.villain import Villain
+from rota.store.migrate import migrate
+from tests.support.server import own_server
+
+LOOK_EVERY_S = 0.02
+COUNT_EVERY_S = 0.5
+REST_S = 90
+"""What is due when the villain leaves has ended by then: two leases, the reaper's period, and retries every second."""
+LIVE = "select count(*) from rota.job where status <> 'dead'"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a run came to."""
+
+    figures: list[tuple[str, str]] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    stories: dict[int, list[str]] = field(default_factory=dict)
+
+
+def run(place: Path, seconds: float, seed: int) -> Verdict:
+    """Run it in a place that a guard clears up, however this ends."""
+    began = time.monotonic()
+    server = own_server(place, place / "postgresql.log")
+    url = server.url()
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
+    os.environ["ROTA_DATABASE_URL"] = url
+    app.sync()
+    crew = Crew(url, place)
+    try:
+        villain, producer = Villain(seed, crew, server, url), Producer(seed, url, app)
+        _live_through(seconds, crew, villain, producer)
+        rested_s = _come_to_rest(crew, url)
+        crew.stop()
+    finally:
+        crew.end()
+        app.close()
+    verdict = _judge(url, crew, producer)
+    verdict.figures += [(f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())]
+    verdict.figures += [(f"producer: {what}", str(count)) for what, count in sorted(producer.unsure.items())]
+    verdict.figures += [("producer: rolled back", str(producer.rolled_back)), ("to rest after the last act", f"{rested_s:.1f} s")]
+    verdict.figures += [("all in all", f"{time.monotonic() - began:.0f} s")]
+    return verdict
+
+
+def _live_through(seconds: float, crew: Crew, villain: Villain, producer: Producer) -> None:
+    until = time.monotonic() + seconds
+    producer.start()
+    try:
+        while time.monotonic() < until:
+            crew.tend()
+            villain.turn()
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        villain.leave()
+    producer.stop()
+
+
+def _come_to_rest(crew: Crew, url: str) -> float:
+    """Wait until nothing is live but what is dead, or for as long as that may take; return how long it took."""
+    began = time.monotonic()
+    with psycopg.connect(url, autocommit=True) as connection:
+        while time.monotonic() - began < REST_S:
+            row = connection.execute(LIVE).fetchone()
+            if row == (0,):
+                break
+            until = time.monotonic() + COUNT_EVERY_S
+            while time.monotonic() < until:
+                crew.tend()
+                time.sleep(LOOK_EVERY_S)
+    return time.monotonic() - began
+
+
+def _judge(url: str, crew: Crew, producer: Producer) -> Verdict:
+    verdict = Verdict()
+    with psycopg.connect(url, autocommit=True) as connection:
+        witness.load(crew.witness, connection)
+        crew.save(connection)
+        producer.save(connection)
+        connection.execute("analyze")
+        verdict.broken = judge(connection)
+        verdict.figures = [(name, f"{count:,}") for name, count in figures(connection)]
+        for broken in verdict.broken:
+            for row in broken.rows[:1]:
+                if row["job"] is not None:
+                    verdict.stories[row["job"]] = story(connection, row["job"])
+    return verdict

@@ -1,0 +1,84 @@
+-- What the judge goes by, in the database that the run is about.
+create schema chaos;
+
+-- Every change of a job, in the order in which its row was locked: the lease history that Rota itself does not keep.
+create table chaos.change (
+  seq bigint generated always as identity primary key,
+  at timestamptz not null default clock_timestamp(),
+  role text not null default current_setting('application_name'),  -- which part of which process wrote: 'rota upkeep' is the reaper
+  job bigint not null,
+  was_status text,                               -- NULL: it was inserted
+  status text,                                   -- NULL: it moved to history
+  was_claims int,
+  claims int,
+  was_worker text,
+  worker text,
+  was_until timestamptz,
+  until timestamptz,
+  was_attempts int,
+  attempts int,
+  was_losses smallint,
+  losses smallint,
+  was_recorded boolean,
+  recorded boolean
+);
+create index on chaos.change (job, seq);
+
+create function chaos.note_change() returns trigger language plpgsql as $$
+begin
+  insert into chaos.change (job, was_status, status, was_claims, claims, was_worker, worker, was_until, until, was_attempts, attempts,
+    was_losses, losses, was_recorded, recorded)
+  values (coalesce(new.id, old.id), old.status, new.status, old.claims, new.claims, old.locked_by, new.locked_by, old.locked_until, new.locked_until,
+    old.attempts, new.attempts, old.losses, new.losses, old.start_recorded, new.start_recorded);
+  return null;
+end $$;
+create trigger note_change after insert or update or delete on rota.job for each row execute function chaos.note_change();
+
+-- The handlers' own table. The key says that a claim begins once.
+create table chaos.run (
+  job bigint not null,
+  claim int not null,
+  worker text not null,
+  started_at timestamptz not null default clock_timestamp(),
+  ended_at timestamptz,
+  primary key (job, claim)
+);
+
+-- What the handlers wrote to files, which no crash of the server takes away; loaded when all is over.
+create table chaos.witness (
+  said text not null,                            -- start or end
+  job bigint not null,
+  claim int not null,
+  at_s float8 not null,                          -- seconds since 1970, by the clock of this machine, which is the server's too
+  worker text not null,
+  how text not null                              -- of an end: returned, raised or stopped
+);
+create index on chaos.witness (job, claim);
+
+-- What a caller's transaction wrote beside its job.
+create table chaos.sale (tag bigint primary key);
+
+-- What the producer knows to be committed, the processes of the workers, and what was done to them; loaded when all is over.
+create table chaos.ordered (tag bigint primary key, job bigint not null, way text not null);
+create table chaos.process (pid int not null, release text not null, began_at_s float8 not null, ended_at_s float8, how text not null, code int);
+create table chaos.silence (pid int not null, since_s float8 not null, until_s float8);  -- NULL: for ever
+
+create view chaos.job as
+select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
+  null::timestamptz as finished_at from rota.job
+union all
+select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
+  finished_at from rota.job_history;
+
+-- How each claim went: who took it, whether its handler began, and how it ended.
+create view chaos.claim as
+select taken.job, taken.claims as claim, taken.worker, taken.seq, taken.at as taken_at, start.at_s is not null as began, to_timestamp(start.at_s) as began_at,
+  ended.at as ended_at, ended.status as ended_status, ended.role as ended_by, ended.seq is not null as is_over,
+  ended.status is null or ended.attempts = ended.was_attempts as charged, ended.was_losses, ended.losses, ended.was_recorded as recorded
+from chaos.change taken
+left join lateral (select min(w.at_s) as at_s from chaos.witness w where w.job = taken.job and w.claim = taken.claims and w.said = 'start') start on true
+left join lateral (
+  select c.* from chaos.change c
+  where c.job = taken.job and c.was_claims = taken.claims and c.was_status = 'running' and c.status is distinct from 'running'
+  order by c.seq limit 1) ended on true
+where taken.status = 'running' and taken.was_status is distinct from 'running';

@@ -276,7 +276,9 @@ class App:
         by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
         if not by_name:
             raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
-        worker = Worker(database, Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan), self._bus, config)
+        worker = Worker(
+            database, Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module), self._bus, config
+        )
         loop = asyncio.get_running_loop()
         signals = signals and threading.current_thread() is threading.main_thread()  # others cannot hear any
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():

@@ -165,3 +165,28 @@ class AttemptTimeout(RotaError):
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(f"the attempt ran longer than its timeout of {timeout_s:g} s", timeout_s=timeout_s)
+
+
+class MemoryExceeded(RotaError):
+    """The attempt's process held more resident memory than its type's `max_memory` and was killed. It counts as a failed, transient attempt."""
+
+    limit_bytes: int
+    used_bytes: int
+
+    def __init__(self, limit_bytes: int, used_bytes: int) -> None:
+        limit, used = f"{limit_bytes / 1024**2:.0f} MiB", f"{used_bytes / 1024**2:.0f} MiB"
+        super().__init__(
+            f"the attempt's process was killed: it held {used} of memory, and max_memory is {limit}",
+            limit_bytes=limit_bytes,
+            used_bytes=used_bytes,
+        )
+
+
+class ProcessDied(RotaError):
+    """The attempt's process ended before its handler did, or could not begin. It counts as a failed, transient attempt."""
+
+    how: str
+    """As in "was killed by SIGSEGV" or "exited with status 3"."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the attempt's process {how}", how=how)

@@ -203,6 +203,13 @@ class Errored:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised in a process of its own, where its error was judged: not every exception survives the way out."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
 class Misfit:
     """The payload does not fit the handler of this release; it never started."""
 
@@ -230,7 +237,7 @@ class Interrupted:
     why: str
 
 
-End = Succeeded | Errored | Misfit | Expired | HandedBack | Interrupted | Outcome
+End = Succeeded | Errored | Failed | Misfit | Expired | HandedBack | Interrupted | Outcome
 """What an attempt came to."""
 
 
@@ -301,7 +308,9 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
             failure = Failure("Retry", _said(end) or "the handler asked for a retry", Verdict.TRANSIENT, "raised Retry")
             return _retry_or_give_up(job, failure, rules, after_s)
         case Errored(error):
-            return _settle_error(job, error, rules)
+            return _settle_failure(job, judged(error, rules), rules)
+        case Failed(failure):
+            return _settle_failure(job, failure, rules)
         case _:
             raise TypeError(f"not an end of an attempt: {end!r}")
 
@@ -311,10 +320,14 @@ def _said(outcome: Outcome) -> str | None:
     return message(outcome) if outcome.reason else None
 
 
-def _settle_error(job: Job, error: BaseException, rules: Rules) -> Transition:
+def judged(error: BaseException, rules: Rules) -> Failure:
+    """Say of an error what is kept of it, and whether another attempt can help."""
     seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
-    failure = Failure(error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error))
-    if seen.verdict is Verdict.FATAL:
+    return Failure(error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error))
+
+
+def _settle_failure(job: Job, failure: Failure, rules: Rules) -> Transition:
+    if failure.verdict == Verdict.FATAL:
         return Transition("give up", Status.DEAD, failure=failure)
     return _retry_or_give_up(job, failure, rules, None)
 

@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """`app.run` of tests.worker.crew. Several of one test share a directory, and so the notes of their handlers."""
+    """`app.run` of tests.worker.crew, or another module. Several of one test share a directory, and so the notes of their handlers."""
 
     def __init__(self, place: Path, url: str, *, lease: str = "2m", **options: Any) -> None:
         self.notes_file = place / "notes"
         self.log_file = place / f"worker-{len(list(place.glob('worker-*')))}.log"
         environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_LEASE": lease, "CREW_NOTES": str(self.notes_file)}
         with self.log_file.open("wb") as log:
-            command = [sys.executable, "-m", "tests.worker.crew", json.dumps(options)]
+            command = [sys.executable, "-m", options.pop("module", "tests.worker.crew"), json.dumps(options)]
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self.process.pid
 

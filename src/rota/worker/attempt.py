@@ -1,17 +1,19 @@
-"""What a handler's return or exception means for its attempt."""
+"""What a handler's return or exception means for its attempt, and whether it may still begin."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import AttemptCancelled
-from rota.job import End, Errored, Outcome, Succeeded
+from rota.job import Cancel, End, Errored, HandedBack, Outcome, Succeeded
 from rota.result import encode_result
 
 if TYPE_CHECKING:
+    from rota.job import Job
     from rota.worker.held import Held
 
 logger = logging.getLogger("rota")
@@ -19,7 +21,15 @@ logger = logging.getLogger("rota")
 _NOTHING = Succeeded(None)
 
 
-def end_of(held: Held, result: Any) -> End:
+def too_late(held: Held) -> End | None:
+    """Between the decision and its first step the process may have been frozen, or the job told to stop: then its handler does not begin."""
+    if held.told is None and held.may_start(monotonic()):
+        return None
+    held.started_at = held.begun_at = None
+    return held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop, or its lease ran out, before it began")
+
+
+def end_of(job: Job, result: Any) -> End:
     """What a handler that returned came to."""
     if result is None:
         return _NOTHING
@@ -35,7 +45,7 @@ def end_of(held: Held, result: Any) -> End:
         return Errored(TypeError(f"the handler returned the class {result.__name__}; return an instance, as in {result.__name__}(…)"))
     encoded, problem = encode_result(result)
     if problem is not None:
-        logger.warning("job %s %s: its result is not kept: %s", held.job.id, held.job.job_type, problem)
+        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
     return Succeeded(encoded)
 
 

@@ -1,4 +1,4 @@
-"""Runs handlers: async ones as tasks, plain functions in threads, each within its slots and its maximum run time."""
+"""Runs handlers: async ones as tasks, plain functions in threads or in processes, each within its slots and its maximum run time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.errors import AttemptTimeout, PayloadError
 from rota.events import HandlerAbandoned
 from rota.job import Cancel, End, Errored, Expired, HandedBack, Interrupted, Misfit
 from rota.service import Service
-from rota.worker.attempt import end_of, end_of_error
+from rota.worker.attempt import end_of, end_of_error, too_late
 from rota.worker.suspects import Suspects
 from rota.worker.threads import Threads
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rota.events import Bus
     from rota.worker.held import Held
     from rota.worker.lane import Lane
+    from rota.worker.processes import Processes
 
 logger = logging.getLogger("rota")
 
@@ -42,6 +43,7 @@ class Executor(Service):
         bus: Bus,
         lanes: list[Lane],
         worker: str,
+        processes: Processes,
         *,
         buffer_s: float,
         on_record: Callable[[Held], None],
@@ -65,6 +67,7 @@ class Executor(Service):
         """Those that do not stop: their attempts have ended, and their slots are others'."""
         self._suspects = Suspects()
         self._threads = Threads("rota-handler")
+        self._processes = processes
         self._loop = asyncio.get_running_loop()
         # Every handler starts from the worker's own context: one is often started where another has just ended, whose variables are its own.
         self._context = contextvars.copy_context()
@@ -188,8 +191,9 @@ class Executor(Service):
             await asyncio.wait(tasks, timeout=PATIENCE_S)
 
     async def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end; end the processes."""
         self._threads.close()
+        self._processes.close()
 
     # Starting
 
@@ -256,7 +260,9 @@ class Executor(Service):
     def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
         held.started_at = monotonic()
         held.context = Context(held.job, self._worker, self.state)
-        if held.job_type.is_async:
+        if held.job_type.settings.process is not None:
+            held.task = self._loop.create_task(self._in_process(held, arguments), name=f"rota job {held.job.id}")
+        elif held.job_type.is_async:
             held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy(), name=f"rota job {held.job.id}")
         else:
             held.begun_at = held.started_at
@@ -275,27 +281,30 @@ class Executor(Service):
     async def _attempt(self, held: Held, arguments: dict[str, Any]) -> None:
         assert held.context is not None
         enter(held.context)
-        late = self._too_late(held)
+        late = too_late(held)
         if late is not None:
             self._handler_ended(held, late)
             return
         held.started_at = held.begun_at = monotonic()  # a blocked loop may have kept it waiting; its time begins now
         try:
             func = held.job_type.func
-            end = end_of(held, await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments)))
+            end = end_of(held.job, await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments)))
         except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
             end = end_of_error(held, error)
         self._handler_ended(held, end)
+
+    async def _in_process(self, held: Held, arguments: dict[str, Any]) -> None:
+        self._handler_ended(held, await self._processes.attempt(held, arguments))
 
     def _in_thread(self, held: Held, arguments: dict[str, Any]) -> Callable[[], None]:
         def call() -> None:
             assert held.context is not None
             enter(held.context)
-            end = self._too_late(held)
+            end = too_late(held)
             if end is None:
                 try:
                     func = held.job_type.func
-                    end = end_of(held, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
+                    end = end_of(held.job, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
                 except BaseException as error:  # noqa: BLE001 - as above
                     end = end_of_error(held, error)
             with suppress(RuntimeError):  # the loop is closed: the worker had given this thread up, and its job back
@@ -303,13 +312,6 @@ class Executor(Service):
 
         context = self._context.copy()
         return lambda: context.run(call)
-
-    def _too_late(self, held: Held) -> End | None:
-        """Between the decision and its first step the process may have been frozen, or the job told to stop: then its handler does not begin."""
-        if held.told is None and held.may_start(monotonic()):
-            return None
-        held.started_at = held.begun_at = None
-        return held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop, or its lease ran out, before it began")
 
     # Ending
 

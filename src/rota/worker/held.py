@@ -43,7 +43,7 @@ class Held:
         """When the handler took its first step; None before that."""
         self.ran_s: float | None = None
         self.task: asyncio.Task[None] | None = None
-        """The task of an async handler; None for a thread's."""
+        """The task of an async handler, or the one that waits for a process; None for a thread's."""
         self.context: Context | None = None
         self.end: End | None = None
         """What it came to; None while it is buffered or runs."""

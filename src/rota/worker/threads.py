@@ -12,11 +12,11 @@ class Threads:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._count = 0
 
-    def submit(self, call: Callable[[], None]) -> None:
+    def submit(self, call: Callable[[], object]) -> None:
         """Run `call` in a thread; it must not raise. From one thread only."""
         self._work.put(call)
         if not self._idle.acquire(blocking=False):

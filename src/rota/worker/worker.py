@@ -28,6 +28,8 @@ from rota.worker.finisher import Finisher
 from rota.worker.lane import Lane
 from rota.worker.lease import LeaseKeeper
 from rota.worker.listener import Listener
+from rota.worker.processes import Processes
+from rota.worker.reach import refuse_unreachable
 from rota.worker.starter import Starter
 from rota.worker.watch import LoopWatch
 
@@ -51,6 +53,8 @@ class Crew:
     declaration: str
     """The types as `job_type_declare` takes them, in JSON."""
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None
+    module: str | None = None
+    """Where the App is made; None when that is not known."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -73,6 +77,8 @@ class Worker:
     """Claims, runs and finishes jobs until it is told to stop or, in a drain, nothing is due."""
 
     def __init__(self, database: Database, crew: Crew, bus: Bus, config: WorkerConfig) -> None:
+        """Raises DeclarationError when a handler that is to run in a process of its own cannot."""
+        refuse_unreachable(crew.types.values())
         self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._database = database
         self._crew = crew
@@ -170,6 +176,7 @@ class Worker:
             bus,
             self._lanes(),
             self.name,
+            Processes(self.name, self._crew.module),
             buffer_s=config.buffer_s,
             on_record=lambda held: starter.put(held),  # noqa: PLW0108 - it is made after this
             on_end=lambda held: finisher.put(held),  # noqa: PLW0108

@@ -1,0 +1,248 @@
+"""A process that runs the handlers of one job type: what happens in it, and what it and the worker say to each other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+import logging
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.spawn import prepare
+from typing import Any
+
+import msgspec
+
+from rota.context import Context, enter
+from rota.errors import AttemptCancelled, UsageError
+from rota.job import Cancel, Dead, End, Errored, Failed, Failure, Job, Outcome, Retry, Rules, Snooze, Succeeded, judged
+from rota.job_type import JobType
+from rota.policy import DEFAULT_RETRY
+from rota.worker.attempt import end_of
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What a terminal or a supervisor sends to everybody. The worker decides what becomes of a process of its own; blocked until this one listens."""
+
+# What the worker says
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first message: whose handler to run."""
+
+    worker: str
+    argv: list[str]
+    log_level: int
+    main: dict[str, str]
+    """How to import the main module, as `multiprocessing.spawn.prepare` takes it; empty when nothing of it is needed."""
+    app_module: str | None
+    """Where the App is, so that a handler can enqueue; None when that is not known."""
+    module: str
+    qualname: str
+    takes_context: bool
+    is_async: bool
+    errors: bytes
+    """`retry_on` and `fatal_on`, pickled: they can be read when the modules above are imported."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Run a job. Only when the one before has ended."""
+
+    job: Job
+    arguments: bytes
+    """Pickled."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The attempt should stop. The last message: the process is killed, or has ended its job, soon after."""
+
+    why: str
+
+
+# What the process says
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The handler is imported."""
+
+
+class NotReady(msgspec.Struct, frozen=True):
+    """The handler cannot be imported; the process ends."""
+
+    failure: Failure
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An Outcome: an instance of the handler's own subclass may not survive the way."""
+
+    outcome: str
+    reason: str
+    after_s: float | None = None
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """The handler stopped because it was told to."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The handler is over."""
+
+    end: Succeeded | Failed | Said | Stopped
+
+
+def main(descriptor: int) -> None:
+    """Serve the worker at the other end until it is gone."""
+    for number in SIGNALS:
+        signal.signal(number, _nothing)  # not SIG_IGN, which the programs that a handler starts would inherit
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if sys.stdout is not None:  # what a handler prints must not wait in a buffer that a kill would empty
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    connection = Connection(descriptor)
+    setup: Setup = connection.recv()
+    try:
+        handler = _handler(setup)
+    except BaseException as error:  # noqa: BLE001 - importing runs the user's code; whatever it raises, the worker must hear it
+        connection.send(NotReady(_judged(error, Rules(1, DEFAULT_RETRY))))
+        return
+    Child(connection, setup, handler).serve()
+
+
+def find(module: str, qualname: str) -> Callable[..., Any]:
+    """Import the function of that name, or that of the job type of that name. Raises ImportError or AttributeError when there is none."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found.func if isinstance(found, JobType) else found
+
+
+def refuse_worker() -> None:
+    """Raise UsageError when a worker is about to start because a process of its own imports the main module."""
+    if _importing:
+        raise UsageError(
+            'a process of executor="process" imports the main module, which starts a worker when it is imported; '
+            'start it under `if __name__ == "__main__":`'
+        )
+
+
+_importing = False
+
+
+def _handler(setup: Setup) -> Callable[..., Any]:
+    global _importing
+    _importing = True
+    sys.argv = setup.argv
+    prepare(setup.main)
+    if setup.app_module is not None:
+        importlib.import_module(setup.app_module)
+    handler = find(setup.module, setup.qualname)
+    _importing = False
+    logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)-7s %(message)s")  # unless the modules have done it
+    return handler
+
+
+def _nothing(*_: object) -> None: ...
+
+
+class Child:
+    """Runs one job after another in the main thread, while another thread listens to the worker."""
+
+    def __init__(self, connection: Connection, setup: Setup, handler: Callable[..., Any]) -> None:
+        self._connection = connection
+        self._setup = setup
+        self._handler = handler
+        retry_on, fatal_on = pickle.loads(setup.errors)
+        self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
+        self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
+        self._context: Context | None = None
+        self._cancel: Callable[[], object] | None = None
+
+    def serve(self) -> None:
+        """Run jobs until killed."""
+        threading.Thread(target=self._listen, name="rota-child", daemon=True).start()
+        self._connection.send(Ready())
+        while True:
+            run, context = self._runs.get()
+            end = contextvars.copy_context().run(self._attempt, run, context)
+            self._connection.send(Ended(self._plain(end, context)))
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                os.killpg(0, signal.SIGKILL)  # the worker is gone; the kernel does the same, but this works on every kernel
+            if isinstance(message, Run):
+                self._context = Context(message.job, self._setup.worker)  # here, for the order to stop may follow at once
+                self._runs.put((message, self._context))
+            elif isinstance(message, Stop):
+                self._stop(message.why)
+
+    # Running
+
+    def _attempt(self, run: Run, context: Context) -> End:
+        enter(context)
+        try:
+            arguments = pickle.loads(run.arguments)
+            given = (context,) if self._setup.takes_context else ()
+            result = self._handler(*given, **arguments)
+            return asyncio.run(self._awaited(context, result)) if self._setup.is_async else end_of(run.job, result)
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
+            return self._end_of_error(error)
+
+    async def _awaited(self, context: Context, result: Any) -> End:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        if context.cancelled is not None:
+            self._cancel()
+        try:
+            return end_of(context.job, await result)
+        except BaseException as error:  # noqa: BLE001 - as above; here, so that the stack begins with the handler
+            return self._end_of_error(error)
+        finally:
+            self._cancel = None
+
+    def _stop(self, why: str) -> None:
+        if self._context is not None:
+            self._context.tell_to_stop(why)
+        cancel = self._cancel
+        if cancel is not None:
+            cancel()
+
+    def _end_of_error(self, error: BaseException) -> End:
+        return error if isinstance(error, Outcome) else Errored(error)
+
+    # Ending
+
+    def _plain(self, end: End, context: Context) -> Succeeded | Failed | Said | Stopped:
+        """The same in what can be sent: of the user's classes only words are left."""
+        try:
+            match end:
+                case Succeeded():
+                    return end
+                case Retry() | Snooze():
+                    return Said("Retry" if isinstance(end, Retry) else "Snooze", str(end.reason), end.after_s)
+                case Dead() | Cancel():
+                    return Said("Dead" if isinstance(end, Dead) else "Cancel", str(end.reason))
+                case Errored(asyncio.CancelledError() | AttemptCancelled()) if context.cancelled is not None:
+                    return Stopped()
+                case Errored(error):
+                    return Failed(_judged(error, self._rules))
+            raise TypeError(f"not an outcome: {type(end).__name__}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class to its last method
+            return Failed(_judged(_unreadable(error), self._rules))
+
+
+def _unreadable(error: BaseException) -> UsageError:
+    return UsageError(f"what the handler came to cannot be read: {type(error).__name__} while it was looked at")
+
+
+def _judged(error: BaseException, rules: Rules) -> Failure:
+    failure = judged(error, rules)
+    return replace(failure, error_type=failure.error_type.replace("__mp_main__.", "__main__."))

@@ -1,0 +1,219 @@
+"""Handlers that run in processes of their own: which process runs what, and who looks after an attempt. What happens inside is in child.py.
+
+A thread of the worker's looks after each attempt, so that it needs no event loop to kill one. It leaves when there is an end, and when
+nothing of what has to die is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import defaultdict
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import MemoryExceeded, ProcessDied
+from rota.job import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
+from rota.worker.attempt import too_late
+from rota.worker.child import Ended, NotReady, Run, Said, Stop, Stopped
+from rota.worker.groups import Memory
+from rota.worker.process import Process
+from rota.worker.reach import setup_of
+from rota.worker.threads import Threads
+
+if TYPE_CHECKING:
+    from rota.context import Context
+    from rota.worker.held import Held
+
+START_S = 60.0
+"""How long a process may take to import its handler; the attempt's own time begins after that."""
+TOLD_S = 0.4
+"""How long a handler that was told to stop may take to do so before its process group is killed."""
+LOOK_S = 0.1
+"""How often is looked whether the attempt should stop."""
+MEMORY_LOOK_S = 0.5
+"""How often is looked at its memory."""
+IDLE_S = 60.0
+"""How long a process waits for the next job of its type before it is ended."""
+
+
+class Processes:
+    """The processes of one worker: one for each running job that wants one; idle ones are used again for jobs of the same type."""
+
+    def __init__(self, worker: str, module: str | None) -> None:
+        self._worker = worker
+        self._module = module
+        self._threads = Threads("rota-process")
+        self._memory = Memory()
+        self._idle: defaultdict[str, list[Process]] = defaultdict(list)
+        self._living: set[Process] = set()
+        self._closed = False
+
+    async def attempt(self, held: Held, arguments: dict[str, Any]) -> End:
+        """Run a job and return what it came to. It never raises: cancelling it tells the handler to stop, and it returns when that is over."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[tuple[End, Process | None]] = loop.create_future()
+        idle = self._idle[held.job_type.name]
+        process = idle.pop() if idle else None
+
+        def call() -> None:
+            came_to = self._look_after(held, arguments, process)
+            with suppress(RuntimeError):  # the loop is closed, and the process was killed before that
+                loop.call_soon_threadsafe(over.set_result, came_to)
+
+        self._threads.submit(call)
+        while not over.done():
+            try:
+                await asyncio.shield(over)
+            except asyncio.CancelledError:
+                assert held.context is not None
+                held.context.tell_to_stop("the worker is going down")  # unless it was told another reason before
+        end, process = over.result()
+        if process is not None:
+            self._keep(held.job_type.name, process, loop)
+        return end
+
+    def close(self) -> None:
+        """Kill every process that is left, idle or not."""
+        self._closed = True
+        for process in list(self._living):
+            process.kill()
+        for idle in self._idle.values():
+            while idle:
+                self._threads.submit(idle.pop().end)
+        self._threads.close()
+
+    def _keep(self, name: str, process: Process, loop: asyncio.AbstractEventLoop) -> None:
+        if self._closed:
+            process.end()
+            return
+        self._idle[name].append(process)
+        loop.call_later(IDLE_S, self._end_idle, name, process, process.jobs)
+
+    def _end_idle(self, name: str, process: Process, jobs: int) -> None:
+        if process.jobs == jobs and process in self._idle[name]:
+            self._idle[name].remove(process)
+            self._threads.submit(process.end)
+
+    # In a thread
+
+    def _look_after(self, held: Held, arguments: dict[str, Any], process: Process | None) -> tuple[End, Process | None]:
+        """Return what the attempt came to, and its process when that can be used again."""
+        settings = held.job_type.settings.process
+        assert settings is not None
+        assert held.context is not None
+        end: End
+        reusable = False
+        try:
+            run = Run(held.job, pickle.dumps(arguments))
+            if process is not None and process.has_exited:
+                process.end()
+                process = None
+            if process is None:
+                process = Process(setup_of(held.job_type, self._worker, self._module), self._living)
+            if self._closed:
+                process.kill()
+            end = _Watch(held, held.context, process, self._memory, settings.memory_bytes_max).until_end(run)
+            reusable = process.is_ready and process.jobs < settings.recycle_after
+        except _NotStoppedError:
+            end = _stopped(held)
+        except Exception as error:  # noqa: BLE001 - there may be no room for a process, arguments may not pickle
+            # Where in the worker it was noticed helps nobody.
+            end = _stopped(held) if self._closed else Errored(error.with_traceback(None))
+        if process is not None and not reusable:
+            process.end()
+            process = None
+        return end, process
+
+
+def _stopped(held: Held) -> End:
+    """What an attempt came to that was stopped from outside."""
+    if held.begun_at is None:
+        return too_late(held) or HandedBack("the worker is going down")
+    return held.told or Interrupted("the worker went down while the handler ran")
+
+
+class _Watch:
+    """One attempt: begins it, waits for its end, looks whether it must be stopped."""
+
+    def __init__(self, held: Held, context: Context, process: Process, memory: Memory, memory_bytes_max: int | None) -> None:
+        self._held = held
+        self._context = context
+        self._process = process
+        self._memory = memory
+        self._memory_bytes_max = memory_bytes_max
+        self._memory_look_at = 0.0
+        self._start_by = monotonic() + START_S
+        self._is_told = False
+        self._kill_at: float | None = None
+
+    def until_end(self, run: Run) -> End:
+        """Return what the attempt came to.
+
+        Raises:
+            ProcessDied: the process ended before the handler did.
+            MemoryExceeded: the process must be killed.
+            _NotStoppedError: likewise, because the handler must stop and did not, or must not begin any more.
+        """
+        if not self._process.is_ready:
+            match self._next():
+                case NotReady(failure):
+                    return Failed(failure)
+            self._process.is_ready = True
+        late = too_late(self._held)
+        if late is not None:
+            return late
+        self._held.started_at = self._held.begun_at = monotonic()  # the time that it took to import the handler is not the attempt's
+        self._process.tell(run)
+        while True:
+            match self._next():
+                case Ended(end):
+                    return self._end(end)
+
+    def _next(self) -> Any:
+        while True:
+            self._look()
+            message = self._process.hear(LOOK_S)
+            if message is not None:
+                return message
+
+    def _look(self) -> None:
+        now, held = monotonic(), self._held
+        why = self._context.cancelled
+        if why is not None and not self._is_told:
+            if held.begun_at is None:
+                raise _NotStoppedError
+            self._is_told = True
+            self._process.tell(Stop(why))
+        if held.must_end_at is not None and self._kill_at is None:
+            self._kill_at = now + TOLD_S
+        if self._kill_at is not None and now > self._kill_at:
+            raise _NotStoppedError
+        if not self._process.is_ready and now > self._start_by:
+            raise ProcessDied(f"did not import its handler within {START_S:g} s")
+        if self._memory_bytes_max is not None and now >= self._memory_look_at:
+            self._memory_look_at = now + MEMORY_LOOK_S
+            used_bytes = self._memory.resident_bytes(self._process.pid)
+            if used_bytes > self._memory_bytes_max:
+                raise MemoryExceeded(self._memory_bytes_max, used_bytes)
+
+    def _end(self, end: Succeeded | Failed | Said | Stopped) -> End:
+        match end:
+            case Said("Retry", reason, after_s):
+                return Retry(reason, after=None if after_s is None else timedelta(seconds=after_s))
+            case Said("Snooze", reason, after_s):
+                return Snooze(timedelta(seconds=after_s or 0), reason)
+            case Said("Dead", reason):
+                return Dead(reason)
+            case Said(_, reason):
+                return Cancel(reason)
+            case Stopped():
+                return _stopped(self._held)
+            case _:
+                return end
+
+
+class _NotStoppedError(Exception):
+    """The handler was told to stop and goes on, or must not begin any more."""

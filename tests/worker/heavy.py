@@ -1,0 +1,197 @@
+"""Handlers with `executor="process"`, for tests: another process has to import them. As a program, a worker for them: `python -m tests.worker.heavy
+OPTIONS`, OPTIONS being `App.run`'s in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any, NoReturn
+
+import rota
+from rota.job import Outcome
+
+jobs = rota.Jobs()
+app = rota.App(jobs=[jobs, "tests.worker.apart:jobs"], release="heavy-1")
+
+FIXED = rota.Fixed("1m", jitter=0)
+
+
+def say(place: str, what: object) -> None:
+    """Append a line to a file."""
+    with Path(place).open("a") as notes:
+        notes.write(f"{what}\n")
+
+
+def _start_a_program() -> int:
+    return subprocess.Popen(["sleep", "300"]).pid
+
+
+@jobs.job("add", executor="process", retry=FIXED)
+def add(a: int, b: int, on: date = date(2026, 1, 1)) -> dict[str, Any]:
+    """Give back arguments that are no plain JSON, and where it ran."""
+    return {"sum": a + b, "day": on.isoformat(), "pid": os.getpid(), "group": os.getpgid(0)}
+
+
+@jobs.job("recycled", executor="process", recycle_after=2)
+def recycled() -> int:
+    """Say which process it is."""
+    return os.getpid()
+
+
+@jobs.job("seen", executor="process", takes_context=True)
+def seen(ctx: rota.Context) -> dict[str, Any]:
+    """Say what the context says."""
+    assert rota.context() is ctx
+    return {"id": ctx.job.id, "worker": ctx.worker, "state": ctx.state, "cancelled": ctx.cancelled, "attempts": ctx.job.attempts}
+
+
+@jobs.job("awaited", executor="process")
+async def awaited() -> int:
+    """An async handler."""
+    await asyncio.sleep(0.01)
+    return rota.context().job.id
+
+
+class LocalError(Exception):
+    """Unpickling calls it with one argument, and fails."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.status_code = code
+
+
+class FatalError(Exception):
+    """In `fatal_on`."""
+
+
+@jobs.job("fails", executor="process", retry=FIXED, fatal_on=(FatalError,))
+def fails(how: str) -> Any:
+    """Fail in one of many ways."""
+    _fail(how)
+    return _outcome(how)
+
+
+def _fail(how: str) -> None:
+    class NestedError(Exception):
+        pass
+
+    match how:
+        case "raise":
+            raise ValueError("password=hunter2 is wrong")
+        case "unpicklable":
+            raise LocalError(404, "gone")
+        case "nested":
+            raise NestedError("nobody can import me")
+        case "fatal":
+            raise FatalError("no use")
+        case "system exit":
+            sys.exit(3)
+        case "os._exit":
+            os._exit(7)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case "forks and dies":
+            multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,)).start()
+            os._exit(8)
+
+
+def _outcome(how: str) -> Any:
+    match how:
+        case "retry":
+            raise rota.Retry("later", after="5m")
+        case "snooze":
+            return rota.Snooze("1h", "not now")
+        case "dead":
+            return rota.Dead("no use")
+        case "cancel":
+            raise rota.Cancel("called off")
+        case "odd outcome":
+            return Outcome("neither this nor that")
+    return object() if how == "odd result" else None
+
+
+@jobs.job("hangs", executor="process", timeout="0.6s", retry=FIXED)
+def hangs(place: str) -> NoReturn:
+    """Start another program, and never end."""
+    say(place, f"{os.getpid()} {_start_a_program()}")
+    while True:
+        pass
+
+
+@jobs.job("holds the lock", executor="process", timeout="5m")
+def holds_the_lock(place: str) -> int:
+    """Compute without ever letting another thread of the process run."""
+    say(place, f"{os.getpid()} {_start_a_program()}")
+    return sum(range(10**12))
+
+
+@jobs.job("stops", executor="process", timeout="0.6s", retry=FIXED, takes_context=True)
+def stops(ctx: rota.Context, place: str) -> None:
+    """Ask whether it should stop."""
+    try:
+        while True:
+            ctx.raise_if_cancelled()
+            time.sleep(0.01)
+    finally:
+        say(place, ctx.cancelled)
+
+
+@jobs.job("stops awaiting", executor="process", timeout="0.6s", retry=FIXED)
+async def stops_awaiting(place: str) -> None:
+    """Be cancelled."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        say(place, rota.context().cancelled)
+
+
+@jobs.job("eats", executor="process", retry=FIXED, max_memory="150MiB")
+def eats(place: str, in_another: bool) -> NoReturn:
+    """Hold more memory than allowed, itself or in another process."""
+    if in_another:
+        other = subprocess.Popen([sys.executable, "-c", "import time; held = b'x' * 200 * 1024**2; time.sleep(300)"])
+        say(place, f"{os.getpid()} {other.pid}")
+    else:
+        say(place, f"{os.getpid()} {_start_a_program()}")
+        held = b"x" * 200 * 1024**2
+        say(place + ".size", len(held))
+    time.sleep(300)
+    raise AssertionError
+
+
+@jobs.job("until", executor="process", timeout="1m")
+def until(place: str, go: str) -> str:
+    """Say that it runs, and run until a file is there."""
+    say(place, os.getpid())
+    while not Path(go).exists():
+        time.sleep(0.02)
+    return "went"
+
+
+@jobs.job("prints", executor="process")
+def prints() -> None:
+    """Print and log."""
+    print("a line printed by a handler")  # noqa: T201 - what the test is about
+    logging.getLogger("heavy").warning("a line logged by a handler")
+
+
+@jobs.job("plain")
+def plain() -> None:
+    """In a thread, beside the others."""
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    app.run(**json.loads(sys.argv[1]))

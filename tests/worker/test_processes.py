@@ -1,0 +1,629 @@
+"""Handlers in processes of their own, with `executor="process"`: what comes out, and that they can be killed for real."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from rota.context import Context
+from rota.errors import ConfigurationError, DeclarationError
+from rota.events import JobFailed, JobSucceeded, LeaseLost
+from rota.job import Cancel, HandedBack, Interrupted, Job, Succeeded
+from rota.store.db import Database
+from rota.worker import processes
+from rota.worker.child import Ended, Ready, Run, Stop, Stopped
+from rota.worker.held import Held
+from rota.worker.process import Process
+from rota.worker.processes import Processes
+from rota.worker.reach import setup_of
+from rota.worker.worker import Crew, Worker
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker import heavy
+from tests.worker.conftest import StartWorker
+from tests.worker.hand import Hand
+from tests.worker.process import ROOT
+from tests.worker.table import Connection, over, put, rows, status, value
+
+pytestmark = pytest.mark.system
+
+
+def pids(place: Path) -> list[int]:
+    """The processes that a handler has named."""
+    return [int(pid) for pid in place.read_text().split()] if place.exists() else []
+
+
+def living(pid: int) -> bool:
+    """Whether a process runs; one that is dead and waits for its parent to notice does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children() -> set[int]:
+    """The child processes of this one, dead ones that nobody has reaped too."""
+    found: set[int] = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == os.getpid():
+            found.add(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No test leaves a process behind, running or unreaped."""
+    before = children()
+    yield
+    eventually(lambda: children() <= before, what="every process of the worker is reaped")
+
+
+def result(connection: Connection, job: int) -> Any:
+    """What a job's handler returned."""
+    return value(connection, "select result from rota.jobs where id = %s", job)
+
+
+async def drained(database: str, **config: Any) -> None:
+    """Work until nothing is due."""
+    await Hand(database, heavy.jobs, drain=True, **config).run()
+
+
+# What goes in and what comes out
+
+
+@rule("M41")
+async def test_arguments_go_in_and_the_result_comes_out_of_another_process_group(database: str, connection: Connection) -> None:
+    job = put(connection, "add", a=1, b=2, on="2026-02-03")
+    await drained(database)
+    came = result(connection, job)
+    assert (came["sum"], came["day"]) == (3, "2026-02-03")
+    assert came["pid"] != os.getpid()
+    assert came["group"] == came["pid"]
+
+
+async def test_an_async_handler_runs_in_a_loop_of_its_own(database: str, connection: Connection) -> None:
+    job = put(connection, "awaited")
+    await drained(database)
+    assert result(connection, job) == job
+
+
+async def test_the_context_is_there_but_for_the_state_that_only_the_worker_has(database: str, connection: Connection) -> None:
+    job = put(connection, "seen")
+    hand = Hand(database, heavy.jobs, drain=True)
+    await hand.run()
+    assert result(connection, job) == {"id": job, "worker": hand.name, "state": None, "cancelled": None, "attempts": 1}
+
+
+@rule("M43")
+@pytest.mark.parametrize(
+    ("how", "error_type", "message", "verdict"),
+    [
+        ("raise", "ValueError", "password=*** is wrong", "transient"),
+        ("unpicklable", "tests.worker.heavy.LocalError", "404: gone", "fatal"),
+        ("nested", "tests.worker.heavy._fail.<locals>.NestedError", "nobody can import me", "transient"),
+        ("fatal", "tests.worker.heavy.FatalError", "no use", "fatal"),
+        ("system exit", "SystemExit", "3", "transient"),
+        ("odd outcome", "rota.errors.UsageError", "what the handler came to cannot be read: TypeError while it was looked at", "transient"),
+    ],
+)
+async def test_an_exception_comes_out_as_it_was_judged_inside(
+    database: str, connection: Connection, how: str, error_type: str, message: str, verdict: str
+) -> None:
+    put(connection, "fails", how=how)
+    await drained(database)
+    [(*kept, stack)] = rows(connection, "select error_type, message, verdict, stack from rota.attempt")
+    assert kept == [error_type, message, verdict]
+    if error_type != "rota.errors.UsageError":
+        assert "in _fail" in stack
+        assert "rota/worker" not in stack
+
+
+@rule("M41")
+@pytest.mark.parametrize(
+    ("how", "where", "reason", "charged"),
+    [
+        ("retry", "failed", "later", 1),
+        ("snooze", "queued", None, 0),
+        ("dead", "dead", "no use", 1),
+        ("cancel", "cancelled", "called off", 1),
+        ("odd result", "succeeded", None, 1),
+    ],
+)
+async def test_an_outcome_comes_out(database: str, connection: Connection, how: str, where: str, reason: str | None, charged: int) -> None:
+    job = put(connection, "fails", how=how)
+    await drained(database)
+    assert rows(connection, "select status, last_error, attempts from rota.jobs where id = %s", job) == [(where, reason, charged)]
+    wait_s = {"retry": 300, "snooze": 3600}.get(how)
+    if wait_s is not None:
+        assert value(connection, "select extract(epoch from run_at - now()) between %s and %s from rota.job", wait_s - 60, wait_s) is True
+
+
+def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
+    database: str, connection: Connection, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    put(connection, "prints")
+    eventually(lambda: over(connection) == 1)
+    assert "a line printed by a handler" in worker.log
+    assert "a line logged by a handler" in worker.log
+
+
+@rule("M12")
+async def test_a_payload_that_does_not_fit_is_a_misfit_here_too(database: str, connection: Connection) -> None:
+    job = put(connection, "add", a="x", b=2)
+    await drained(database)
+    assert rows(connection, "select status, last_error from rota.job where id = %s", job) == [
+        ("dead", "job type 'add': argument 'a': expected int, got str")
+    ]
+
+
+# A process that dies
+
+
+@rule("M2", "M43")
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("os._exit", "the attempt's process exited with status 7"),
+        ("killed", "the attempt's process was killed by SIGKILL, as the kernel does when memory runs out"),
+        ("segfault", "the attempt's process was killed by SIGSEGV"),
+        ("forks and dies", "the attempt's process exited with status 8"),
+    ],
+)
+async def test_a_process_that_dies_fails_its_attempt_and_the_next_job_gets_a_new_one(
+    database: str, connection: Connection, how: str, message: str
+) -> None:
+    dying = put(connection, "fails", how=how)
+    async with Hand(database, heavy.jobs, slots=1) as hand:
+        await hand.heard(JobFailed, job=dying, timeout_s=30)
+        after = put(connection, "fails", how="fine")
+        await hand.heard(JobSucceeded, job=after, timeout_s=30)
+    assert rows(connection, "select error_type, message, verdict from rota.attempt") == [("rota.errors.ProcessDied", message, "transient")]
+
+
+async def test_an_idle_process_that_was_killed_fails_no_job(database: str, connection: Connection) -> None:
+    first = put(connection, "recycled")
+    async with Hand(database, heavy.jobs, slots=1) as hand:
+        await hand.heard(JobSucceeded, job=first, timeout_s=30)
+        pid = result(connection, first)
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(eventually, lambda: not living(pid))
+        second = put(connection, "recycled")
+        await hand.heard(JobSucceeded, job=second, timeout_s=30)
+        assert result(connection, second) != pid
+    assert value(connection, "select count(*) from rota.attempt") == 0
+
+
+async def test_a_process_is_used_again_and_replaced_after_as_many_jobs_as_its_type_says(database: str, connection: Connection) -> None:
+    ids = [put(connection, "recycled") for _ in range(5)]
+    await drained(database, slots=1)
+    ran = [result(connection, job) for job in ids]
+    assert ran[0] == ran[1] != ran[2] == ran[3] != ran[4]
+    assert len(set(ran)) == 3
+
+
+async def test_an_idle_process_is_ended_after_a_while(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "IDLE_S", 0.3)
+    job = put(connection, "recycled")
+    async with Hand(database, heavy.jobs) as hand:
+        await hand.heard(JobSucceeded, job=job, timeout_s=30)
+        await asyncio.to_thread(eventually, lambda: not living(result(connection, job)))
+
+
+# Killed for real
+
+
+@rule("M35")
+async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(database: str, connection: Connection, tmp_path: Path) -> None:
+    job = put(connection, "hangs", place=str(tmp_path / "pids"))
+    async with Hand(database, heavy.jobs) as hand:
+        await hand.heard(JobFailed, job=job, timeout_s=30)
+        both = pids(tmp_path / "pids")
+        assert len(both) == 2
+        await asyncio.to_thread(eventually, lambda: not any(living(pid) for pid in both), 2)
+    [(ran_s, error_type)] = rows(connection, "select extract(epoch from finished_at - started_at)::float8, error_type from rota.attempt")
+    assert error_type == "rota.errors.AttemptTimeout"
+    assert ran_s > 0.6
+
+
+@rule("M35")
+@pytest.mark.parametrize("in_another", [False, True], ids=["itself", "with another"])
+async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
+    database: str, connection: Connection, tmp_path: Path, in_another: bool
+) -> None:
+    job = put(connection, "eats", place=str(tmp_path / "pids"), in_another=in_another)
+    async with Hand(database, heavy.jobs) as hand:
+        await hand.heard(JobFailed, job=job, timeout_s=30)
+        assert not any(living(pid) for pid in pids(tmp_path / "pids"))
+    [(error_type, message, verdict)] = rows(connection, "select error_type, message, verdict from rota.attempt")
+    assert (error_type, verdict) == ("rota.errors.MemoryExceeded", "transient")
+    used, limit = (int(word) for word in message.split() if word.isdecimal())
+    assert limit == 150
+    assert 150 < used < 600
+
+
+@rule("M35")
+@pytest.mark.parametrize("job_type", ["stops", "stops awaiting"])
+async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_is_not(
+    database: str, connection: Connection, tmp_path: Path, job_type: str
+) -> None:
+    for _ in range(2):
+        put(connection, job_type, place=str(tmp_path / "why"))
+    async with Hand(database, heavy.jobs, slots=1) as hand:
+        await hand.heard(JobFailed, 2, timeout_s=30)
+    assert (tmp_path / "why").read_text() == "it ran longer than its timeout of 0.6 s\n" * 2
+    ran = "select error_type, finished_at - started_at > interval '0.6 s' from rota.attempt"
+    assert rows(connection, ran) == [("rota.errors.AttemptTimeout", True)] * 2
+
+
+@rule("M32")
+async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(database: str, connection: Connection, tmp_path: Path) -> None:
+    job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
+    async with Hand(database, heavy.jobs, lease_s=1) as hand:
+        await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
+        connection.execute(
+            "update rota.job set claims = claims + 1, locked_by = 'another', locked_until = now() + '1 h' where id = %s", [job]
+        )
+        await hand.heard(LeaseLost, job=job)
+        await asyncio.to_thread(eventually, lambda: not living(pids(tmp_path / "pid")[0]), 2)
+    assert status(connection, job) == "running"
+
+
+@rule("M83")
+async def test_a_worker_on_its_way_out_kills_what_does_not_stop_and_hands_it_back(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
+    job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
+    async with Hand(database, heavy.jobs, grace_s=0.1):
+        await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
+    assert not living(pids(tmp_path / "pid")[0])
+    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
+
+
+async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(database: str, connection: Connection, tmp_path: Path) -> None:
+    busy = put(connection, "holds the lock", place=str(tmp_path / "pids"))
+    async with Hand(database, heavy.jobs, lease_s=1, grace_s=0) as hand:
+        await asyncio.to_thread(eventually, lambda: len(pids(tmp_path / "pids")) == 2, 30)
+        renewed = "select locked_until from rota.job where id = %s"
+        before = value(connection, renewed, busy)
+        for _ in range(3):
+            beside = put(connection, "plain")
+            await hand.heard(JobSucceeded, job=beside)
+        await asyncio.to_thread(eventually, lambda: value(connection, renewed, busy) != before)
+    assert not any(living(pid) for pid in pids(tmp_path / "pids"))
+    assert status(connection, busy) == "queued"
+
+
+async def test_a_handler_that_is_told_before_it_begins_never_begins(
+    database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    real = setup_of
+
+    def slow(*given: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        return real(*given)
+
+    monkeypatch.setattr("rota.worker.processes.setup_of", slow)
+    job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
+    async with Hand(database, heavy.jobs, grace_s=0):
+        await asyncio.wait_for(begun.wait(), 10)
+    assert not (tmp_path / "pid").exists()
+    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
+
+
+async def test_a_process_that_does_not_get_ready_in_time_fails_its_attempt(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "START_S", 0.0)
+    job = put(connection, "add", a=1, b=1)
+    await drained(database)
+    assert (
+        value(connection, "select last_error from rota.job where id = %s", job)
+        == "the attempt's process did not import its handler within 0 s"
+    )
+
+
+def held_job(job_type: str, **arguments: str) -> tuple[Held, Context]:
+    """A claimed job, about to start."""
+    now = datetime.now(UTC)
+    job = Job(
+        id=1,
+        origin_id=1,
+        queue="default",
+        job_type=job_type,
+        payload_json=json.dumps(arguments),
+        payload_version=None,
+        priority=0,
+        run_at=now,
+        expires_at=None,
+        attempts=1,
+        max_attempts=None,
+        claims=1,
+        idempotency_key=None,
+        meta_json=None,
+        created_at=now,
+    )
+    held = Held(job, heavy.jobs.types[job_type], time.monotonic(), 60.0)
+    held.context = Context(job, "worker")
+    return held, held.context
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Processes]:
+    """The processes of a worker, without the worker."""
+    pool = Processes("worker", None)
+    yield pool
+    pool.close()
+
+
+async def test_a_process_that_is_used_again_does_not_begin_what_was_told_to_stop(pool: Processes, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "go")}
+    first, _ = held_job("until", **arguments)
+    assert await pool.attempt(first, arguments) == Succeeded('"went"')
+    second, _ = held_job("until", **arguments)
+    second.told = HandedBack("its lease was lost")
+    assert isinstance(await pool.attempt(second, arguments), HandedBack)
+    assert len(pids(tmp_path / "begun")) == 1
+
+
+async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(pool: Processes, tmp_path: Path) -> None:
+    why = tmp_path / "why"
+    arguments = {"place": str(why)}
+    for reason in ("one", "two"):
+        held, context = held_job("stops", **arguments)
+        attempt = asyncio.create_task(pool.attempt(held, arguments))
+        await asyncio.to_thread(eventually, lambda held=held: held.begun_at is not None, 30)
+        held.told = Cancel(reason)
+        context.tell_to_stop(reason)
+        assert await attempt is held.told
+    assert why.read_text() == "one\ntwo\n"
+
+
+@rule("M32")
+async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_path: Path) -> None:
+    arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "go")}
+    held, context = held_job("until", **arguments)
+    attempt = asyncio.create_task(pool.attempt(held, arguments))
+    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"), 30)
+    held.told = Cancel("nobody waits for it")
+    context.tell_to_stop("it was cancelled")
+    done, _ = await asyncio.wait([attempt], timeout=2 * processes.TOLD_S)
+    assert not done
+    (tmp_path / "go").touch()
+    assert await asyncio.wait_for(attempt, 10) == Succeeded('"went"')
+
+
+async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -> None:
+    arguments = {"place": str(tmp_path / "why")}
+    held, _ = held_job("stops awaiting", **arguments)
+    process = Process(setup_of(held.job_type, "worker", None), set())
+    assert isinstance(process.hear(30), Ready)
+    process.tell(Run(held.job, pickle.dumps(arguments)))
+    process.tell(Stop("at once"))
+    assert process.hear(10) == Ended(Stopped())
+    process.end()
+
+
+async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_over(pool: Processes, tmp_path: Path) -> None:
+    arguments = {"place": str(tmp_path / "why")}
+    held, _ = held_job("stops", **arguments)
+    attempt = asyncio.create_task(pool.attempt(held, arguments))
+    await asyncio.to_thread(eventually, lambda: held.begun_at is not None, 30)
+    attempt.cancel()
+    assert isinstance(await asyncio.wait_for(attempt, 10), Interrupted)
+    assert (tmp_path / "why").read_text() == "the worker is going down\n"
+
+
+async def test_a_process_that_starts_while_the_worker_ends_is_killed(pool: Processes, tmp_path: Path) -> None:
+    pool.close()
+    arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
+    held, _ = held_job("until", **arguments)
+    assert isinstance(await asyncio.wait_for(pool.attempt(held, arguments), 20), HandedBack)
+    assert not (tmp_path / "begun").exists()
+
+
+async def test_closing_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
+    arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
+    held, _ = held_job("until", **arguments)
+    attempt = asyncio.create_task(pool.attempt(held, arguments))
+    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"), 30)
+    pool.close()
+    assert isinstance(await asyncio.wait_for(attempt, 10), Interrupted)
+    assert not living(pids(tmp_path / "begun")[0])
+
+
+def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.worker.process._kill_when_we_are_gone", lambda *_: None)
+    process = Process(setup_of(heavy.jobs.types["until"], "worker", None), set())
+    assert isinstance(process.hear(30), Ready)
+    process._connection.close()
+    eventually(lambda: not living(process.pid))
+    process.end()
+
+
+async def test_it_needs_no_event_loop_of_the_main_thread(database: str, connection: Connection) -> None:
+    job = put(connection, "add", a=1, b=1)
+    await asyncio.to_thread(lambda: asyncio.run(drained(database)))
+    assert status(connection, job) == "succeeded"
+
+
+# The worker as a process
+
+
+@rule("M2", "M33")
+@pytest.mark.parametrize("job_type", ["until", "holds the lock"])
+def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path, job_type: str
+) -> None:
+    more = {"go": str(tmp_path / "go")} if job_type == "until" else {}
+    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    put(connection, job_type, place=str(tmp_path / "pids"), **more)
+    found = eventually(lambda: pids(tmp_path / "pids"), 30)
+
+    worker.kill()
+    killed_at = time.monotonic()
+    eventually(lambda: not any(living(pid) for pid in found), what="all are gone")
+    assert time.monotonic() - killed_at < 1
+
+
+@rule("M83")
+def test_signals_to_everybody_leave_it_to_the_worker_what_becomes_of_a_job(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
+    [pid] = eventually(lambda: pids(tmp_path / "pid"), 30)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+        worker.signal(number)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0, worker.log
+    assert result(connection, job) == "went"
+
+
+@rule("M83")
+def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: StartWorker, database: str, connection: Connection) -> None:
+    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    job = put(connection, "recycled")
+    eventually(lambda: over(connection) == 1, 30)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log
+    eventually(lambda: not living(result(connection, job)))
+
+
+def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
+    job = put(connection, "enqueues")
+    command = [sys.executable, "-m", "rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert status(connection, job) == "succeeded", done.stderr
+    assert status(connection, result(connection, job)) == "succeeded"
+
+
+MAIN = """
+import rota, sys
+app = rota.App()
+
+class OwnError(Exception): ...
+
+@app.job("own", executor="process", fatal_on=(OwnError,))
+def own():
+    raise OwnError("of the main module")
+"""
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_handler_of_the_main_module_is_found_if_importing_that_starts_no_worker(
+    database: str, connection: Connection, tmp_path: Path, guarded: bool
+) -> None:
+    (tmp_path / "main.py").write_text(MAIN + ('if __name__ == "__main__": ' if guarded else "") + "app.drain()")
+    job = put(connection, "own")
+    environment = {**os.environ, "ROTA_DATABASE_URL": database}
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kept = rows(connection, "select status, error_type, last_error from rota.job where id = %s", job)
+    if guarded:
+        assert kept == [("dead", "__main__.OwnError", "of the main module")]
+    else:
+        [(stored, error_type, message)] = kept
+        assert (stored, error_type) == ("failed", "rota.errors.UsageError")
+        assert 'under `if __name__ == "__main__":`' in message
+
+
+SLOW = """
+import rota, time
+app = rota.App()
+time.sleep(2)
+
+@app.job("slow to import", executor="process", timeout="2s", max_attempts=1)
+def slow():
+    time.sleep(1)
+
+if __name__ == "__main__":
+    app.drain()
+"""
+
+
+@rule("M35")
+def test_the_time_that_importing_a_handler_takes_is_not_the_attempts(database: str, connection: Connection, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(SLOW)
+    job = put(connection, "slow to import")
+    environment = {**os.environ, "ROTA_DATABASE_URL": database}
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert status(connection, job) == "succeeded", done.stderr
+
+
+# What cannot run in a process is refused when the worker starts
+
+
+def crew(jobs: rota.Jobs) -> Crew:
+    return Crew(jobs.types, "hand-1", 120.0, "[]", None)
+
+
+async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_worker_starts(database: str) -> None:
+    from rota.config import WorkerConfig
+    from rota.events import Bus
+
+    def local() -> None: ...
+
+    class LocalError(Exception): ...
+
+    nested, unimportable = rota.Jobs(), rota.Jobs()
+    nested.job("nested", executor="process")(local)
+    unimportable.job("errors", executor="process", retry_on=(LocalError,))(heavy.say)
+    lambdas = rota.Jobs()
+    lambdas.job("lambda", executor="process")(lambda: None)
+
+    for jobs, name in ((nested, "nested"), (lambdas, "lambda"), (unimportable, "errors")):
+        with pytest.raises(DeclarationError, match=f"job type '{name}': executor=\"process\" needs"):
+            Worker(Database(database), crew(jobs), Bus(), WorkerConfig())
+
+
+async def test_other_systems_are_refused_when_the_worker_starts(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rota.config import WorkerConfig
+    from rota.events import Bus
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(ConfigurationError, match="works on Linux only"):
+        Worker(Database(database), crew(heavy.jobs), Bus(), WorkerConfig())
+
+
+@pytest.fixture
+def as_process_1() -> Iterator[None]:
+    """Orphans become this process's children, as they do those of process 1."""
+    prctl, child_subreaper = ctypes.CDLL(None).prctl, 36
+    prctl(child_subreaper, 1, 0, 0, 0)
+    yield
+    prctl(child_subreaper, 0, 0, 0, 0)
+
+
+async def test_a_worker_that_is_process_1_reaps_what_its_processes_had_started(
+    as_process_1: None, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    before = children()
+    job = put(connection, "hangs", place=str(tmp_path / "pids"))
+    async with Hand(database, heavy.jobs) as hand:
+        await hand.heard(JobFailed, job=job, timeout_s=30)
+        await asyncio.to_thread(eventually, lambda: children() <= before)

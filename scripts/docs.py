@@ -102,7 +102,7 @@ def states_page() -> str:
         *(f"| `{status}` | `{'job_history' if status.is_over else 'job'}` | {MEANING[status]} |" for status in Status),
         "",
         "There is no other move than these. A worker that takes a job out of `running` names its claim, and changes nothing when it",
-        "holds that no longer. The reaper goes by the lease.",
+        "holds that no longer. The reaper goes by the lease. What expires is held by nobody.",
         "",
         "| From | What happens | To |",
         "|---|---|---|",

@@ -71,6 +71,9 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "reap uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,
     (Status.RUNNING, "reap for the last time"): Status.DEAD,
+    (Status.QUEUED, "expire"): Status.DEAD,
+    (Status.WAITING, "expire"): Status.DEAD,
+    (Status.FAILED, "expire"): Status.DEAD,
 }
 """Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that."""
 
@@ -218,7 +221,10 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The job was claimed past expires_at; it never started."""
+    """The job was claimed, and its turn came past expires_at; it never started."""
+
+    late_s: float
+    """Seconds from expires_at until its turn came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +297,9 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
             return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
         case Interrupted(why):
             return _settle_interrupted(job, why, rules)
-        case Expired():
-            failure = Failure("Expired", f"not started before expires_at ({job.expires_at})", Verdict.FATAL, "expired")
+        case Expired(late_s):
+            text = f"not started before expires_at ({job.expires_at}): {_held_up(job, late_s)}"
+            failure = Failure("Expired", text, Verdict.FATAL, "expired")
             return Transition("give up", Status.DEAD, charged=False, failure=failure)
         case Misfit(error):
             failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
@@ -313,6 +320,15 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
             return _settle_failure(job, failure, rules)
         case _:
             raise TypeError(f"not an end of an attempt: {end!r}")
+
+
+def _held_up(job: Job, late_s: float) -> str:
+    """What kept a claimed job from being started in time, as far as its worker knows; `held_up` in SQL says it of one that nobody claimed."""
+    if job.expires_at is None or job.started_at is None or job.started_at < job.expires_at:
+        return f"it was claimed in time, but its worker's slots were busy until {late_s:.1f} s too late"
+    if job.run_at >= job.expires_at:
+        return f"it was not due before {job.run_at}"
+    return f"it was due at {job.run_at} and came to be started {late_s:.1f} s too late: the workers were busy, or none was up"
 
 
 def _said(outcome: Outcome) -> str | None:

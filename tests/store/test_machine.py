@@ -14,12 +14,13 @@ from psycopg.rows import TupleRow
 
 from rota.job import TRANSITIONS, Job, Status, Transition
 from rota.store import ops
-from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand
+from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand
 from tests.support.rules import rule
 
 LEASE_S = RETRY_S = SNOOZE_S = 60
 """Of the transitions in `work`, and of the plan below; the clock is moved by more or by nothing, so that a slow machine changes no answer."""
 STEP_S = 100
+EXPIRES_S = 150
 MAX_ATTEMPTS = 3
 
 CLOCK = """create or replace function rota.clock() returns timestamptz language sql stable parallel safe as $$
@@ -41,6 +42,7 @@ class Model:
     started: bool = False
     """Whether the start of the claim that runs was recorded."""
     leased_until: float = 0
+    expires_at: float | None = None
 
     def leave(self, verb: str, *, charged: bool = True, due_at: float | None = None) -> None:
         """Go out of `running`, by a transition that there is."""
@@ -68,10 +70,17 @@ class Store(RuleBasedStateMachine):
 
     # Producers
 
-    @step(job_type=st.sampled_from(["t", "u"]), key=st.sampled_from([None, "a", "b"]), delay_s=st.sampled_from([0, 60]))
-    def enqueue(self, job_type: str, key: str | None, delay_s: int) -> None:
-        done = self.hand.run(ops.insert(_new(job_type, key, delay_s)))
+    @step(
+        job_type=st.sampled_from(["t", "u"]),
+        key=st.sampled_from([None, "a", "b"]),
+        delay_s=st.sampled_from([0, 60]),
+        expires_s=st.sampled_from([None, EXPIRES_S]),
+    )
+    def enqueue(self, job_type: str, key: str | None, delay_s: int, expires_s: int | None) -> None:
+        done = self.hand.run(ops.insert(_new(job_type, key, delay_s, expires_s)))
         self._inserted(done, job_type, key, delay_s)
+        if done.created and expires_s is not None:
+            self.jobs[done.id].expires_at = self.ahead + delay_s + expires_s
 
     @step(given=st.lists(st.tuples(st.sampled_from(["t", "u"]), st.sampled_from([None, "a", "b", "c"])), min_size=1, max_size=6))
     def enqueue_many(self, given: list[tuple[str, str | None]]) -> None:
@@ -189,6 +198,14 @@ class Store(RuleBasedStateMachine):
             assert status == model.status
 
     @step()
+    def expire(self) -> None:
+        waits = {id_: job for id_, job in self.jobs.items() if job.status in ("queued", "failed") and job.expires_at is not None}
+        late = {id_ for id_, job in waits.items() if job.expires_at is not None and job.expires_at < self.ahead}
+        assert {gone.job for gone in self.hand.run(ops.expire("w", BEGINNING, 0, 500))[1]} == late
+        for id_ in late:
+            self.jobs[id_].status = TRANSITIONS[Status(self.jobs[id_].status), "expire"].value
+
+    @step()
     def time_goes_by(self) -> None:
         self.ahead += STEP_S
         self.connection.execute(f"set test.ahead_s = {self.ahead}".encode())
@@ -210,11 +227,11 @@ class Store(RuleBasedStateMachine):
         assert held == self.keys
 
 
-def _new(job_type: str, key: str | None, delay_s: float) -> ops.NewRow:
-    return ops.NewRow("default", job_type, "{}", None, 0, None, delay_s or None, None, None, key, None)
+def _new(job_type: str, key: str | None, delay_s: float, expires_s: float | None = None) -> ops.NewRow:
+    return ops.NewRow("default", job_type, "{}", None, 0, None, delay_s or None, expires_s, None, key, None)
 
 
-@rule("M11", "M30", "M32", "M51")
+@rule("M11", "M30", "M32", "M36", "M51")
 def test_the_store_does_what_its_model_says(connection: psycopg.Connection[TupleRow]) -> None:
     connection.execute(CLOCK.encode())
     connection.execute(

@@ -236,13 +236,11 @@ class Executor(Service):
         """Why a job may not begin now; None when it may."""
         if held.told is not None:
             return held.told
-        now, job = monotonic(), held.job
+        now = monotonic()
         if held.lost or not held.may_start(now):
             return HandedBack("its lease had less than a quarter left")
-        started = job.started_at  # the database's clock at the claim
-        if job.expires_at is not None and started is not None and (job.expires_at - started).total_seconds() <= now - held.claimed_at:
-            return Expired()
-        return None
+        late_s = held.late_s(now)
+        return Expired(late_s) if late_s is not None and late_s >= 0 else None
 
     def _prepared(self, held: Held) -> dict[str, Any] | End:
         """The arguments of a job that may begin, or why it may not."""

@@ -65,6 +65,13 @@ class Held:
         """Whether its worker was lost with it before: it may be what killed it."""
         return self.job.losses > 0
 
+    def late_s(self, now: float) -> float | None:
+        """How long the job is past its expiry, negative before it; None without one. By the database's clock at the claim and ours since."""
+        job = self.job
+        if job.expires_at is None or job.started_at is None:
+            return None
+        return now - self.claimed_at - (job.expires_at - job.started_at).total_seconds()
+
 
 HeldJobs = dict[int, Held]
 """By job id. Written by the worker's loop only; the lease keeper's thread reads a copy."""

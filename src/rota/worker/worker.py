@@ -20,6 +20,7 @@ from rota.release import VERSION
 from rota.service import LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database, Link
+from rota.upkeep.expiry import Expirer
 from rota.upkeep.partitions import Partitioner
 from rota.upkeep.reaper import Reaper
 from rota.worker.claimer import Claimer
@@ -166,9 +167,9 @@ class Worker:
         await upkeep.run(ops.beat({**self._sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions())
         if self._config.drain:
-            reaper = Reaper(self._bus, upkeep)
-            while await reaper.tick() == 0:
-                pass
+            for upkeeper in (Reaper(self._bus, upkeep), Expirer(self._bus, upkeep, self.name)):
+                while await upkeeper.tick() == 0:
+                    pass
 
     def _build(self, upkeep: Link, state: Any) -> tuple[Executor, Finisher, Claimer]:
         bus, database, config = self._bus, self._database, self._config
@@ -196,7 +197,7 @@ class Worker:
         )
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
-        self._parts = [executor, starter, finisher, claimer, Reaper(bus, upkeep), Partitioner(bus, upkeep)]
+        self._parts = [executor, starter, finisher, claimer, Reaper(bus, upkeep), Expirer(bus, upkeep, self.name), Partitioner(bus, upkeep)]
         if rings:
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements.channel, claimer.ring, claimer.mute))
         return executor, finisher, claimer

@@ -6,7 +6,7 @@ from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
 from rota.store.ops.settle import Ending, Renewed, Written, finish, give_back, numbers, renew, settled, start
-from rota.store.ops.upkeep import Reaped, beat, declare, ensure_partitions, reap, stop
+from rota.store.ops.upkeep import Overdue, Reaped, beat, declare, ensure_partitions, expire, reap, stop
 
 __all__ = [
     "Attempt",
@@ -18,6 +18,7 @@ __all__ = [
     "Inserted",
     "NewRow",
     "News",
+    "Overdue",
     "Reaped",
     "Renewed",
     "Written",
@@ -26,6 +27,7 @@ __all__ = [
     "claim",
     "declare",
     "ensure_partitions",
+    "expire",
     "find",
     "finish",
     "give_back",

@@ -37,6 +37,29 @@ def reap(since: datetime, limit: int, steady_s: float | None = None) -> Operatio
     return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A job that was not started before its expiry, with what held it up; `claim` is the last one it had, `attempt` the one that did not come about."""
+
+    job: int
+    job_type: str
+    claim: int
+    attempt: int
+    expires_at: datetime
+    message: str
+
+
+def expire(worker: str, after: datetime, after_id: int, limit: int) -> Operation[tuple[datetime, list[Overdue]]]:
+    """End waiting jobs whose expiry has passed, behind the key (expires_at, id) given; return the database's clock as well."""
+    params = {"worker": worker, "after": after, "after_id": after_id, "limit": limit}
+    try:
+        rows = yield Query("job_expire", params)
+    except PartitionMissing:
+        yield from ensure_partitions()
+        rows = yield Query("job_expire", params)
+    return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None]
+
+
 def ensure_partitions() -> Operation[int]:
     """Make the partitions of today and the days ahead; return how many were missing."""
     return (yield Query("partitions_ensure", {"days": PARTITION_DAYS}))[0][0]  # type: ignore[no-any-return]

@@ -1,0 +1,242 @@
+"""Waiting jobs past their expiry, at the store: which of them end, what is said of them, and that nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.store import ops
+from tests.store.work import BEGINNING, FAIL, GIVE_UP, MISFIT, SNOOZE, Hand, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+LATE = "rota.clock() - interval '1 s'"
+
+
+def _expire(connection: Connection, limit: int = 500, after: datetime = BEGINNING, after_id: int = 0) -> list[ops.Overdue]:
+    return Hand(connection).run(ops.expire("looks", after, after_id, limit))[1]
+
+
+def _late(connection: Connection, count: int = 1, *, by: str = "1 s", **columns: Any) -> list[int]:
+    """Jobs that were due an hour ago and have expired."""
+    ids = insert(connection, count, **columns)
+    connection.execute(
+        "update rota.job set expires_at = rota.clock() - %s::interval, run_at = rota.clock() - interval '1 h' where id = any (%s)",
+        [by, ids],
+    )
+    return ids
+
+
+def _worker(connection: Connection, *, types: tuple[str, ...] = ("t",), queues: tuple[str, ...] = ("default",), running: int = 0) -> None:
+    """A worker that has been up for a day."""
+    Hand(connection, f"w{types}{queues}", types=types).beat(queues=json.dumps(dict.fromkeys(queues)), running=running)
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '1 day'")
+
+
+def _row(connection: Connection, columns: str) -> TupleRow | None:
+    return connection.execute(f"select {columns} from rota.job".encode()).fetchone()
+
+
+@rule("M36", "M43")
+def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_and_uncharged(connection: Connection) -> None:
+    insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
+    insert(connection)
+    [late] = _late(connection)
+    [gone] = _expire(connection)
+    assert (gone.job, gone.job_type, gone.claim, gone.attempt) == (late, "t", 0, 1)
+    assert connection.execute("select id from rota.job where status = 'queued' order by id").fetchall() == [(late - 2,), (late - 1,)]
+    columns = "status, attempts, claims, locked_by, started_at, last_error, error_type, verdict, verdict_rule, failed_at = updated_at"
+    [row] = connection.execute(f"select {columns} from rota.job where id = {late}".encode()).fetchall()
+    assert row == ("dead", 0, 0, None, None, gone.message, "Expired", "fatal", "expired", True)
+    assert gone.message.startswith("not started before expires_at (20")
+    [kept] = connection.execute(
+        "select job, claim, attempt, job_type, worker, release, started_at, outcome, error_type, message, verdict, verdict_rule, next_run_at"
+        " from rota.attempt"
+    ).fetchall()
+    assert kept == (late, 0, 1, "t", "looks", None, None, "dead", "Expired", gone.message, "fatal", "expired", None)
+    assert _expire(connection) == []
+
+
+@rule("M36", "M51")
+def test_an_expired_job_keeps_its_key_as_any_dead_job_does(connection: Connection) -> None:
+    [late] = _late(connection, idempotency_key="k")
+    _expire(connection)
+    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [(late, None)]
+    assert insert(connection, idempotency_key="k") == []
+
+
+@rule("M32", "M36")
+def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(connection: Connection) -> None:
+    hand = Hand(connection)
+    _late(connection, 2)
+    running, dead = hand.claim().jobs
+    hand.settle((dead, GIVE_UP))
+    assert _expire(connection) == []
+    statuses = connection.execute("select status, error_type, claims from rota.job order by id").fetchall()
+    assert statuses == [("running", None, 1), ("dead", "OSError", 2)]
+    assert hand.renew(running) == {running.id}
+
+
+@rule("M36")
+@pytest.mark.parametrize("status", ["queued", "failed", "waiting"])
+def test_a_job_expires_wherever_it_waits_also_when_its_run_at_lies_later(connection: Connection, status: str) -> None:
+    insert(connection, status=status, run_at=datetime(2100, 1, 1, tzinfo=UTC), expires_at=datetime(2101, 1, 1, tzinfo=UTC))
+    assert _expire(connection) == []
+    connection.execute(f"update rota.job set expires_at = {LATE}".encode())
+    assert len(_expire(connection)) == 1
+    assert _row(connection, "status, attempts") == ("dead", 0)
+
+
+@rule("M22", "M36")
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hours: int) -> None:
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        f" as $$ select pg_catalog.statement_timestamp() + interval '{hours} hours' $$".encode()
+    )
+    there = datetime.now(UTC) + timedelta(hours=hours)
+    insert(connection, expires_at=there + timedelta(minutes=1))
+    assert _expire(connection) == []
+    connection.execute(f"update rota.job set expires_at = {LATE}".encode())
+    assert len(_expire(connection)) == 1
+    assert _row(connection, "failed_at - expires_at between '1 s' and '1 min'") == (True,)
+
+
+# What held it up
+
+
+@rule("M36", "M43")
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ([], "no worker was alive"),
+        ([{"types": ("other",)}], "no live worker knew its type 't'"),
+        ([{"queues": ("other",)}], "no live worker served its queue 'default'"),
+        ([{"types": ("other",)}, {"queues": ("other",)}], "no live worker that knew its type 't' served its queue 'default'"),
+        ([{"running": 7}, {"queues": ("default", "x"), "running": 4}, {"types": ("u",), "running": 50}],
+         "the live workers that could run it (2) were busy: jobs running there: 11"),
+        ([{}], "none of the live workers that could run it (1) came to it in time"),
+    ],
+)  # fmt: skip
+def test_it_says_what_the_workers_were_doing(connection: Connection, workers: list[dict[str, Any]], said: str) -> None:
+    for facts in workers:
+        _worker(connection, **facts)
+    _late(connection)
+    [gone] = _expire(connection)
+    assert gone.message.endswith(f"): {said}")
+
+
+@rule("M36")
+@pytest.mark.parametrize(
+    "change",
+    ["stopped_at = rota.clock() - interval '5 min'", "heartbeat_at = rota.clock() - interval '5 min'", "started_at = rota.clock()"],
+)
+def test_only_workers_that_were_alive_when_it_expired_count(connection: Connection, change: str) -> None:
+    _worker(connection, running=3)
+    connection.execute(f"update rota.worker set {change}".encode())
+    _late(connection)
+    [gone] = _expire(connection)
+    assert gone.message.endswith(": no worker was alive")
+
+
+@rule("M36")
+def test_a_worker_that_stopped_only_after_it_had_expired_counts(connection: Connection) -> None:
+    _worker(connection, types=("other",))
+    connection.execute("update rota.worker set stopped_at = rota.clock() - interval '5 min'")
+    _late(connection, by="10 min")
+    [gone] = _expire(connection)
+    assert gone.message.endswith(": no live worker knew its type 't'")
+
+
+@rule("M36", "M43")
+def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
+    hand = Hand(connection)
+    insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
+    for _ in range(2):
+        hand.settle((hand.claim().jobs[0], FAIL))
+        connection.execute("update rota.job set run_at = rota.clock()")
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"update rota.job set expires_at = {LATE}, run_at = '2031-02-03 04:05:06Z'".encode())
+        [gone] = _expire(connection)
+        assert gone.message.startswith("not started again before expires_at (")
+        assert gone.message.endswith(
+            "it waited for its retry until 2031-02-03 04:05:06+00:00; attempts that failed before: 2, the last with OSError"
+        )
+        assert gone.attempt == 3
+        assert _row(connection, "attempts, claims, error_type, response_code") == (2, 4, "Expired", None)
+    connection.execute(f"update rota.job set expires_at = {LATE}, run_at = rota.clock() - interval '1 min'".encode())
+    [gone] = _expire(connection)
+    assert gone.message.endswith(": no worker was alive; attempts that failed before: 2, the last with OSError")
+
+
+@rule("M36")
+def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(connection: Connection) -> None:
+    hand = Hand(connection, release="2026.1")
+    Hand(connection, "other", release="2026.2").beat()
+    for ending in (SNOOZE, MISFIT):
+        insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
+        hand.settle((hand.claim().jobs[0], ending))
+    insert(connection, status="waiting", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
+    connection.execute("update rota.job set run_at = rota.clock() - interval '1 h' where misfits is not null or status = 'waiting'")
+    connection.execute(f"update rota.job set expires_at = {LATE}".encode())
+    snoozed, misfit, waiting = sorted(_expire(connection), key=lambda gone: gone.job)
+    assert "): it was not due before 20" in snoozed.message
+    assert misfit.message.endswith("its payload fits none of the releases that tried: 2026.1")
+    assert waiting.message.endswith("): it waited for another job to end")
+
+
+# In batches, beside others
+
+
+@rule("M36", "M88")
+def test_a_batch_has_a_limit_and_the_next_goes_on_behind_it(connection: Connection) -> None:
+    ids = _late(connection, 3) + _late(connection, 2, by="1 min")
+    connection.execute(
+        "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any (%s)) where id = any (%s)", [ids[:3]] * 2
+    )
+    order = [ids[3], ids[4], *ids[:3]]
+    first = sorted(_expire(connection, 2), key=lambda gone: gone.expires_at)
+    assert {gone.job for gone in first} == set(order[:2])
+    [second] = _expire(connection, 1, *max((gone.expires_at, gone.job) for gone in first))
+    assert second.job == order[2]
+    rest = _expire(connection, 500, second.expires_at, second.job)
+    assert {gone.job for gone in rest} == set(order[3:])
+
+
+@rule("M14", "M36")
+def test_what_lies_before_the_lower_bound_is_not_looked_at(connection: Connection) -> None:
+    _late(connection, by="5 min")
+    assert _expire(connection, after=datetime.now(UTC) - timedelta(minutes=1)) == []
+    assert len(_expire(connection, after=datetime.now(UTC) - timedelta(minutes=6))) == 1
+
+
+@rule("M30", "M36")
+def test_two_that_expire_at_once_do_not_wait_for_each_other_nor_for_a_claim(
+    connection: Connection, second: Connection, database: str
+) -> None:
+    _late(connection, 9)
+    second.execute("set lock_timeout = '1 s'")
+    with connection.transaction(), psycopg.connect(database) as third:
+        claimed = {job.id for job in Hand(third).claim(3).jobs}
+        mine = {gone.job for gone in _expire(connection, 3)}
+        others = {gone.job for gone in _expire(second)}
+        assert [len(claimed), len(mine), len(others)] == [3, 3, 3]
+        assert not claimed & mine and not claimed & others and not mine & others
+        third.rollback()
+    assert len(_expire(connection)) == 3
+
+
+@rule("M36")
+def test_a_pass_that_finds_no_partition_of_the_day_makes_it(connection: Connection) -> None:
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        " as $$ select pg_catalog.statement_timestamp() + interval '40 days' $$"
+    )
+    _late(connection)
+    assert len(_expire(connection)) == 1

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[1]
 SLOTS = 100
 """Jobs at once: the best of 10, 100 and 500."""
@@ -55,6 +57,10 @@ class WorkerProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
+    def cpu_s(self) -> float:
+        """CPU seconds that it has used so far."""
+        return float(sum(psutil.Process(self._process.pid).cpu_times()[:2]))
 
     def stop(self) -> Summary:
         """Tell it to stop and wait until it has."""

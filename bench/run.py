@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psycopg
 from rich.console import Console
 
-from bench import cost, drain, enqueue, idle, old_snapshot, pick_up
+from bench import cost, drain, enqueue, idle, old_snapshot, pick_up, spike
 from bench.figures import Figure, readable, table
 from bench.scale import FULL, QUICK, Scale
 from bench.server import DurableServer
@@ -32,6 +32,7 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "pick_up": pick_up.measure,
     "cost": cost.measure,
     "idle": idle.measure,
+    "spike": spike.measure,
     "old_snapshot": old_snapshot.measure,
 }
 FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)

@@ -27,6 +27,13 @@ class Scale:
     idle_s: float
     sparse_jobs: int
     """Single jobs for a worker that idles."""
+    spike_jobs: int
+    spike_work: int
+    """Jobs for each worker beside a spike."""
+    spike_rounds: int
+    """Workers of each table, in turns with those of the other."""
+    spike_claims: int
+    """Claims by hand beside it."""
     limit_s: int
     """The whole benchmark ends after it, whatever is left."""
 
@@ -43,6 +50,10 @@ FULL = Scale(
     cost_jobs=200_000,
     idle_s=30,
     sparse_jobs=10,
+    spike_jobs=1_000_000,
+    spike_work=50_000,
+    spike_rounds=2,
+    spike_claims=300,
     limit_s=1_200,
 )
 QUICK = Scale(
@@ -57,5 +68,9 @@ QUICK = Scale(
     cost_jobs=40_000,
     idle_s=8,
     sparse_jobs=3,
+    spike_jobs=50_000,
+    spike_work=5_000,
+    spike_rounds=1,
+    spike_claims=100,
     limit_s=180,
 )

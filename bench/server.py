@@ -67,9 +67,9 @@ class DurableServer(PostgresServer):
             finally:
                 admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
-    def cpu_s(self) -> float:
+    def cpu_s(self, settle_s: float = EXIT_S) -> float:
         """CPU seconds of all processes that this server ever had."""
-        time.sleep(EXIT_S)
+        time.sleep(settle_s)
         postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split("\n", 1)[0]))
         times = postmaster.cpu_times()
         total = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)

@@ -201,6 +201,9 @@ def test_a_batch_has_a_limit_and_the_next_goes_on_behind_it(connection: Connecti
         "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any (%s)) where id = any (%s)", [ids[:3]] * 2
     )
     order = [ids[3], ids[4], *ids[:3]]
+    with connection.transaction(force_rollback=True):
+        behind = connection.execute("select expires_at from rota.job where id = %s", [ids[0]]).fetchall()
+        assert [gone.job for gone in _expire(connection, 500, behind[0][0], ids[1])] == [ids[2]]
     first = sorted(_expire(connection, 2), key=lambda gone: gone.expires_at)
     assert {gone.job for gone in first} == set(order[:2])
     [second] = _expire(connection, 1, *max((gone.expires_at, gone.job) for gone in first))
@@ -221,7 +224,8 @@ def test_two_that_expire_at_once_do_not_wait_for_each_other_nor_for_a_claim(
     connection: Connection, second: Connection, database: str
 ) -> None:
     _late(connection, 9)
-    second.execute("set lock_timeout = '1 s'")
+    for each in (connection, second):
+        each.execute("set lock_timeout = '1 s'")
     with connection.transaction(), psycopg.connect(database) as third:
         claimed = {job.id for job in Hand(third).claim(3).jobs}
         mine = {gone.job for gone in _expire(connection, 3)}

@@ -1,0 +1,306 @@
+"""Four spikes of a million jobs each in one table: what the statements of a worker cost beside them is what they cost on an empty table.
+
+Each spike is a queue of its own with some jobs to do among it; the queue `small` has the jobs and no spike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.config import WorkerConfig
+from rota.events import Bus
+from rota.job import Job, Transition
+from rota.store import ops
+from rota.store.db import Database, Link, Operation
+from rota.worker.claimer import Claimer
+from rota.worker.executor import Executor
+from rota.worker.lane import Lane
+from tests.conftest import _execute, _is_there
+from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
+from tests.support.guard import locked
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+
+Connection = psycopg.Connection[TupleRow]
+
+NAME = "rota_spikes"
+MILLION = 1_000_000
+WORK, CLAIM, HELD, LATE = 2_000, 100, 100, 100
+"""Of each queue: jobs to do, jobs of one claim; then jobs that a worker holds, that another lost, and that have expired."""
+SPIKES = ["due", "unknown", "dead", "future"]
+BLOCKS_MAX = 2_000
+"""For a statement on a hundred jobs; walking over a spike would cost ten times that at the least."""
+SPARE_BLOCKS = 500
+"""More than on the small queue: a million rows make each index a level higher, rows lie on other pages, and what a test undid leaves entries behind."""
+
+WORK_ONLY = f"""
+set session_replication_role = replica;
+insert into rota.job (job_type, queue, priority, run_at)
+  select 't', q, 0, now() - interval '1 h' from unnest('{{unknown,dead,future,small}}'::text[]) q, generate_series(1, {WORK});
+insert into rota.job (job_type, queue, priority, run_at) select 't', q, 0, now() from unnest('{{held,lost}}'::text[]) q, generate_series(1, {HELD});
+insert into rota.job (job_type, queue, priority, run_at, expires_at)
+  select 't', 'late', 0, now() - interval '1 h', now() - interval '1 min' from generate_series(1, {LATE});
+reset session_replication_role"""
+# Triggers off: run_at stays as it is given. No ANALYZE, as right after a bulk load.
+LOAD = f"""
+alter table rota.job set (autovacuum_enabled = off);
+set session_replication_role = replica;
+insert into rota.job (job_type, queue, priority, run_at, expires_at)
+  select 't', 'due', 0, now() - interval '1 h', now() + interval '1 day' from generate_series(1, {MILLION});
+insert into rota.job (job_type, queue, priority, run_at)
+  select 'unknown', 'unknown', 0, now() - interval '2 h' from generate_series(1, {MILLION});
+insert into rota.job (job_type, queue, priority, run_at, expires_at, status)
+  select 't', 'dead', 0, now() - interval '2 h', now() - interval '1 h', 'dead' from generate_series(1, {MILLION});
+insert into rota.job (job_type, queue, priority, run_at, expires_at)
+  select 't', 'future', 0, now() + interval '1 day', now() + interval '2 days' from generate_series(1, {MILLION});
+{WORK_ONLY}"""
+
+
+@dataclass
+class Cost:
+    """What a statement read: pages, and of each index of the live table the entries."""
+
+    blocks: int
+    entries: dict[str, int]
+    whole_tables: int
+    """Sequential scans of the live table."""
+
+
+class Spikes:
+    """The database with the spikes in it; whatever a test does there is undone, but for claims."""
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        self.url = url
+        self.connection = connection
+        self.database = Database("")
+
+    def cost(self, operation: Operation[Any], rows: int, *, like: Operation[Any]) -> Cost:
+        """Run the first statement of an operation and undo it; it must come to so many rows. `like` does the same to no row, and pays for planning."""
+        self._undone(next(like))
+        before = self._read()
+        plan = self._undone(next(operation))
+        after = self._read()
+        assert plan["Actual Rows"] == rows
+        entries = {name: count - before[0].get(name, 0) for name, count in after[0].items() if count != before[0].get(name, 0)}
+        return Cost(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], entries, after[1] - before[1])
+
+    def entries(self, index: str) -> int:
+        """How many entries of an index have been read, by all."""
+        return self._read()[0].get(index, 0)
+
+    def _undone(self, query: Any) -> dict[str, Any]:
+        with self.connection.transaction(force_rollback=True):
+            statement = b"explain (analyze, buffers, format json) " + self.database.statements[query.name]
+            row = self.connection.execute(statement, query.params).fetchone()
+        assert row is not None
+        return dict(row[0][0]["Plan"])
+
+    def _read(self) -> tuple[dict[str, int], int]:
+        self.connection.execute("select pg_stat_force_next_flush()")
+        indexes = self.connection.execute("select indexrelname, idx_tup_read from pg_stat_user_indexes where relname = 'job'").fetchall()
+        tables = self.connection.execute("select seq_scan from pg_stat_user_tables where relname = 'job'").fetchone()
+        assert tables is not None
+        return dict(indexes), tables[0]
+
+
+@pytest.fixture
+def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator[Spikes]:
+    """One database for all these tests, loaded by the first; one test at a time has it, for the counters are the database's."""
+    with locked(server.place / "spikes.lock"):
+        if not _is_there(admin, NAME):
+            _execute(admin, "CREATE DATABASE {} TEMPLATE {}", f"{NAME}_unfinished", template)
+            with psycopg.connect(server.url(f"{NAME}_unfinished"), autocommit=True) as loading:
+                loading.execute(LOAD.encode())
+            _execute(admin, "ALTER DATABASE {} RENAME TO {}", f"{NAME}_unfinished", NAME)
+        with psycopg.connect(server.url(NAME), autocommit=True) as connection:
+            yield Spikes(server.url(NAME), connection)
+
+
+def _claim(queue: str, after: datetime = BEGINNING, after_id: int = 0, *, behind: timedelta = timedelta(0)) -> Operation[ops.Claimed]:
+    branches = ops.Branches([queue], [CLAIM], [1], [1], [0], [after], [after_id], [behind])
+    return ops.claim(ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]), branches, CLAIM, [BEGINNING], None)
+
+
+def _of_a_claim(spikes: Spikes, claim: Operation[ops.Claimed]) -> Cost:
+    return spikes.cost(claim, CLAIM, like=_claim("nowhere"))
+
+
+def _frontier(spikes: Spikes, queue: str) -> tuple[datetime, int]:
+    """Where the frontier of a worker lies that has seen everything before the first job that it can do."""
+    row = spikes.connection.execute(
+        "select run_at, id - 1 from rota.job where queue = %s and priority = 0 and status in ('queued', 'failed') and job_type = 't'"
+        " order by run_at, id limit 1",
+        [queue],
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+@pytest.mark.slow
+@rule("M14", "M88")
+def test_a_claim_reads_what_it_takes_and_nothing_of_the_spike(spikes: Spikes) -> None:
+    small = _of_a_claim(spikes, _claim("small", *_frontier(spikes, "small")))
+    for queue in SPIKES:
+        cost = _of_a_claim(spikes, _claim(queue, *_frontier(spikes, queue)))
+        assert set(cost.entries) == set(small.entries) == {"job_ready", "job_pkey"}, queue
+        assert cost.whole_tables == 0, queue
+        assert cost.entries["job_ready"] <= 2 * small.entries["job_ready"] <= 3 * CLAIM, f"{queue}: {cost}"
+        assert cost.blocks <= small.blocks + SPARE_BLOCKS <= BLOCKS_MAX, f"{queue}: {cost}, small: {small}"
+    # And the measure itself: a first look, from the beginning, walks over the unknown jobs, and that shows.
+    first = _of_a_claim(spikes, _claim("unknown"))
+    assert first.entries["job_ready"] >= MILLION
+    assert first.blocks > 2 * BLOCKS_MAX
+
+
+@pytest.mark.slow
+@rule("M14", "M88")
+def test_claims_of_a_million_jobs_due_at_the_same_instant_go_on_by_id_and_cost_the_same_each(spikes: Spikes) -> None:
+    hand = Hand(spikes.connection, queues=["due"])
+    with psycopg.connect(spikes.url) as other:
+        other.execute("set transaction isolation level repeatable read")
+        other.execute("select count(*) from rota.queue")  # an old snapshot: no index entry of a claimed job can be forgotten
+        taken: list[Job] = []
+        begin = _frontier(spikes, "due")
+        first = _of_a_claim(spikes, _claim("due", *begin))
+        for _ in range(20):
+            run_at, id_ = (taken[-1].run_at, taken[-1].id) if taken else begin
+            taken += hand.claim(CLAIM, after=run_at, after_id=id_).jobs
+        assert [job.id for job in taken] == sorted({job.id for job in taken})
+        assert (len(taken), len({job.run_at for job in taken})) == (20 * CLAIM, 1)
+        last = _of_a_claim(spikes, _claim("due", taken[-1].run_at, taken[-1].id))
+        assert last.entries["job_ready"] <= first.entries["job_ready"] + 10
+        assert last.blocks <= first.blocks + SPARE_BLOCKS
+        # And the measure itself: without the frontier the claim passes over all that were claimed.
+        again = _of_a_claim(spikes, _claim("due", *begin))
+        assert again.entries["job_ready"] >= 20 * CLAIM
+    hand.settle(*((job, FAIL) for job in taken))
+
+
+@pytest.mark.slow
+@rule("M14", "M33", "M36", "M88")
+def test_renewals_finishes_reaps_and_expiries_cost_beside_the_spikes_what_they_cost_without(
+    spikes: Spikes, database: str, connection: Connection
+) -> None:
+    connection.execute(WORK_ONLY.encode())
+    alone = _costs(Spikes(database, connection))
+    for name, cost in _costs(spikes).items():
+        assert cost.whole_tables == 0, name
+        assert set(cost.entries) == INDEXES[name], name
+        assert sum(cost.entries.values()) <= 2 * sum(alone[name].entries.values()), f"{name}: {cost}, alone: {alone[name]}"
+        assert cost.blocks <= alone[name].blocks + SPARE_BLOCKS, f"{name}: {cost}, alone: {alone[name]}"
+
+
+INDEXES = {
+    "renew": {"job_pkey"},
+    "finish": {"job_pkey"},
+    "fail": {"job_pkey"},
+    "reap": {"job_lease", "job_pkey"},
+    "reap of nothing": set(),
+    "expire": {"job_expires", "job_pkey"},
+    "expire of nothing": set(),
+}  # fmt: skip
+
+
+def _costs(where: Spikes) -> dict[str, Cost]:
+    """What each statement costs on a hundred jobs, and two of them on none."""
+    held, lost = (Hand(where.connection, queues=[queue]).claim(HELD).jobs for queue in ("held", "lost"))
+    where.connection.execute("update rota.job set locked_until = now() - interval '1 min' where id = any (%s)", [[job.id for job in lost]])
+    nobody, now = msgspec.structs.replace(held[0], id=0), _now(where)
+
+    def renewed(*jobs: Job) -> Operation[Any]:
+        return ops.renew([(job.id, job.claims) for job in jobs], ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]))
+
+    def ended(write: Any, transition: Transition, *jobs: Job) -> Operation[Any]:
+        return write([ops.Ending(job, transition, 0.1) for job in jobs], "1")  # type: ignore[no-any-return]
+
+    return {
+        "renew": where.cost(renewed(*held), HELD, like=renewed(nobody)),
+        "finish": where.cost(ended(ops.finish, SUCCEED, *held), HELD, like=ended(ops.finish, SUCCEED, nobody)),
+        "fail": where.cost(ended(ops.give_back, FAIL, *held), HELD, like=ended(ops.give_back, FAIL, nobody)),
+        "reap": where.cost(ops.reap(BEGINNING, 500), HELD, like=ops.reap(now, 500)),
+        "reap of nothing": where.cost(ops.reap(now, 500), 1, like=ops.reap(now, 500)),
+        "expire": where.cost(ops.expire("w", BEGINNING, 0, 500), LATE, like=ops.expire("w", now, 0, 500)),
+        "expire of nothing": where.cost(ops.expire("w", now, 0, 500), 1, like=ops.expire("w", now, 0, 500)),
+    }
+
+
+@pytest.mark.slow
+@rule("M14", "M36", "M88")
+def test_of_a_million_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: Spikes) -> None:
+    batch, hand = 500, Hand(spikes.connection)
+    begin: tuple[datetime, int] = (_now(spikes), 0)
+    after = begin
+    with psycopg.connect(spikes.url) as other, _ahead(spikes.connection, "25 h"):
+        other.execute("set transaction isolation level repeatable read")
+        other.execute("select count(*) from rota.queue")  # an old snapshot: no index entry of an expired job can be forgotten
+        nothing = datetime(2100, 1, 1, tzinfo=UTC)
+        for _ in range(5):
+            cost = spikes.cost(ops.expire("w", *after, batch), batch, like=ops.expire("w", nothing, 0, batch))
+            assert cost.entries["job_expires"] < 2 * batch
+            after = max((gone.expires_at, gone.job) for gone in hand.run(ops.expire("w", *after, batch))[1])
+        # And the measure itself: one that begins at the beginning again passes over all that are gone.
+        again = spikes.cost(ops.expire("w", *begin, batch), batch, like=ops.expire("w", nothing, 0, batch))
+        assert again.entries["job_expires"] >= 6 * batch
+
+
+@contextmanager
+def _ahead(connection: Connection, by: str) -> Iterator[None]:
+    """Let the database's clock go ahead for a while."""
+    clock = "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
+    connection.execute(f"{clock} $$ select pg_catalog.statement_timestamp() + interval '{by}' $$".encode())
+    try:
+        yield
+    finally:
+        connection.execute(f"{clock} 'select pg_catalog.statement_timestamp()'".encode())
+
+
+def _now(spikes: Spikes) -> datetime:
+    row = spikes.connection.execute("select rota.clock()").fetchone()
+    assert row is not None
+    at: datetime = row[0]
+    return at
+
+
+@pytest.mark.slow
+@rule("M14", "M88")
+@pytest.mark.parametrize("queue", ["unknown", "future", "dead"])
+async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing_for_each_poll(spikes: Spikes, queue: str) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("nobody", queue=queue)
+    async def nobody() -> None: ...
+
+    executor = Executor(
+        Bus(), [Lane((queue,), 10)], "w", buffer_s=1.0, on_end=lambda _: None, on_free=lambda: None, on_record=lambda _: None,
+        on_exhausted=lambda: None,
+    )  # fmt: skip
+    link = Link(Database(spikes.url, notify=False), "claim")
+    who = ops.Claimant("w", "1", ["nobody"], [timedelta(minutes=2)], [False])
+    claimer = Claimer(Bus(), link, executor, {}, who, jobs.types, WorkerConfig(), rings=False)
+    try:
+        before = spikes.entries("job_ready")
+        first = await _read_by(claimer, link, spikes) - before
+        polls = [await _read_by(claimer, link, spikes) for _ in range(20)][-1] - before - first
+    finally:
+        await claimer.close()
+    assert first >= (MILLION if queue == "unknown" else 0)
+    assert polls <= 20, "at most one entry each, of the probe for unknown priorities"
+    assert claimer.claimed == 0
+
+
+async def _read_by(claimer: Claimer, link: Link, spikes: Spikes) -> int:
+    """Let it claim once; how many entries of the ready index have been read by then."""
+    await claimer.tick()
+    assert link._connection is not None
+    await link._connection.execute("select pg_stat_force_next_flush()")
+    return spikes.entries("job_ready")

@@ -113,12 +113,12 @@ class Finisher(Service):
             if part:
                 written = await self._link.run(write([ending for _, ending in part], self._release))
                 if len(written) < len(part):
-                    written |= await self._settled_before(held for held, _ in part if held.job.id not in written)
+                    written |= await self._settled_before((held, ending) for held, ending in part if held.job.id not in written)
                 self._written(part, written)
 
-    async def _settled_before(self, missing: Iterable[Held]) -> dict[int, Written]:
+    async def _settled_before(self, missing: Iterable[tuple[Held, Ending]]) -> dict[int, Written]:
         """What an earlier flush, whose answer was lost, had committed."""
-        unsure = [(held.job.id, held.job.claims) for held in missing if held.unsure]
+        unsure = [ending for held, ending in missing if held.unsure]
         return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
 
     def _settled(self, held: Held) -> Ending:

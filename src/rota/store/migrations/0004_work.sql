@@ -96,7 +96,8 @@ begin
   where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;
 
--- Ends jobs: moves them to history as p_statuses say (succeeded or cancelled; NULL: all succeeded). Returns those whose claim was still held.
+-- Ends jobs: moves them to history as p_statuses say (succeeded or cancelled; NULL: all succeeded). Returns those whose claim was still held. A success
+-- of a type with history = 'failures' leaves no row.
 create function rota.job_finish(p_ids bigint[], p_claims int[], p_statuses text[], p_ran_s float8[], p_results text[], p_reasons text[], p_release text)
 returns setof bigint language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
@@ -118,15 +119,22 @@ begin
   key_freed as (
     delete from rota.idempotency i using over o join ended e on e.id = o.id and e.claims = o.claims
     where o.idempotency_key is not null and e.status = 'cancelled'
-      and i.job_type in (o.job_type, rota.canonical_type(o.job_type)) and i.key = o.idempotency_key and i.job = o.id)
-  insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
-    claims, locked_by, losses, cancel_requested_at, cancel_reason, progress, misfits, last_error, error_type, response_code, verdict, verdict_rule,
-    idempotency_key, meta, created_at, updated_at, started_at, failed_at, finished_at, result, release)
-  select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
-    o.claims, o.locked_by, o.losses, o.cancel_requested_at, o.cancel_reason, o.progress, o.misfits, coalesce(e.reason, o.last_error), o.error_type, o.response_code, o.verdict, o.verdict_rule, o.idempotency_key,
-    o.meta, o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second', o.failed_at, rota.clock(), e.result::jsonb, p_release
-  from over o join ended e on e.id = o.id and e.claims = o.claims
-  returning job_history.id;
+      and i.job_type in (o.job_type, rota.canonical_type(o.job_type)) and i.key = o.idempotency_key and i.job = o.id),
+  -- The names, former ones too, under which such a type's jobs run; nothing but a look into an empty index where there is no such type.
+  unkept as materialized (
+    select n.name from rota.job_type t cross join unnest(t.aliases || t.name) n(name)
+    where t.history = 'failures' and rota.canonical_type(n.name) = t.name),
+  kept as (
+    insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
+      claims, locked_by, losses, cancel_requested_at, cancel_reason, progress, misfits, last_error, error_type, response_code, verdict, verdict_rule,
+      idempotency_key, meta, created_at, updated_at, started_at, failed_at, finished_at, result, release)
+    select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
+      o.claims, o.locked_by, o.losses, o.cancel_requested_at, o.cancel_reason, o.progress, o.misfits, coalesce(e.reason, o.last_error), o.error_type,
+      o.response_code, o.verdict, o.verdict_rule, o.idempotency_key, o.meta, o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second',
+      o.failed_at, rota.clock(), e.result::jsonb, p_release
+    from over o join ended e on e.id = o.id and e.claims = o.claims
+    where e.status <> 'succeeded' or o.job_type not in (select name from unkept))
+  select o.id from over o;
 end $$;
 
 -- Takes jobs out of `running` that are not over: failed, dead, snoozed, handed back, misfit. p_outcomes is an array of objects:

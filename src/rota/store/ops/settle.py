@@ -156,7 +156,13 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
     return outcome
 
 
-def settled(claims: Sequence[tuple[int, int]], worker: str) -> Operation[dict[int, Written]]:
-    """Say which of these (id, claims) the worker has settled already."""
-    rows = yield Query("claims_settled", {**_claims(claims), "worker": worker})
+def settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
+    """Say which of these endings the worker has written already."""
+    params = {
+        "ids": numbers([ending.job.id for ending in endings]),
+        "claims": numbers([ending.job.claims for ending in endings]),
+        "succeeded": [ending.job.job_type if ending.transition.status == Status.SUCCEEDED else None for ending in endings],
+        "worker": worker,
+    }
+    rows = yield Query("claims_settled", params)
     return {row[0]: Written(row[1], row[2]) for row in rows}

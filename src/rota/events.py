@@ -203,6 +203,39 @@ class DatabaseLost(Event):
         return f"{self.service}: database unavailable, next try in {self.retry_in_s:.1f} s: {self.reason}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDropped(Event):
+    """A day of history or attempts was dropped: it is older than what is kept."""
+
+    partition: str
+
+    def text(self) -> str:
+        return f"retention: {self.partition} dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionKept(Event):
+    """A day that is older than what is kept could not be dropped yet: mostly, somebody keeps a transaction open. A later pass tries again."""
+
+    level = logging.WARNING
+    partition: str
+    reason: str
+
+    def text(self) -> str:
+        return f"retention: {self.partition} stays for now: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadPutAway(Event):
+    """So many dead jobs that nobody resolved for as long as they are kept moved to history, with a resolution that says so."""
+
+    level = logging.WARNING
+    jobs: int
+
+    def text(self) -> str:
+        return f"retention: {self.jobs} dead jobs that nobody resolved are put away"
+
+
 E = TypeVar("E", bound=Event)
 
 

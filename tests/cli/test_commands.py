@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,15 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path:
     assert rota.ok("migrate", *here, "--payload-bytes-max", "2048", "--json").json == {"schema": "jobs", "applied": NAMES}
     assert rota.ok("migrate", *here).out == "schema jobs: up to date\n"
     assert rota.ok("migrate", "--check", *here, "--json").json == {"schema": "jobs", "applied": []}
+    rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
+    with psycopg.connect(empty_database) as connection:
+        kept = {what: keep / timedelta(days=1) for what, keep in rows(connection, "select what, keep from jobs.retention")}
+    assert kept == {"history": 30, "attempts": 90, "dead": 1.5}
+    assert rota("migrate", *here, "--keep-attempts", "23h").error == (2, "--keep-attempts must be at least 1 d, not '23h'")
+    assert rota("migrate", *here, "--check", "--keep-dead", "9d").error == (
+        2,
+        "--keep-dead changes the schema, which --sql and --check do not",
+    )
     large = json.dumps({"text": "x" * 3_000})
     assert rota("enqueue", "any", "--force", *here, "--payload", large).error == (
         2,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, connected, find_app, need_app, schema_of, session, target
+from rota.duration import seconds
 from rota.errors import UsageError
 from rota.store import migrate as migrations
+
+DAY_S = 86400.0
 
 
 def migrate(
@@ -19,13 +23,24 @@ def migrate(
     payload_bytes_max: Annotated[
         int | None, typer.Option(metavar="BYTES", help="The largest payload that is accepted. Defaults to what it is, at first 65,536.")
     ] = None,
+    keep_history: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long history is kept. Defaults to what it is, at first 14d.")
+    ] = None,
+    keep_attempts: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long attempts that failed are kept. Defaults to what it is, at first 90d.")
+    ] = None,
+    keep_dead: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long dead jobs wait for a person. Defaults to what it is, at first 90d.")
+    ] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Print the migrations as SQL, and do nothing.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when a migration is missing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make or update Rota's tables. Safe to run by many at once."""
-    if (sql or check) and payload_bytes_max is not None:
-        raise UsageError("--payload-bytes-max changes the schema, which --sql and --check do not")
+    keep = _periods(history=keep_history, attempts=keep_attempts, dead=keep_dead)
+    if (sql or check) and (payload_bytes_max is not None or keep):
+        option = "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
+        raise UsageError(f"{option} changes the schema, which --sql and --check do not")
     if sql and check:
         raise UsageError("--sql prints and --check looks: give one of them")
     if sql:
@@ -38,7 +53,11 @@ def migrate(
             _say(opened.database.schema, [], as_json=as_json)
     else:
         place, name = target(app, url, schema)
-        _say(name, migrations.migrate(place, name, payload_bytes_max=payload_bytes_max), as_json=as_json)
+        _say(name, migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep), as_json=as_json)
+
+
+def _periods(**asked: str | None) -> dict[str, timedelta]:
+    return {what: timedelta(seconds=seconds(text, name=f"--keep-{what}", least=DAY_S)) for what, text in asked.items() if text is not None}
 
 
 def _say(schema: str, applied: list[str], *, as_json: bool) -> None:

@@ -34,6 +34,8 @@ class Query:
 
     name: str
     params: dict[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    """What is run instead of the file: a command that the database has put together, names and all. It returns no rows."""
 
 
 Operation = Generator[Query, list[Row], T]
@@ -62,10 +64,10 @@ class Database:
         self._pool: ConnectionPool[psycopg.Connection] | None = None
         self._async_pools: dict[int, tuple[Any, AsyncConnectionPool[psycopg.AsyncConnection]]] = {}
 
-    def conninfo(self, role: str) -> str:
+    def conninfo(self, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> str:
         """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
         asked = (
-            f"-c statement_timeout={STATEMENT_TIMEOUT_S}s -c lock_timeout={LOCK_TIMEOUT_S}s -c timezone=UTC -c jit=off "
+            f"-c statement_timeout={timeout_s}s -c lock_timeout={min(timeout_s, LOCK_TIMEOUT_S)}s -c timezone=UTC -c jit=off "
             "-c default_transaction_isolation=read\\ committed"
         )
         given = dict(self._conninfo)
@@ -83,10 +85,12 @@ class Database:
         """After how many runs a statement is prepared: at once, but never behind a transaction pooler."""
         return 0 if self.notify else None
 
-    async def connect(self, role: str) -> psycopg.AsyncConnection:
+    async def connect(self, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> psycopg.AsyncConnection:
         """Open a connection of Rota's own, in autocommit. Raises DatabaseUnavailable."""
         with translated():
-            return await psycopg.AsyncConnection.connect(self.conninfo(role), autocommit=True, prepare_threshold=self.prepare_threshold)
+            return await psycopg.AsyncConnection.connect(
+                self.conninfo(role, timeout_s), autocommit=True, prepare_threshold=self.prepare_threshold
+            )
 
     @contextmanager
     def connected(self, role: str) -> Iterator[psycopg.Connection]:
@@ -124,8 +128,12 @@ class Database:
                 query = next(operation)
                 while True:
                     try:
-                        cursor.execute(self.statements[query.name], query.params, binary=True)
-                        rows = cursor.fetchall()
+                        if query.command is None:
+                            cursor.execute(self.statements[query.name], query.params, binary=True)
+                            rows = cursor.fetchall()
+                        else:
+                            cursor.execute(query.command.encode())
+                            rows = []
                     except psycopg.Error as error:
                         query = operation.throw(_translate(error))
                     else:
@@ -140,8 +148,12 @@ class Database:
                 query = next(operation)
                 while True:
                     try:
-                        await cursor.execute(self.statements[query.name], query.params, binary=True)
-                        rows = await cursor.fetchall()
+                        if query.command is None:
+                            await cursor.execute(self.statements[query.name], query.params, binary=True)
+                            rows = await cursor.fetchall()
+                        else:
+                            await cursor.execute(query.command.encode())
+                            rows = []
                     except psycopg.Error as error:
                         query = operation.throw(_translate(error))
                     else:
@@ -220,11 +232,12 @@ class PartitionMissing(Exception):
 
 
 class Link:
-    """A connection of a worker's own, opened when first used and again after it broke."""
+    """A connection of a worker's own, opened when first used and again after it broke. No statement on it takes longer than `timeout_s`."""
 
-    def __init__(self, database: Database, role: str) -> None:
+    def __init__(self, database: Database, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> None:
         self._database = database
         self._role = role
+        self._timeout_s = timeout_s
         self._connection: psycopg.AsyncConnection | None = None
         self._opening = asyncio.Lock()
 
@@ -249,7 +262,7 @@ class Link:
         """The connection, opened if need be."""
         async with self._opening:
             if self._connection is None or self._connection.closed:
-                self._connection = await self._database.connect(self._role)
+                self._connection = await self._database.connect(self._role, self._timeout_s)
             return self._connection
 
     async def close(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 
@@ -69,8 +70,14 @@ def _record(migration: Migration) -> str:
     )
 
 
-def migrate(url: str, schema: str = "rota", *, payload_bytes_max: int | None = None) -> list[str]:
+def migrate(
+    url: str, schema: str = "rota", *, payload_bytes_max: int | None = None, keep: Mapping[str, timedelta] | None = None
+) -> list[str]:
     """Apply what is missing, all of it or nothing; return the names of what was applied.
+
+    Args:
+        payload_bytes_max: the payload limit from now on. Defaults to what it is.
+        keep: for how long `history`, `attempts` or `dead` jobs are kept from now on, at least a day. Defaults to what it is.
 
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, or the payload limit is out of range.
@@ -86,12 +93,12 @@ def migrate(url: str, schema: str = "rota", *, payload_bytes_max: int | None = N
         refuse_unfit_server(connection)
         try:
             with connection.transaction():
-                return _apply(connection, schema, payload_bytes_max)
+                return _apply(connection, schema, payload_bytes_max, keep or {})
         except psycopg.errors.InsufficientPrivilege as error:
             raise _missing_privilege(connection, schema, error) from error
 
 
-def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int | None) -> list[str]:
+def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int | None, keep: Mapping[str, timedelta]) -> list[str]:
     # An advisory lock and not one on the table: the table is not there yet. LOCAL, so that it ends with the transaction.
     connection.execute("set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning")
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
@@ -103,6 +110,13 @@ def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int |
             sql.SQL("create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}").format(
                 sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}")
             )
+        )
+    for what, period in keep.items():
+        connection.execute(
+            sql.SQL("insert into {}.retention (what, keep) values (%s, %s) on conflict (what) do update set keep = excluded.keep").format(
+                sql.Identifier(schema)
+            ),
+            [what, period],
         )
     return [migration.name for migration in missing]
 

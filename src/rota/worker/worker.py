@@ -21,8 +21,8 @@ from rota.service import LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database, Link
 from rota.upkeep.expiry import Expirer
-from rota.upkeep.partitions import Partitioner
 from rota.upkeep.reaper import Reaper
+from rota.upkeep.retention import Retention
 from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
 from rota.worker.finisher import Finisher
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from rota.job_type import JobType
     from rota.worker.held import Held, HeldJobs
 
+RETENTION_S = 0.5
+"""How long a drain that is done lets its pass of retention go on. With drains only, there is no other; and no drain waits for a reader of history."""
 RECORD_S = 10.0
 """How long a worker on its way out tries to write what its jobs came to. What it cannot write is lost to the lease, not for ever."""
 
@@ -197,7 +199,8 @@ class Worker:
         )
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
-        self._parts = [executor, starter, finisher, claimer, Reaper(bus, upkeep), Expirer(bus, upkeep, self.name), Partitioner(bus, upkeep)]
+        upkeep_parts = [Reaper(bus, upkeep), Expirer(bus, upkeep, self.name), Retention(bus, upkeep, database)]
+        self._parts = [executor, starter, finisher, claimer, *upkeep_parts]
         if rings:
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements.channel, claimer.ring, claimer.mute))
         return executor, finisher, claimer
@@ -235,6 +238,9 @@ class Worker:
         await finisher.flush(RECORD_S)
         for part, task in zip(self._parts, self._tasks, strict=False):
             part.stop()
+            if part.name == Retention.name:
+                await asyncio.wait([task], timeout=RETENTION_S if self._config.drain else 0)
+                task.cancel()  # what it leaves half done a later pass finishes
             if part.name in (Listener.name, Starter.name) or (part is finisher and not finisher.is_empty):
                 task.cancel()  # the first waits in the driver for the next ring, the others for a database that does not come back
         if self._tasks:

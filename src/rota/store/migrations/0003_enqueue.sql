@@ -26,15 +26,17 @@ begin
       where i.job_type = any (v_aliases) and i.key = new.idempotency_key and (i.expires_at is null or i.expires_at > rota.clock())) then
       return null;
     end if;
-    -- DO NOTHING takes no lock on the row that is there, so a producer's open transaction never delays the end of that job.
-    insert into rota.idempotency (job_type, key, job) values (v_name, new.idempotency_key, new.id) on conflict do nothing;
-    if not found then
+    loop
+      -- DO NOTHING takes no lock on the row that is there, so a producer's open transaction never delays the end of that job.
+      insert into rota.idempotency (job_type, key, job) values (v_name, new.idempotency_key, new.id) on conflict do nothing;
+      exit when found;
       update rota.idempotency set job = new.id, expires_at = null
       where job_type = v_name and key = new.idempotency_key and expires_at <= rota.clock();
-      if not found then
+      exit when found;
+      if exists (select from rota.idempotency i where i.job_type = v_name and i.key = new.idempotency_key) then
         return null;  -- the key is taken: INSERT 0 0
-      end if;
-    end if;
+      end if;  -- else retention forgot it just then, or it was freed
+    end loop;
   end if;
   return new;
 end $$;

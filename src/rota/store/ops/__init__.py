@@ -5,6 +5,7 @@ from __future__ import annotations
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
+from rota.store.ops.retention import PartitionStep, expire_keys, forget_workers, partitions_due, put_dead_away, take_step
 from rota.store.ops.settle import Ending, Renewed, Written, finish, give_back, numbers, renew, settled, start
 from rota.store.ops.upkeep import Overdue, Reaped, beat, declare, ensure_partitions, expire, reap, stop
 
@@ -19,6 +20,7 @@ __all__ = [
     "NewRow",
     "News",
     "Overdue",
+    "PartitionStep",
     "Reaped",
     "Renewed",
     "Written",
@@ -28,15 +30,19 @@ __all__ = [
     "declare",
     "ensure_partitions",
     "expire",
+    "expire_keys",
     "find",
     "finish",
+    "forget_workers",
     "give_back",
     "insert",
     "insert_many",
     "look_back",
     "numbers",
     "oldest_due",
+    "partitions_due",
     "payload_bytes_max",
+    "put_dead_away",
     "reap",
     "renew",
     "ring_me",
@@ -44,4 +50,5 @@ __all__ = [
     "start",
     "stop",
     "table",
+    "take_step",
 ]

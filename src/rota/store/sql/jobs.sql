@@ -15,4 +15,5 @@ where (:ids::int8[] is null or id = any (:ids::int8[])) and (:status::text is nu
   and (:job_type::text is null or job_type = :job_type::text) and (:queue::text is null or queue = :queue::text)
   and (:idempotency_key::text is null or idempotency_key = :idempotency_key::text) and (:error_type::text is null or error_type = :error_type::text)
   and (:before::int8 is null or id < :before::int8)
+  and (:status::text is distinct from 'dead' or resolution is null)  -- who asks for the dead means those that wait for a person
 order by id desc limit :limit::int

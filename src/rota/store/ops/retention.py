@@ -1,0 +1,65 @@
+"""How what is over is forgotten in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+
+from rota.errors import SchemaError
+from rota.failure import message
+from rota.store.db import Operation, PartitionMissing, Query
+from rota.store.ops.upkeep import ensure_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStep:
+    """What is to be done to one partition now: to detach or to drop it."""
+
+    step: str
+    name: str
+    command: str
+
+
+_NOT_NOW = (
+    psycopg.errors.QueryCanceled,  # a reader or a snapshot is in the way for longer than the statement may take
+    psycopg.errors.LockNotAvailable,  # the same, or another worker is at it
+    psycopg.errors.ObjectNotInPrerequisiteState,  # another worker has one of this table half off
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.DependentObjectsStillExist,  # somebody has built a view on it
+    SchemaError,  # another worker has done it, or the role is not the owner
+)
+
+
+def partitions_due() -> Operation[list[PartitionStep]]:
+    """Say what is to be done about partitions now, at most one of a table to detach."""
+    return [PartitionStep(*row) for row in (yield Query("partitions_due"))]
+
+
+def take_step(step: PartitionStep) -> Operation[str | None]:
+    """Detach or drop a partition; return None when that is done, else why it has to wait. A detaching that is cut short stays pending."""
+    try:
+        yield Query(step.step, command=step.command)
+    except _NOT_NOW as error:
+        return message(error)
+    return None
+
+
+def put_dead_away(limit: int) -> Operation[int]:
+    """Move jobs that have been dead for long enough to history; return how many."""
+    try:
+        rows = yield Query("dead_put_away", {"limit": limit})
+    except PartitionMissing:
+        yield from ensure_partitions()
+        rows = yield Query("dead_put_away", {"limit": limit})
+    return rows[0][0]  # type: ignore[no-any-return]
+
+
+def expire_keys(limit: int) -> Operation[int]:
+    """Forget keys whose time is over; return how many."""
+    return (yield Query("keys_expire", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+def forget_workers(limit: int) -> Operation[int]:
+    """Forget workers that have been gone for a day; return how many."""
+    return (yield Query("workers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

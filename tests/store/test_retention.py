@@ -1,0 +1,323 @@
+"""What is over is forgotten in time, and nothing sooner."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.store import ops
+from rota.store.migrate import migrate
+from tests.store.work import GIVE_UP, SUCCEED, Hand, insert
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
+    return connection.execute(query.encode(), params or None).fetchall()
+
+
+def clock(connection: Connection, at: datetime) -> None:
+    """Stop the database's clock at an instant."""
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        f" as $$ select '{at.isoformat()}'::timestamptz $$".encode()
+    )
+
+
+def partitions(connection: Connection, table: str = "job_history") -> list[str]:
+    """The days of a table, attached or not."""
+    found = rows(connection, "select relname from pg_class where relkind = 'r' and relname ~ %s order by 1", f"^{table}_[0-9]{{8}}$")
+    return [name.removeprefix(f"{table}_") for (name,) in found]
+
+
+def one_pass(hand: Hand) -> list[str]:
+    """What a pass does about partitions; why each step that had to wait did."""
+    waiting: list[str] = []
+    for kind in ("detach", "drop"):
+        for step in hand.run(ops.partitions_due()):
+            if step.step == kind:
+                why = hand.run(ops.take_step(step))
+                waiting += [why] if why is not None else []
+    return waiting
+
+
+# Partitions
+
+TODAY = datetime(2031, 5, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def hand(connection: Connection) -> Hand:
+    """A worker at a schema whose partitions are those of the days from TODAY on."""
+    for table in ("job_history", "attempt"):
+        for day in partitions(connection, table):
+            connection.execute(f"drop table rota.{table}_{day}".encode())
+    clock(connection, TODAY)
+    hand = Hand(connection)
+    hand.run(ops.ensure_partitions())
+    return hand
+
+
+@rule("M13")
+def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(connection: Connection, hand: Hand) -> None:
+    clock(connection, TODAY + timedelta(days=15, microseconds=-1))
+    assert hand.run(ops.partitions_due()) == []
+    clock(connection, TODAY + timedelta(days=15))
+    assert one_pass(hand) == []
+    assert partitions(connection)[0] == "20310511"
+    assert hand.run(ops.partitions_due()) == []
+    assert partitions(connection, "attempt")[0] == "20310510"
+    clock(connection, TODAY + timedelta(days=91))
+    assert {step.name for step in hand.run(ops.partitions_due())} == {"job_history_20310511", "attempt_20310510"}
+
+
+@rule("M13")
+def test_a_pass_takes_one_day_of_a_table_and_the_next_passes_the_others(connection: Connection, hand: Hand) -> None:
+    clock(connection, TODAY + timedelta(days=17, hours=1))
+    for left in ("20310511", "20310512", "20310513", "20310513"):
+        assert one_pass(hand) == []
+        assert partitions(connection)[0] == left
+
+
+@rule("M13")
+def test_history_is_kept_for_as_long_as_the_row_of_the_settings_says_and_for_ever_without_one(connection: Connection, hand: Hand) -> None:
+    clock(connection, TODAY + timedelta(days=40))
+    connection.execute("update rota.retention set keep = '39 days' where what = 'history'")
+    assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
+    connection.execute("update rota.retention set keep = '40 days' where what = 'history'")
+    assert hand.run(ops.partitions_due()) == []
+    connection.execute("delete from rota.retention")
+    clock(connection, TODAY + timedelta(days=4000))
+    assert hand.run(ops.partitions_due()) == []
+    with pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute("insert into rota.retention (what, keep) values ('history', '23 hours')")
+
+
+@rule("M13")
+def test_a_table_of_another_name_is_no_business_of_retention(connection: Connection, hand: Hand) -> None:
+    connection.execute("create table rota.job_history_20310501_mine (); create table rota.my_job_history_20310501 ()")
+    connection.execute("create schema other; create table other.job_history_20310501 ()")
+    clock(connection, TODAY + timedelta(days=15))
+    assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
+
+
+@rule("M13")
+def test_a_partition_that_was_taken_off_by_a_pass_that_got_no_further_is_dropped(connection: Connection, hand: Hand) -> None:
+    connection.execute("alter table rota.job_history detach partition rota.job_history_20310510")
+    assert hand.run(ops.partitions_due()) == []
+    clock(connection, TODAY + timedelta(days=15))
+    assert [step.step for step in hand.run(ops.partitions_due())] == ["drop"]
+    assert one_pass(hand) == []
+    assert partitions(connection)[0] == "20310511"
+
+
+@rule("M13")
+def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_gone(
+    connection: Connection, database: str, hand: Hand
+) -> None:
+    insert(connection, 3)
+    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+    clock(connection, TODAY + timedelta(days=15))
+    hand.run(ops.ensure_partitions())
+    with psycopg.connect(database) as reader, psycopg.connect(database, autocommit=True) as other:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        assert len(rows(reader, "select from rota.jobs")) == 3
+        connection.execute("set statement_timeout = '300ms'")
+        [why] = one_pass(hand)
+        assert why == "canceling statement due to statement timeout"
+        assert rows(connection, "select count(*) from pg_inherits where inhdetachpending") == [(1,)]
+        # Another worker finds it half off, and cannot finish it either; nor does it begin with the next day.
+        clock(connection, TODAY + timedelta(days=16))
+        other.execute("set statement_timeout = '300ms'")
+        assert [step.command[-8:] for step in Hand(other).run(ops.partitions_due())] == ["finalize"]
+        assert len(one_pass(Hand(other))) == 1
+        # Meanwhile everything goes on, and the reader sees what it saw.
+        insert(connection)
+        hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+        assert hand.run(ops.find(ops.Filter()))[0].status == "succeeded"
+        assert len(rows(reader, "select from rota.jobs")) == 3
+        hand.run(ops.ensure_partitions())
+        assert partitions(connection)[-1] == "20310602"
+    assert one_pass(hand) == []
+    assert partitions(connection)[0] == "20310511"
+    assert one_pass(hand) == []
+    assert partitions(connection)[0] == "20310512"
+    assert rows(connection, "select count(*) from rota.jobs") == [(1,)]
+
+
+@rule("M13")
+def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(connection: Connection, hand: Hand) -> None:
+    clock(connection, TODAY + timedelta(days=16))
+    [first] = hand.run(ops.partitions_due())
+    assert hand.run(ops.take_step(first)) is None
+    assert hand.run(ops.take_step(first)) is not None
+    [drop] = [step for step in hand.run(ops.partitions_due()) if step.step == "drop"]
+    assert hand.run(ops.take_step(drop)) is None
+    assert hand.run(ops.take_step(drop)) is None
+    assert hand.run(ops.take_step(first)) is not None
+
+
+@rule("M13")
+def test_a_partition_that_somebody_has_built_upon_stays_and_the_others_go(connection: Connection, hand: Hand) -> None:
+    connection.execute("create view public.mine as select id from rota.job_history_20310510")
+    clock(connection, TODAY + timedelta(days=16))
+    [why] = one_pass(hand)
+    assert "other objects depend on it" in why
+    assert len(one_pass(hand)) == 1
+    assert partitions(connection)[:2] == ["20310510", "20310512"]
+
+
+# Dead jobs
+
+
+def _dead(connection: Connection, days: float, **columns: Any) -> int:
+    """A job that died so many days ago."""
+    [id_] = insert(connection, **columns)
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    hand.settle((job, GIVE_UP))
+    connection.execute(
+        "update rota.job set failed_at = rota.clock() - %s, updated_at = failed_at where id = %s", [timedelta(days=days), id_]
+    )
+    return id_
+
+
+@rule("M13", "M44", "M51")
+def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_and_frees_its_key(connection: Connection) -> None:
+    waiting = _dead(connection, 89.9, idempotency_key="a")
+    old = _dead(connection, 90.1, idempotency_key="b", meta='{"x": 1}')
+    connection.execute(
+        "update rota.job set losses = 1, progress = '{}', cancel_reason = 'r', cancel_requested_at = now() where id = %s", [old]
+    )
+    before = connection.execute("select to_jsonb(j) from rota.jobs j where id = %s", [old]).fetchone()
+    hand = Hand(connection)
+    assert hand.run(ops.put_dead_away(10)) == 1
+    assert hand.run(ops.put_dead_away(10)) == 0
+    after = connection.execute("select to_jsonb(j) from rota.jobs j where id = %s", [old]).fetchone()
+    assert before is not None and after is not None
+    assert {name for name in after[0] if after[0][name] != before[0][name]} == {"finished_at", "resolution"}
+    resolution = after[0]["resolution"]
+    assert (resolution.pop("at"), resolution) == (after[0]["finished_at"], {"by": "retention", "why": "dead for 90 days"})
+    assert rows(connection, "select id, status from rota.job") == [(waiting, "dead")]
+    assert rows(connection, "select id from rota.job_history") == [(old,)]
+    assert rows(connection, "select key from rota.idempotency") == [("a",)]
+    assert rows(connection, "select count(*) from rota.attempt where job = %s", old) == [(1,)]
+
+
+@rule("M44", "M85")
+def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(connection: Connection) -> None:
+    old, waiting = _dead(connection, 91), _dead(connection, 1)
+    hand = Hand(connection)
+    hand.run(ops.put_dead_away(10))
+    assert [job.id for job in hand.run(ops.find(ops.Filter(status="dead")))] == [waiting]
+    assert {job.id for job in hand.run(ops.find(ops.Filter()))} == {old, waiting}
+
+
+@rule("M13")
+def test_dead_jobs_go_in_batches_the_oldest_first_past_those_that_somebody_holds(connection: Connection, database: str) -> None:
+    ids = [_dead(connection, days) for days in (95, 96, 97, 98, 10)]
+    hand = Hand(connection)
+    with psycopg.connect(database) as holder:
+        holder.execute("select from rota.job where id = %s for update", [ids[3]])
+        connection.execute("set lock_timeout = '150ms'")
+        assert hand.run(ops.put_dead_away(2)) == 2
+        assert rows(connection, "select id from rota.job_history order by 1") == [(ids[1],), (ids[2],)]
+        assert hand.run(ops.put_dead_away(2)) == 1
+        assert hand.run(ops.put_dead_away(2)) == 0
+    assert hand.run(ops.put_dead_away(2)) == 1
+    assert rows(connection, "select id from rota.job") == [(ids[4],)]
+
+
+def test_dead_jobs_that_find_no_partition_of_the_day_make_it(connection: Connection) -> None:
+    _dead(connection, 91)
+    for day in partitions(connection):
+        connection.execute(f"drop table rota.job_history_{day}".encode())
+    assert Hand(connection).run(ops.put_dead_away(10)) == 1
+
+
+# Keys and workers
+
+
+@rule("M51")
+def test_a_key_is_forgotten_when_its_time_is_over_and_not_before(connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'held', 1, null), ('t', 'later', 2, now() + interval '1 h'),"
+        " ('t', 'over', 3, now() - interval '1 s'), ('u', 'over', 4, now() - interval '1 s'), ('u', 'long over', 5, now() - interval '9 d')"
+    )
+    hand = Hand(connection)
+    assert hand.run(ops.expire_keys(1)) == 1
+    assert rows(connection, "select count(*) from rota.idempotency where key = 'long over'") == [(0,)]
+    assert hand.run(ops.expire_keys(10)) == 2
+    assert hand.run(ops.expire_keys(10)) == 0
+    assert rows(connection, "select key from rota.idempotency order by 1") == [("held",), ("later",)]
+
+
+@rule("M51")
+def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
+    connection: Connection, second: Connection, database: str
+) -> None:
+    connection.execute("insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() - interval '1 s')")
+    with psycopg.connect(database) as retention, ThreadPoolExecutor(1) as pool:
+        retention.execute("select from rota.idempotency for update")  # what forgetting begins with: the key is there still, and locked
+        pid = second.info.backend_pid
+        sent = pool.submit(second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
+        waits = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+        eventually(lambda: rows(connection, waits, pid) == [(True,)], what="the producer waits for the key")
+        assert Hand(retention).run(ops.expire_keys(10)) == 1
+        retention.commit()
+        assert sent.result(10).statusmessage == "INSERT 0 1"
+    assert rows(connection, "select i.job = j.id from rota.idempotency i, rota.job j where i.expires_at is null") == [(True,)]
+
+
+@rule("M51")
+def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(connection: Connection, database: str) -> None:
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k, 1, now() - interval '1 s' from unnest('{a,b}'::text[]) k"
+    )
+    with psycopg.connect(database) as producer:
+        producer.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'a')")
+        connection.execute("set lock_timeout = '150ms'")
+        assert Hand(connection).run(ops.expire_keys(10)) == 1
+    assert rows(connection, "select key from rota.idempotency") == [("a",)]
+
+
+def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(connection: Connection) -> None:
+    ages = {
+        "alive": (30, 0, None),
+        "silent": (30, 2, None),
+        "stopped": (30, 2, 1.1),
+        "quiet": (30, 0.9, None),
+        "just stopped": (30, 1.5, 0.5),
+    }
+    for name, (started, beat, stopped) in ages.items():
+        Hand(connection, name).beat()
+        at = [None if days is None else timedelta(days=days) for days in (started, beat, stopped)]
+        connection.execute(
+            "update rota.worker set started_at = now() - %s, heartbeat_at = now() - %s, stopped_at = now() - %s::interval where name = %s",
+            [*at, name],
+        )
+    hand = Hand(connection)
+    hand.run(ops.stop("alive"))
+    assert len(rows(connection, "select from rota.worker")) == 5, "a worker that stops does not pay for others"
+    assert hand.run(ops.forget_workers(10)) == 2
+    assert {name for (name,) in rows(connection, "select name from rota.worker")} == {"alive", "quiet", "just stopped"}
+
+
+# Settings
+
+
+def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Connection) -> None:
+    kept = "select what, keep from rota.retention order by 1"
+    assert rows(connection, kept) == [("attempts", timedelta(days=90)), ("dead", timedelta(days=90)), ("history", timedelta(days=14))]
+    connection.execute("delete from rota.retention where what = 'dead'")
+    migrate(database, keep={"history": timedelta(days=30), "dead": timedelta(days=7)})
+    assert rows(connection, kept) == [("attempts", timedelta(days=90)), ("dead", timedelta(days=7)), ("history", timedelta(days=30))]
+    migrate(database)
+    assert rows(connection, kept)[-1] == ("history", timedelta(days=30))

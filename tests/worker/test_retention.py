@@ -1,0 +1,265 @@
+"""Retention while everything else goes on: nobody waits for it, whoever keeps a transaction open and whatever it is cut short by."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+import rota
+from rota.errors import DatabaseUnavailable
+from rota.events import Bus, DeadPutAway, Event, PartitionDropped, PartitionKept
+from rota.store import db, ops
+from rota.store.db import Database, Link
+from rota.upkeep import retention
+from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
+from rota.worker import worker as worker_module
+from tests.store.work import SUCCEED
+from tests.store.work import Hand as StoreHand
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, connected, put, rows, value
+
+DAY = datetime.now(UTC).date()
+KEPT_DAYS = 14
+
+
+def ahead(connection: Connection, days: int) -> None:
+    """Let the database's clock be so many days ahead, a few minutes after midnight."""
+    gone = datetime.now(UTC) - datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) - timedelta(minutes=5)
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
+        f" $$ select pg_catalog.statement_timestamp() + interval '{days} days' - interval '{gone.total_seconds()} s' $$".encode()
+    )
+
+
+def days(connection: Connection, table: str = "job_history") -> list[int]:
+    """The partitions of a table, attached or not, as days from today on."""
+    found = rows(connection, "select right(relname, 8) from pg_class where relkind = 'r' and relname ~ %s", f"^{table}_[0-9]{{8}}$")
+    return sorted((datetime.strptime(f"{name}+0000", "%Y%m%d%z").date() - DAY).days for (name,) in found)
+
+
+def pending(connection: Connection) -> list[str]:
+    """The partitions whose taking off was cut short."""
+    return [str(name) for (name,) in rows(connection, "select inhrelid::regclass from pg_inherits where inhdetachpending")]
+
+
+@contextmanager
+def snapshot(url: str, query: str) -> Iterator[Connection]:
+    """A session that has read something and keeps its snapshot."""
+    with psycopg.connect(url) as session:
+        session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        session.execute(query.encode())
+        yield session
+
+
+def doing_nothing() -> rota.Jobs:
+    """A worker needs a job type."""
+    jobs = rota.Jobs()
+    jobs.job("nothing")(_nothing)
+    return jobs
+
+
+def _nothing() -> None: ...
+
+
+class Upkeep:
+    """The retention of one worker, a pass at a time."""
+
+    def __init__(self, url: str, *, notify: bool = True) -> None:
+        self.events: list[Event] = []
+        bus = Bus()
+        bus.on(Event, self.events.append)
+        database = Database(url, notify=notify)
+        self.link = Link(database, "upkeep")
+        self.service = Retention(bus, self.link, database)
+
+    async def one_pass(self) -> float | None:
+        """Do a pass."""
+        return await asyncio.wait_for(self.service.tick(), 30)
+
+    def kept(self) -> list[str]:
+        """Why partitions had to stay for now."""
+        return [event.reason for event in self.events if isinstance(event, PartitionKept)]
+
+
+@asynccontextmanager
+async def upkeep(url: str, *, notify: bool = True) -> AsyncIterator[Upkeep]:
+    one = Upkeep(url, notify=notify)
+    try:
+        yield one
+    finally:
+        await one.service.close()
+        await one.link.close()
+
+
+class Busy:
+    """A session that inserts, claims and finishes without a pause, and never waits for a lock longer than 150 ms."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.rounds = 0
+        self.failure: BaseException | None = None
+        self._url, self._name = url, name
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Busy:
+        self._thread.start()
+        eventually(lambda: self.rounds, what="the first round")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert self.failure is None, self.failure
+
+    def goes_on(self) -> None:
+        """Wait until it has done some more."""
+        before = self.rounds
+        eventually(lambda: self.failure or self.rounds > before + 3, 30, what="claims and finishes go on")
+        assert self.failure is None, self.failure
+
+    def _run(self) -> None:
+        try:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                connection.execute("set lock_timeout = '150ms'")
+                hand = StoreHand(connection, self._name, types=[self._name])
+                while not self._stop.is_set():
+                    connection.execute("insert into rota.job (job_type) select %s from generate_series(1, 3)", [self._name])
+                    jobs = hand.claim().jobs
+                    assert len(hand.settle(*((job, SUCCEED) for job in jobs))) == len(jobs) == 3
+                    self.rounds += 1
+        except Exception as error:  # noqa: BLE001 - the test raises it
+            self.failure = error
+
+
+@pytest.mark.slow
+@rule("M13", "M30", "M80")
+async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(database: str, connection: Connection) -> None:
+    put(connection, "begin")
+    hand = StoreHand(connection, types=["begin"])
+    hand.settle((hand.claim().jobs[0], SUCCEED))
+    with Busy(database, "first") as first, Busy(database, "second") as second:
+
+        async def everybody_goes_on() -> None:
+            for one in (first, second):
+                await asyncio.to_thread(one.goes_on)
+
+        async with upkeep(database) as worker:
+            with snapshot(database, "select count(*) from rota.jobs") as reader, snapshot(database, "select count(*) from rota.worker"):
+                for day in range(1, KEPT_DAYS + 3):
+                    await asyncio.to_thread(ahead, connection, day)
+                    await everybody_goes_on()
+                    assert await worker.one_pass() == PERIOD_S
+                    assert days(connection)[-1] == day + ops.upkeep.PARTITION_DAYS, "tomorrow's partition is there, and six more"
+                await everybody_goes_on()
+                assert [name[-8:] for name in pending(connection)] == [f"{DAY:%Y%m%d}"]
+                assert days(connection)[0] == 0
+                assert len(worker.kept()) == 2, "it was begun, and a later pass could not finish it"
+                assert all("canceling statement due to" in why for why in worker.kept()), (
+                    "the server ends it, whatever becomes of the worker"
+                )
+                # A drain is not held up, and does its work.
+                put(connection, "nothing")
+                assert (await Hand(database, doing_nothing(), drain=True).run()).succeeded == 1
+                assert pending(connection)
+                await everybody_goes_on()
+                before = rows(reader, "select count(*) from rota.jobs")
+                assert before == rows(reader, "select count(*) from rota.jobs"), "who reads is not disturbed either"
+            while await worker.one_pass() == SOON_S:
+                await everybody_goes_on()
+        assert days(connection)[0] == 2
+        assert pending(connection) == []
+        await everybody_goes_on()
+
+
+@rule("M13")
+async def test_a_pass_whose_connection_is_killed_in_the_middle_is_made_good_by_a_later_one(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEP_S", 60)
+    ahead(connection, KEPT_DAYS + 1)
+    async with upkeep(database) as worker:
+        with snapshot(database, "select count(*) from rota.jobs"):
+            a_pass = asyncio.create_task(worker.one_pass())
+            await asyncio.to_thread(eventually, lambda: pending(connection) and connected(connection, "retention"))
+            connection.execute("select pg_terminate_backend(%s)", connected(connection, "retention"))
+            with pytest.raises(DatabaseUnavailable):
+                await a_pass
+            assert len(pending(connection)) == 1
+        while await worker.one_pass() == SOON_S:
+            pass
+    assert pending(connection) == []
+    assert days(connection)[0] == 1
+
+
+@rule("M13")
+async def test_two_workers_at_once_drop_every_old_day_once(database: str, connection: Connection) -> None:
+    ahead(connection, KEPT_DAYS + 6)
+    async with upkeep(database) as one, upkeep(database) as other:
+        for _ in range(30):
+            await asyncio.gather(one.one_pass(), other.one_pass())
+            if days(connection)[0] == 6:
+                break
+        dropped = [event.partition for event in one.events + other.events if isinstance(event, PartitionDropped)]
+    assert days(connection)[0] == 6
+    assert set(dropped) == {f"job_history_{DAY + timedelta(days=day):%Y%m%d}" for day in range(6)}
+
+
+@rule("M13")
+async def test_behind_a_transaction_pooler_the_client_bounds_each_step(database: str, connection: Connection) -> None:
+    ahead(connection, KEPT_DAYS + 1)
+    async with upkeep(database, notify=False) as worker:
+        with snapshot(database, "select count(*) from rota.jobs"):
+            assert await worker.one_pass() == PERIOD_S
+            assert worker.kept() == ["not within 2 s"]
+            assert len(pending(connection)) == 1
+        await worker.one_pass()
+    assert days(connection)[0] == 1
+
+
+@rule("M13")
+async def test_a_worker_forgets_what_is_old(database: str, connection: Connection) -> None:
+    job = put(connection, "t")
+    connection.execute("update rota.job set status = 'dead', failed_at = now()")
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k::text, 1, now() from generate_series(1, 2500) k"
+    )
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
+    )
+    ahead(connection, 91)
+    async with Hand(database, doing_nothing()) as hand:
+        await hand.heard(DeadPutAway)
+        await hand.heard(PartitionDropped, 9)
+        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.idempotency") == [])
+        assert value(connection, "select count(*) from rota.worker") == 1
+    assert rows(connection, "select id, status, resolution->>'by' from rota.jobs") == [(job, "dead", "retention")]
+
+
+@rule("M13", "M80")
+async def test_where_only_drains_run_old_days_go_too(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "RETENTION_S", 30)
+    ahead(connection, KEPT_DAYS + 1)
+    await Hand(database, doing_nothing(), drain=True).run()
+    assert days(connection)[0] == 1
+
+
+@rule("M13", "M80")
+async def test_a_drain_does_not_wait_for_a_reader_of_history(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEP_S", 200)
+    monkeypatch.setattr(db, "LOCK_TIMEOUT_S", 200)
+    ahead(connection, KEPT_DAYS + 1)
+    with snapshot(database, "select count(*) from rota.jobs"):
+        hand = Hand(database, doing_nothing(), drain=True)
+        await hand.run()
+        assert len(pending(connection)) == 1
+        assert connected(connection, "retention") == [], "nobody is left who waits"

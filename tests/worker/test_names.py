@@ -1,0 +1,63 @@
+"""A worker's name belongs to one start of it, and nothing depends on that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+import rota
+from rota.events import JobSucceeded, LeaseLost
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows
+
+TAKE_AWAY = "select id from rota.job_reap('-infinity', 100)"
+EXPIRE = "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'"
+
+
+@rule("M32")
+async def test_two_starts_with_the_same_pid_on_the_same_host_have_different_names(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in a container
+    monkeypatch.setattr(socket, "gethostname", lambda: "shop-0")
+    jobs = rota.Jobs()
+    jobs.job("quick")(lambda: None)
+    for _ in range(2):
+        async with Hand(database, jobs):
+            pass
+    names = [name for (name,) in rows(connection, "select name from rota.worker")]
+    assert len(set(names)) == 2 and all(name.startswith("shop-0:1:") for name in names)
+
+
+@rule("M32")
+async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_successor(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    go = [asyncio.Event(), asyncio.Event()]
+    started: list[asyncio.Event] = [asyncio.Event(), asyncio.Event()]
+
+    @jobs.job("slow", lease="30s", retry=rota.Fixed("1s", jitter=0))
+    async def slow() -> int:
+        which = int(started[0].is_set())
+        started[which].set()
+        await go[which].wait()
+        return which
+
+    first, second = Hand(database, jobs, slots=1), Hand(database, jobs)
+    second.worker.name = first.worker.name
+    put(connection, "slow")
+    async with first:
+        await asyncio.wait_for(started[0].wait(), 10)
+        connection.execute(EXPIRE)
+        rows(connection, TAKE_AWAY)
+        async with second:
+            await asyncio.wait_for(started[1].wait(), 20)
+            go[0].set()
+            await first.heard(LeaseLost)
+            assert rows(connection, "select status, locked_by from rota.job") == [("running", first.worker.name)]
+            go[1].set()
+            await second.heard(JobSucceeded)
+    assert rows(connection, "select result from rota.job_history") == [(1,)]

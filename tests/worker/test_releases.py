@@ -1,0 +1,109 @@
+"""A deploy that is under way: workers of two releases, and producers of both."""
+
+from __future__ import annotations
+
+import runpy
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.conftest import StartWorker
+from tests.worker.table import Connection, over, rows, value
+
+pytestmark = pytest.mark.system
+
+MADE_BY: dict[str, dict[str, dict[str, Any]]] = {"old": {"greet": {"user": 1}, "bill": {"order": 2}, "draw": {"size": 3}}}
+MADE_BY["new"] = {
+    "greet": {"user": 1, "language": "de"},
+    "invoice": {"order": 2},
+    "draw": {"width": 3, "height": 4},
+    "thank": {"user": 5},
+}
+ALL = len(MADE_BY["old"]) + len(MADE_BY["new"])
+THIRTY_SECONDS_PASS = "update rota.job set run_at = rota.clock() where status = 'queued' and misfits is not null and run_at > rota.clock()"
+
+
+@pytest.fixture
+def deploy(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Enqueue a job of each type of each release, as its producers would."""
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+
+    def enqueue() -> None:
+        for release, payloads in MADE_BY.items():
+            app: rota.App = runpy.run_path(str(Path(__file__).with_name(f"release_{release}.py")))["app"]
+            for name, payload in payloads.items():
+                app.types[name].enqueue(**payload)
+            app.close()
+
+    return enqueue
+
+
+@rule("M12", "M13")
+def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
+    start_worker: StartWorker, database: str, connection: Connection, deploy: Callable[[], None]
+) -> None:
+    old = start_worker(database, module="tests.worker.release_old")
+    new = start_worker(database, module="tests.worker.release_new")
+
+    new.signal(signal.SIGSTOP)  # the old one alone, while the new one is known
+    deploy()
+    eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1)
+    assert _done(connection) == {
+        ("greet", "hello 1", "old"),  # its own and the new release's, whose further field it does not take
+        ("bill", 2, "old"),
+        ("draw", (3, 3), "old"),
+    }
+    assert rows(connection, "select job_type, status, attempts, claims > 0, misfits from rota.job order by id") == [
+        ("invoice", "queued", 0, False, None),  # never claimed: the old release knows neither name
+        ("draw", "queued", 0, True, ["old"]),
+        ("thank", "queued", 0, False, None),
+    ]
+
+    old.signal(signal.SIGSTOP)  # the new one alone
+    new.signal(signal.SIGCONT)
+    connection.execute(THIRTY_SECONDS_PASS)
+    connection.execute("truncate rota.job_history")
+    deploy()
+    eventually(lambda: over(connection) == 3 + ALL)
+    assert _done(connection) == {
+        ("greet", "hello 1 in en", "new"),
+        ("greet", "hello 1 in de", "new"),
+        ("bill", 2, "new"),
+        ("invoice", 2, "new"),
+        ("draw", (3, 3), "new"),
+        ("draw", (3, 4), "new"),
+        ("thank", "thanks 5", "new"),
+    }
+
+    old.signal(signal.SIGCONT)  # both
+    connection.execute("truncate rota.job_history")
+    for _ in range(20):
+        deploy()
+
+    def all_over() -> bool:
+        connection.execute(THIRTY_SECONDS_PASS)
+        return over(connection) == 20 * ALL
+
+    eventually(all_over, 60)
+    assert {(kind, release) for kind, _, release in _done(connection) if kind in ("invoice", "thank")} == {
+        ("invoice", "new"),
+        ("thank", "new"),
+    }
+    assert rows(connection, "select distinct status, attempts from rota.job_history") == [("succeeded", 1)]
+    assert set(rows(connection, "select distinct outcome, error_type, release from rota.attempt")) == {
+        ("queued", "rota.errors.PayloadError", "old")
+    }
+    for worker in (old, new):
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log
+
+
+def _done(connection: Connection) -> set[tuple[Any, ...]]:
+    found = rows(connection, "select job_type, result, release from rota.job_history")
+    return {(kind, tuple(result) if isinstance(result, list) else result, release) for kind, result, release in found}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -27,6 +24,7 @@ from rota.loop import run_alone
 from rota.release import release_of
 from rota.store import migrate, ops
 from rota.store.db import Database
+from rota.worker.orders import obeying
 from rota.worker.worker import Crew, Report, Worker
 
 E = TypeVar("E", bound=Event)
@@ -218,6 +216,8 @@ class App:
     def run(self, *, queues: Mapping[str, int] | None = None, slots: int = SLOTS, grace: Duration = "30s") -> Report:
         """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
 
+        A second signal ends the grace period.
+
         Args:
             queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing `slots`.
             slots: jobs at once over all queues, 1 … 10,000; only without `queues`.
@@ -276,18 +276,10 @@ class App:
         by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
         if not by_name:
             raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
-        worker = Worker(
-            database, Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module), self._bus, config
-        )
-        loop = asyncio.get_running_loop()
-        signals = signals and threading.current_thread() is threading.main_thread()  # others cannot hear any
-        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
-            loop.add_signal_handler(number, worker.stop)
-        try:
+        crew = Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module)
+        worker = Worker(database, crew, self._bus, config)
+        with obeying(worker, signals=signals):
             return await worker.run()
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
-                loop.remove_signal_handler(number)
 
     def _declaration(self) -> str:
         return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()

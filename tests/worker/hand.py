@@ -21,10 +21,12 @@ E = TypeVar("E", bound=Event)
 class Hand:
     """`async with Hand(url, jobs, poll_s=30) as hand:` works within the block; at its end the worker is told to stop.
 
-    Settings beyond those of `WorkerConfig`: `lease_s`, of types that name none, and `notify`.
+    Settings beyond those of `WorkerConfig`: `lease_s`, of types that name none, `notify` and `lifespan`.
     """
 
-    def __init__(self, url: str, jobs: rota.Jobs, *, lease_s: float = 120.0, notify: bool = True, **config: Any) -> None:
+    def __init__(
+        self, url: str, jobs: rota.Jobs, *, lease_s: float = 120.0, notify: bool = True, lifespan: Any = None, **config: Any
+    ) -> None:
         self.events: list[Event] = []
         self.report: Report | None = None
         self._news = asyncio.Event()
@@ -32,7 +34,7 @@ class Hand:
         bus = Bus()
         bus.on(Event, self._hear)
         declaration = msgspec.json.encode([declared(job_type, lease_s) for job_type in jobs.types.values()]).decode()
-        crew = Crew(jobs.types, "hand-1", lease_s, declaration, None)
+        crew = Crew(jobs.types, "hand-1", lease_s, declaration, lifespan)
         self.worker = Worker(Database(url, notify=notify), crew, bus, WorkerConfig(**{"grace_s": 5.0, **config}))
         self.name = self.worker.name
         self._task: asyncio.Task[Report] | None = None

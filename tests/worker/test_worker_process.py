@@ -172,6 +172,29 @@ def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_hande
     assert rows(connection, "select distinct locked_by, attempts from rota.job_history") == [(other.name(connection), 1)]
 
 
+@rule("M83")
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_second_signal_ends_the_grace_period_at_once(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path, drain: bool
+) -> None:
+    jobs = [put(connection, job_type, until=str(tmp_path / "never")) for job_type in ("hold", "block")]
+    worker = start_worker(database, slots=5, grace="10m", **({"drain": True, "signals": True} if drain else {}))
+    for job in jobs:
+        worker.until_noted(f"start {job}")
+
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    assert f"cancelled {jobs[0]}" not in worker.notes()
+    worker.signal(signal.SIGINT)
+
+    assert worker.wait() == 0, worker.log
+    assert rows(connection, "select id, status, attempts, locked_by from rota.job order by id") == [
+        (job, "queued", 0, None) for job in jobs
+    ]
+    assert f"cancelled {jobs[0]}" in worker.notes()
+    assert rows(connection, "select stopped_at is not null from rota.worker") == [(True,)]
+
+
 @rule("M2", "M83")
 def test_a_thread_that_does_not_stop_keeps_neither_the_process_nor_its_job(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path

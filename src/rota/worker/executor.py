@@ -119,16 +119,19 @@ class Executor(Service):
             self._on_end(held)
         self._on_free()
 
-    async def finish_running(self, grace_s: float) -> None:
-        """Start nothing more, wait for what runs; what still runs after the grace period is told to stop and handed back."""
+    async def finish_running(self, grace_s: float, hurried: asyncio.Event) -> None:
+        """Start nothing more, wait for what runs; what still runs after the grace period, or once `hurried`, is told to stop and handed back."""
         self._accepts = False
         self.hand_back_buffered("the worker is going down")
         if not self._running:
             return
+        waiting = [asyncio.create_task(event.wait()) for event in (self._idle, hurried)]
         try:
-            async with asyncio.timeout(grace_s):
-                await self._idle.wait()
-        except TimeoutError:
+            await asyncio.wait(waiting, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        if self._running:
             await self._stop_running()
 
     async def _stop_running(self) -> None:

@@ -88,6 +88,7 @@ class Worker:
         self._bus = bus
         self._config = config
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._held: HeldJobs = {}
         self._failure: RotaError | None = None
@@ -96,11 +97,23 @@ class Worker:
         self._parts: list[Service] = []
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
+
     def stop(self) -> None:
-        """Begin to stop. From the worker's own loop only."""
+        """Begin to stop; told again, it changes nothing. From the worker's own loop only."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         if self._entering is not None:
             self._entering.cancel()
+
+    def hurry(self) -> None:
+        """Stop, and let running handlers go on no longer, not even for the rest of the grace period. From the worker's own loop only."""
+        self.stop()
+        self._hurry.set()
 
     async def run(self) -> Report:
         """Work until stopped or drained; return what was done.
@@ -234,7 +247,7 @@ class Worker:
         claiming = [task for task, part in zip(self._tasks, self._parts, strict=False) if part is claimer]
         if claiming:
             await asyncio.wait(claiming, timeout=RECORD_S)  # a claim on its way brings jobs, which must go back
-        await executor.finish_running(self._config.grace_s)
+        await executor.finish_running(self._config.grace_s, self._hurry)
         await finisher.flush(RECORD_S)
         for part, task in zip(self._parts, self._tasks, strict=False):
             part.stop()

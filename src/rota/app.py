@@ -10,17 +10,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rota import embedded
+from rota import embedded, member
 from rota.client import Client
-from rota.config import SLOTS, WorkerConfig, given_url
+from rota.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
 from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
+from rota.health import answering
 from rota.job import Job
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicates
 from rota.load import load
 from rota.loop import run_alone
+from rota.options import check_integer
 from rota.release import release_of
 from rota.store import migrate, ops
 from rota.store.db import Database
@@ -213,7 +215,14 @@ class App:
         self.database.run(migrate.check(self.schema))
         return self.database.run(ops.declare(self._declaration(), self.release))
 
-    def run(self, *, queues: Mapping[str, int] | None = None, slots: int = SLOTS, grace: Duration = "30s") -> Report:
+    def run(
+        self,
+        *,
+        queues: Mapping[str, int] | None = None,
+        slots: int = SLOTS,
+        grace: Duration = "30s",
+        health_port: int | None = None,
+    ) -> Report:
         """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
 
         A second signal ends the grace period.
@@ -222,15 +231,28 @@ class App:
             queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing `slots`.
             slots: jobs at once over all queues, 1 … 10,000; only without `queues`.
             grace: how long running handlers may go on after the signal.
+            health_port: where `/healthz` and `/readyz` answer over HTTP, on all interfaces. Defaults to nowhere.
+
+        Raises:
+            ConfigurationError: the health port is taken.
         """
-        return run_alone("run", self.arun(queues=queues, slots=slots, grace=grace, signals=True), self.aclose)
+        working = self.arun(queues=queues, slots=slots, grace=grace, health_port=health_port, signals=True)
+        return run_alone("run", working, self.aclose)
 
     async def arun(
-        self, *, queues: Mapping[str, int] | None = None, slots: int = SLOTS, grace: Duration = "30s", signals: bool = False
+        self,
+        *,
+        queues: Mapping[str, int] | None = None,
+        slots: int = SLOTS,
+        grace: Duration = "30s",
+        health_port: int | None = None,
+        signals: bool = False,
     ) -> Report:
         """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
         config = WorkerConfig(queues=None if queues is None else dict(queues), slots=slots, grace_s=seconds(grace, name="grace"))
-        return await self._work(config, signals=signals)
+        if health_port is not None:
+            check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
+        return await self._work(config, health_port=health_port, signals=signals)
 
     def drain(
         self,
@@ -270,15 +292,16 @@ class App:
         )
         return await self._work(config, signals=signals)
 
-    async def _work(self, config: WorkerConfig, *, signals: bool) -> Report:
-        database = self.database
-        await database.arun(migrate.check(self.schema))
+    async def _work(self, config: WorkerConfig, *, health_port: int | None = None, signals: bool) -> Report:
         by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
         if not by_name:
             raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
         crew = Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module)
-        worker = Worker(database, crew, self._bus, config)
-        with obeying(worker, signals=signals):
+        worker = Worker(self.database, crew, self._bus, config)
+        with answering(health_port, worker.pulse.unwell, worker.pulse.unready), obeying(worker, signals=signals):
+            await self.database.arun(migrate.check(self.schema))
+            if member.joined is not None:
+                member.joined.fit()
             return await worker.run()
 
     def _declaration(self) -> str:

@@ -11,6 +11,9 @@ from rota.options import check_integer, check_queue
 SLOTS = 10
 """Jobs that a worker runs at once over all its queues, unless queues are given slots of their own."""
 SLOTS_MAX = 10_000
+PROCESSES_MAX = 64
+"""Worker processes of one `rota work`."""
+HEALTH_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

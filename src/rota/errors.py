@@ -146,6 +146,12 @@ class WorkerExhausted(RotaError):
         )
 
 
+class ProcessesFailed(RotaError):
+    """The worker processes of `rota work --processes` ended again and again. Those that had not were stopped in order; start it again."""
+
+    exit_code = 4
+
+
 # What a handler may meet
 
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from abc import ABC, abstractmethod
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
@@ -30,6 +31,8 @@ class Service(ABC):
         self._awake = asyncio.Event()
         self._stopping = False
         self._back_off_s = BACK_OFF_S[0]
+        self.away_since: float | None = None
+        """Since when, in monotonic seconds, the database has not answered this loop. Other threads may read it."""
 
     @abstractmethod
     async def tick(self) -> float | None:
@@ -56,6 +59,7 @@ class Service(ABC):
                     pause_s = await self.tick()
                     self.recovered()
                 except DatabaseUnavailable as error:
+                    self.away_since = self.away_since or monotonic()
                     pause_s = self.away(error, self._back_off_s)
                     self._back_off_s = min(self._back_off_s * 2, BACK_OFF_S[1])
                 await self._pause(pause_s)
@@ -65,6 +69,7 @@ class Service(ABC):
     def recovered(self) -> None:
         """The database answers. Said after every turn; a turn that goes on for long says it itself."""
         self._back_off_s = BACK_OFF_S[0]
+        self.away_since = None
 
     def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """The database did not answer; return how long to pause before the next turn."""

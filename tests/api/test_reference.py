@@ -19,6 +19,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota import errors, events
+from rota.cli import cli
 from rota.options import Options
 from rota.policy import RetryPolicy
 from tests.support.rules import rule
@@ -78,6 +79,18 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
 )
 def test_each_option_is_on_the_page_with_its_default(heading: str, function: Callable[..., Any]) -> None:
     assert {names(row["option"])[0]: as_written(row["default"]) for row in tables()[heading]} == parameters(function)
+
+
+def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
+    import typer
+
+    command = typer.main.get_command(cli).commands["work"]  # type: ignore[attr-defined]
+    written = {names(row["option"])[0]: row["default"] for row in tables()["`rota work`"]}
+
+    assert [option.opts[0] for option in command.params if not option.hidden] == list(written)
+    for option in command.params:
+        if not option.hidden and option.default not in (None, False):
+            assert written[option.opts[0]] == str(option.default)
 
 
 def test_run_has_the_options_of_arun_but_for_the_signals_that_it_always_hears() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.worker.fleet import FleetProcess
 from tests.worker.process import WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
+StartFleet = Callable[..., FleetProcess]
 
 
 @pytest.fixture
@@ -27,3 +30,27 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
     yield start
     for worker in started:
         worker.kill()
+
+
+@pytest.fixture
+def start_fleet(tmp_path: Path) -> Iterator[StartFleet]:
+    """Start `rota work --processes`: `start_fleet(url, 2, "--slots=1")`; what still runs is killed after the test."""
+    started: list[FleetProcess] = []
+
+    def start(url: str, processes: int, *options: str, **others: Any) -> FleetProcess:
+        fleet = FleetProcess(tmp_path, url, processes, *options, **others)
+        started.append(fleet)
+        return fleet
+
+    yield start
+    for fleet in started:
+        fleet.end()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as given:
+        given.bind(("127.0.0.1", 0))
+        port: int = given.getsockname()[1]
+        return port

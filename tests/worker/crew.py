@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -80,6 +81,21 @@ async def once(ctx: rota.Context) -> None:
 async def quick(ctx: rota.Context) -> None:
     """Do no more than say so."""
     note(f"start {ctx.job.id}")
+
+
+@app.job("wedge", retry=RETRY, takes_context=True)
+async def wedge(ctx: rota.Context, until: str) -> None:
+    """Block the loop until a file is there."""
+    note(f"start {ctx.job.id}")
+    while not _is_there(until):
+        time.sleep(LOOK_EVERY_S)  # noqa: ASYNC251 - that is the point
+
+
+@app.job("leave", retry=RETRY, takes_context=True)
+def leave(ctx: rota.Context, until: str) -> None:
+    """Leave an orphan behind, which lives until a file is there."""
+    subprocess.run(["sh", "-c", '(while [ ! -e "$0" ]; do sleep 0.02; done) &', until], check=True)
+    note(f"end {ctx.job.id}")
 
 
 if __name__ == "__main__":

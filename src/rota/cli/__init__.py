@@ -1,7 +1,8 @@
 """The command line `rota`.
 
 Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on stdout; when it fails, one on the last line of
-stderr: `{"error": {"type": …, "message": …}}`. Exit status: 0 done, 1 another error, 2 usage, 3 configuration or schema, 5 database unreachable.
+stderr: `{"error": {"type": …, "message": …}}`. Exit status: 0 done, 1 another error, 2 usage, 3 configuration or schema, 4 a worker or
+its processes gave up, 5 database unreachable.
 """
 
 from __future__ import annotations

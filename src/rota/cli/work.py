@@ -1,4 +1,4 @@
-"""`rota work`: a worker, until it is told to stop or nothing is due."""
+"""`rota work`: a worker, or several, until told to stop or nothing is due."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Annotated
 import msgspec
 import typer
 
+from rota import member
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, connected, need_app
-from rota.config import SLOTS
-from rota.errors import UsageError
+from rota.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
+from rota.errors import ConfigurationError, UsageError
+from rota.fleet import Fleet
+from rota.health import answering
 from rota.store import migrate
 from rota.worker.worker import Report
 
@@ -28,7 +31,11 @@ class Level(StrEnum):
     ERROR = "error"
 
 
+NOT_PASSED_ON = ("processes", "health_port", "channel")
+
+
 def work(
+    context: typer.Context,
     app: AppOption = None,
     queue: Annotated[
         list[str] | None,
@@ -40,15 +47,32 @@ def work(
     drain: Annotated[bool, typer.Option("--drain", help="Stop when nothing is due; print what was done.")] = False,
     for_: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="With --drain: claim nothing more after so long.")] = None,
     grace: Annotated[str, typer.Option(metavar="DURATION", help="How long running jobs may go on after SIGTERM or SIGINT.")] = "30s",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=PROCESSES_MAX, help="Work in so many processes, each with these queues and slots; one that dies is replaced. Linux."
+        ),
+    ] = None,
+    health_port: Annotated[
+        int | None, typer.Option(min=1, max=HEALTH_PORT_MAX, help="Answer /healthz and /readyz there over HTTP, on all interfaces.")
+    ] = None,
+    channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")] = Level.INFO,
     as_json: JsonOption = False,
 ) -> None:
-    """Run jobs until SIGTERM or SIGINT: then finish what runs, hand the rest back, and exit 0, also when jobs failed."""
+    """Run jobs until SIGTERM or SIGINT: then finish what runs, hand the rest back, and exit 0, also when jobs failed. A second signal hurries."""
+    if channel is not None:
+        member.join(channel)
     if queue and slots is not None:
         raise UsageError("--slots is shared by all queues, and --queue gives each its own: give one of them")
     if for_ is not None and not drain:
         raise UsageError("--for ends a drain: give --drain as well")
+    if health_port is not None and drain:
+        raise UsageError("--health-port is for a worker that stays up, and a drain does not: give one of them")
     queues = _queues(queue) if queue else None
+    if processes is not None:
+        _work_in_processes(processes, _arguments(context), log_level, health_port, drain=drain, as_json=as_json)
+        return
     chosen = need_app(app)
     set_up_logging(log_level)
     _refuse_unfit(chosen)
@@ -56,8 +80,48 @@ def work(
     if drain:
         report = chosen.drain(queues=queues, slots=shared, for_=for_, grace=grace, signals=True)
     else:
-        report = chosen.run(queues=queues, slots=shared, grace=grace)
-    _say(report, drain=drain, as_json=as_json)
+        report = chosen.run(queues=queues, slots=shared, grace=grace, health_port=health_port)
+    if member.joined is not None:
+        member.joined.report(report)
+    else:
+        _say(report, drain=drain, as_json=as_json)
+
+
+def _work_in_processes(count: int, arguments: list[str], log_level: Level, health_port: int | None, *, drain: bool, as_json: bool) -> None:
+    if sys.platform != "linux":
+        raise ConfigurationError("--processes runs on Linux only: here, start `rota work` several times instead")
+    set_up_logging(log_level)
+    fleet = Fleet([sys.executable, "-m", "rota", "work", *arguments, "--channel"], count, drain=drain)
+    with answering(health_port, fleet.unwell, fleet.unready):
+        status = fleet.run()
+    if status == 0 or fleet.reports:
+        _say(_sum([msgspec.convert(report, Report) for report in fleet.reports]), drain=drain, as_json=as_json)
+    if status:
+        raise typer.Exit(status)
+
+
+def _arguments(context: typer.Context) -> list[str]:
+    """The options of this command, but for those that are the parent's own business."""
+    arguments: list[str] = []
+    for option in context.command.params:
+        value = context.params[str(option.name)]
+        if value is None or value is False or option.name in NOT_PASSED_ON:
+            continue
+        name = option.opts[0]
+        for one in value if isinstance(value, list | tuple) else [value]:
+            arguments += [name] if one is True else [f"{name}={one}"]
+    return arguments
+
+
+def _sum(reports: list[Report]) -> Report:
+    """What all did; what is due is what the last to end saw."""
+    return Report(
+        sum(report.claimed for report in reports),
+        sum(report.succeeded for report in reports),
+        sum(report.failed for report in reports),
+        sum(report.dead for report in reports),
+        reports[-1].oldest_due if reports else None,
+    )
 
 
 def _queues(given: list[str]) -> dict[str, int]:

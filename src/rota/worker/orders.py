@@ -1,4 +1,4 @@
-"""Signals that tell a worker to stop."""
+"""Who tells a worker to stop: signals, and the parent of several worker processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
+
+from rota import member
 
 if TYPE_CHECKING:
     from rota.worker.worker import Worker
@@ -18,11 +20,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 @contextmanager
 def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
     """For a block on the worker's loop, let the first signal stop the worker and the second hurry it.
+
+    One of several processes is hurried by its parent only: a supervisor that signals all processes of a service (systemd does) would signal it
+    once itself and once through the parent, and so end the grace period that it meant to give.
     """
     loop = asyncio.get_running_loop()
+    joined = member.joined
 
     def on_signal() -> None:
-        if worker.is_stopping:
+        if worker.is_stopping and joined is None:
             worker.hurry()
         else:
             worker.stop()
@@ -31,7 +37,8 @@ def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
     for number in numbers:
         loop.add_signal_handler(number, on_signal)
     try:
-        yield
+        with nullcontext() if joined is None else joined.commanding(worker, loop):
+            yield
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)

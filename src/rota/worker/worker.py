@@ -31,6 +31,7 @@ from rota.worker.lease import LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.processes import Processes
 from rota.worker.reach import refuse_unreachable
+from rota.worker.pulse import Pulse
 from rota.worker.starter import Starter
 from rota.worker.watch import LoopWatch
 
@@ -87,6 +88,7 @@ class Worker:
         self._crew = crew
         self._bus = bus
         self._config = config
+        self.pulse = Pulse()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -107,6 +109,7 @@ class Worker:
         if self._stop.is_set():
             return
         self._stop.set()
+        self.pulse.is_stopping = True
         if self._entering is not None:
             self._entering.cancel()
 
@@ -137,6 +140,7 @@ class Worker:
             watch = LoopWatch(self._bus, self._held)
             keeping = asyncio.create_task(thread.run(keeper.run()))
             watching = asyncio.create_task(thread.run(watch.run()))
+            self.pulse.begin(watch, claimer, keeper)
             self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._queues_in_words()))
             try:
                 await self._work(claimer, keeping)
@@ -225,6 +229,7 @@ class Worker:
 
         def on_beat(workers: int) -> None:
             claimer.workers = workers
+            self.pulse.answered()
 
         return LeaseKeeper(self._bus, Link(self._database, "lease"), self._held, self._claimant(), self._sign(), on_lost, on_beat)
 
@@ -243,6 +248,7 @@ class Worker:
             claiming.result()
 
     async def _shut_down(self, claimer: Claimer, executor: Executor, finisher: Finisher) -> None:
+        self.pulse.is_stopping = True
         claimer.stop()
         claiming = [task for task, part in zip(self._tasks, self._parts, strict=False) if part is claimer]
         if claiming:

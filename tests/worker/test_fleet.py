@@ -1,0 +1,324 @@
+"""`rota work --processes`: a parent that keeps its worker processes up, passes orders on, and takes them with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+import psutil
+import pytest
+
+from rota.cli import run
+from rota.fleet import ENDS_MAX
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+from tests.worker.conftest import StartFleet
+from tests.worker.fleet import gone
+from tests.worker.table import Connection, connected, over, put, put_many, rows, status
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux")]
+
+UNCHARGED = "select id, status, attempts from rota.job order by id"
+
+
+@rule("M2", "M83")
+def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_parent_is_told_to_stop(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    fleet = start_fleet(database, 2, "--slots=1")
+    fleet.until_working(2)
+    jobs = [put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")]
+    pids = {fleet.until_noted(f"start {job}") for job in jobs}
+    assert pids == {child.pid for child in fleet.children()}
+
+    fleet.signal(signal.SIGTERM)
+    eventually(lambda: not connected(connection, "claim"), what="the claimers' connections are closed")
+    left = put(connection, "quick")
+    (tmp_path / "go").touch()
+
+    assert fleet.wait() == (0, ""), fleet.log
+    assert [status(connection, job) for job in (*jobs, left)] == ["succeeded", "succeeded", "queued"]
+    names = [name for (name,) in rows(connection, "select name from rota.worker where stopped_at is not null")]
+    assert len({*names}) == 2
+    for pid in pids:
+        assert fleet.log.count(f"worker process {pid} started") == fleet.log.count(f"worker process {pid} ended with status 0") == 1
+
+
+@rule("M33")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_ends_though_nobody_told_the_parent_is_replaced_and_the_others_go_on(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, how: signal.Signals
+) -> None:
+    fleet = start_fleet(database, 2, "--slots=1")
+    fleet.until_working(2)
+    held = put(connection, "hold", until=str(tmp_path / "go"))
+    holder = fleet.until_noted(f"start {held}")
+    [other] = [child for child in fleet.children() if child.pid != holder]
+
+    other.send_signal(how)
+    fleet.until_working(3)
+    assert len(fleet.children()) == 2
+    assert f"worker process {other.pid} " in fleet.log and "though nobody asked it to" in fleet.log
+    assert fleet.until_noted(f"start {put(connection, 'quick')}") not in (holder, other.pid)
+    (tmp_path / "go").touch()
+    fleet.signal(signal.SIGINT)
+    assert fleet.wait() == (0, ""), fleet.log
+    assert rows(connection, "select attempts from rota.job_history where id = %s", held) == [(1,)]
+
+
+def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished_what_runs(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    fleet = start_fleet(database, 2, "--slots=1")
+    fleet.until_working(2)
+    held = put(connection, "hold", until=str(tmp_path / "go"))
+    holder = fleet.until_noted(f"start {held}")
+    for count in range(ENDS_MAX):
+        fleet.until_working(2 + count)
+        [other] = [child for child in fleet.children() if child.pid != holder]
+        other.kill()
+    eventually(lambda: "stopping 1 worker processes" in fleet.log)
+    assert fleet.process.poll() is None
+    (tmp_path / "go").touch()
+
+    assert fleet.wait() == (4, ""), fleet.log
+    assert fleet.log.splitlines()[-1].startswith(f"rota: {ENDS_MAX} worker processes ended within 60 s; the last: worker process")
+    assert status(connection, held) == "succeeded"
+
+
+@pytest.mark.slow
+def test_a_database_that_is_away_does_not_end_the_processes_that_wait_for_it(
+    start_fleet: StartFleet, own_server: PostgresServer, tmp_path: Path
+) -> None:
+    from rota.store.migrate import migrate
+
+    migrate(own_server.url())
+    fleet = start_fleet(own_server.url(), 2)
+    fleet.until_working(2)
+    first, other = fleet.children()
+    own_server.stop("immediate")
+    other.kill()
+    eventually(lambda: fleet.log.count("ended with status 5 though nobody") >= ENDS_MAX, 60)
+    own_server.start()
+    fleet.until_working(3)
+    assert first.is_running() and len(fleet.children()) == 2
+    fleet.signal(signal.SIGTERM)
+    assert fleet.wait() == (0, ""), fleet.log
+
+
+def _app(place: Path, text: str) -> Path:
+    (place / "mine.py").write_text(f"import rota, os, sys, time, contextlib\napp = rota.App()\n@app.job('a')\ndef a(): ...\n{text}\n")
+    return place
+
+
+def _rota(place: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ROTA_DATABASE_URL": url}
+    return subprocess.run(
+        [sys.executable, "-m", "rota", *arguments],
+        cwd=place,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_process_that_cannot_be_configured_is_not_tried_again_and_says_why_once(
+    tmp_path: Path, database: str, empty_database: str
+) -> None:
+    place = _app(tmp_path, "")
+    for url, options, exit_status, why in (
+        (database, ("--app", "nowhere:app"), 3, "no module 'nowhere'"),
+        (empty_database, ("--app", "mine:app"), 3, "run `rota migrate`"),
+        (database, ("--app", "mine:app", "--grace", "soon"), 2, "'soon'"),
+    ):
+        ran = _rota(place, url, "work", "--processes", "3", *options)
+        assert (ran.returncode, ran.stdout) == (exit_status, ""), ran
+        assert why in ran.stderr.splitlines()[-1]
+        assert ran.stderr.count("rota: ") == 1 and ran.stderr.count(" started") == 1, ran.stderr
+    ran = _rota(place, database, "work", "--processes", "3", "--app", "nowhere:app", "--json")
+    assert msgspec.json.decode(ran.stderr.splitlines()[-1])["error"]["type"] == "ConfigurationError"
+
+
+def test_an_app_that_ends_its_process_again_and_again_ends_the_parent_with_status_4(tmp_path: Path, database: str) -> None:
+    ran = _rota(_app(tmp_path, "os._exit(7)"), database, "work", "--processes", "2", "--app", "mine:app", "--json")
+    assert ran.returncode == 4 and ran.stdout == ""
+    error = msgspec.json.decode(ran.stderr.splitlines()[-1])["error"]
+    assert error["type"] == "ProcessesFailed" and error["message"].endswith("ended with status 7")
+    assert ran.stderr.count("another follows in") == ENDS_MAX - 1
+
+
+@rule("M83")
+def test_a_second_signal_to_the_parent_ends_the_grace_period_of_its_children(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    fleet = start_fleet(database, 1, "--grace=10m")
+    fleet.until_working(1)
+    job = put(connection, "hold", until=str(tmp_path / "never"))
+    fleet.until_noted(f"start {job}")
+    fleet.signal(signal.SIGTERM)
+    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    fleet.signal(signal.SIGTERM)
+
+    assert fleet.wait() == (0, ""), fleet.log
+    assert fleet.until_noted(f"cancelled {job}")
+    assert rows(connection, UNCHARGED) == [(job, "queued", 0)]
+
+
+@rule("M83")
+def test_a_supervisor_that_signals_parent_and_children_alike_does_not_hurry_them(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    fleet = start_fleet(database, 1)
+    fleet.until_working(1)
+    first, job = (put(connection, "hold", until=str(tmp_path / file)) for file in ("first", "go"))
+    for one in (first, job):
+        fleet.until_noted(f"start {one}")
+    [child] = fleet.children()
+    fleet.signal(signal.SIGTERM)
+    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    for _ in range(2):
+        child.send_signal(signal.SIGTERM)
+    (tmp_path / "first").touch()
+    fleet.until_noted(f"end {first}")  # so its loop has turned since
+    (tmp_path / "go").touch()
+
+    assert fleet.wait() == (0, ""), fleet.log
+    assert status(connection, job) == "succeeded"
+
+
+@rule("M83")
+def test_a_terminals_ctrl_c_reaches_the_parent_alone(start_fleet: StartFleet, database: str) -> None:
+    fleet = start_fleet(database, 2, around=("setsid",))
+    fleet.until_working(2)
+    group = os.getpgid(fleet.pid)
+    assert group == fleet.pid and all(os.getpgid(child.pid) != group for child in fleet.children())
+    os.killpg(group, signal.SIGINT)
+    assert fleet.wait() == (0, ""), fleet.log
+
+
+def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_starts_no_work(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    job = put(connection, "a")
+    fleet = start_fleet(database, 2, app="mine:app")
+    eventually((tmp_path / "importing").exists, 30)
+    fleet.signal(signal.SIGTERM)
+    eventually(lambda: "stopping 1 worker processes" in fleet.log)
+    (tmp_path / "go").touch()
+    assert fleet.wait() == (0, ""), fleet.log
+    assert rows(connection, UNCHARGED) == [(job, "queued", 0)]
+
+
+@rule("M31", "M83")
+@pytest.mark.parametrize("handler", ["hold", "block", "wedge"])
+def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_what_they_can(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, handler: str
+) -> None:
+    fleet = start_fleet(database, 2, "--slots=1", "--grace=10m")
+    fleet.until_working(2)
+    jobs = [put(connection, handler, until=str(tmp_path / "never")) for _ in range(2)]
+    for job in jobs:
+        fleet.until_noted(f"start {job}")
+    children = fleet.children()
+
+    fleet.process.kill()
+    killed_at = monotonic()
+    eventually(lambda: all(map(gone, children)), 20)
+    gone_after_s = monotonic() - killed_at
+    assert gone_after_s < 3, "a second, and as much as a loaded machine may need to notice"
+    expected = "running" if handler == "wedge" else "queued"  # a blocked loop hands nothing back: its lease runs out
+    assert rows(connection, "select distinct status from rota.job") == [(expected,)]
+
+
+def test_children_that_have_not_begun_are_gone_with_their_parent(
+    start_fleet: StartFleet, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    fleet = start_fleet(database, 1, app="mine:app")
+    eventually((tmp_path / "importing").exists, 30)
+    [child] = fleet.children()
+    fleet.process.kill()
+    eventually(lambda: gone(child), 5)
+
+
+def _may_unshare() -> bool:
+    try:
+        return subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@rule("M83")
+def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    if not _may_unshare():
+        pytest.skip("nobody may make a pid namespace here: that it works as pid 1 is not shown")
+    fleet = start_fleet(database, 1, around=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    fleet.until_working(1)
+    [parent] = psutil.Process(fleet.pid).children()
+    [worker] = parent.children()
+    assert Path(f"/proc/{parent.pid}/status").read_text().split("NSpid:")[1].splitlines()[0].split()[-1] == "1"
+    job = put(connection, "leave", until=str(tmp_path / "go"))
+    eventually(lambda: status(connection, job) == "succeeded", 30)
+    [orphan] = eventually(lambda: [child for child in parent.children() if child.pid != worker.pid])
+    (tmp_path / "go").touch()
+    eventually(lambda: not psutil.pid_exists(orphan.pid), what="the orphan is reaped")
+    assert [child.pid for child in parent.children()] == [worker.pid]
+
+    worker.kill()
+    fleet.until_working(2)
+    parent.send_signal(signal.SIGTERM)
+    assert fleet.wait() == (0, ""), fleet.log
+
+
+def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_did_together(
+    start_fleet: StartFleet, database: str, connection: Connection
+) -> None:
+    put_many(connection, "quick", 500)
+    fleet = start_fleet(database, 3, "--drain", "--json", "--slots=2", "--log-level=warning")
+    exit_status, out = fleet.wait(60)
+    assert exit_status == 0, fleet.log
+    assert msgspec.json.decode(out) == {"claimed": 500, "succeeded": 500, "failed": 0, "dead": 0, "oldest_due": None}
+    assert over(connection) == 500 and fleet.log == ""
+    [(workers,)] = rows(connection, "select count(*) from rota.worker where stopped_at is not null")
+    assert workers == 3
+
+
+def test_a_drain_replaces_nobody_and_says_by_its_status_that_one_was_killed(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    job = put(connection, "hold", until=str(tmp_path / "go"))
+    fleet = start_fleet(database, 2, "--drain")
+    holder = fleet.until_noted(f"start {job}")
+    eventually(lambda: "ended with status 0" in fleet.log, 30)
+    psutil.Process(holder).kill()
+    exit_status, out = fleet.wait()
+    assert exit_status == 1 and out.startswith("claimed 0, succeeded 0"), fleet.log
+    assert fleet.log.count("worker process") == 4
+
+
+def test_on_other_systems_several_processes_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert run(["work", "--processes", "2"]) == 3
+    assert capsys.readouterr().err == "rota: --processes runs on Linux only: here, start `rota work` several times instead\n"
+
+
+def test_processes_are_1_to_64_and_a_drain_has_no_health_port(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--processes", "0"], ["--processes", "65"], ["--health-port", "0"], ["--drain", "--health-port", "8080"]):
+        assert run(["work", *wrong]) == 2
+    assert "--health-port is for a worker that stays up" in capsys.readouterr().err

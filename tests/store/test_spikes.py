@@ -23,13 +23,13 @@ from rota.job import Job, Transition
 from rota.store import ops
 from rota.store.db import Database, Link, Operation
 from rota.worker.claimer import Claimer
-from rota.worker.executor import Executor
 from rota.worker.lane import Lane
 from tests.conftest import _execute, _is_there
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
 from tests.support.guard import locked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
+from tests.worker.alone import lone_executor
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -280,10 +280,7 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     @jobs.job("nobody", queue=queue)
     async def nobody() -> None: ...
 
-    executor = Executor(
-        Bus(), [Lane((queue,), 10)], "w", buffer_s=1.0, on_end=lambda _: None, on_free=lambda: None, on_record=lambda _: None,
-        on_exhausted=lambda: None,
-    )  # fmt: skip
+    executor = lone_executor(Lane((queue,), 10))
     link = Link(Database(spikes.url, notify=False), "claim")
     who = ops.Claimant("w", "1", ["nobody"], [timedelta(minutes=2)], [False])
     claimer = Claimer(Bus(), link, executor, {}, who, jobs.types, WorkerConfig(), rings=False)

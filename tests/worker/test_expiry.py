@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -14,10 +15,10 @@ from rota.store import ops
 from rota.store.db import Database, Link
 from rota.upkeep import expiry
 from rota.upkeep.expiry import Expirer
-from rota.worker.executor import Executor
 from rota.worker.held import Held
 from rota.worker.lane import Lane
 from tests.support.rules import rule
+from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
 
@@ -95,10 +96,7 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
     jobs: rota.Jobs, due_s: float, expires_s: float | None, held_s: float, said: str | None
 ) -> None:
     ended: list[Held] = []
-    executor = Executor(
-        Bus(), [Lane(("default",), 1)], "w", buffer_s=60.0, on_end=ended.append, on_free=lambda: None, on_record=lambda _: None,
-        on_exhausted=lambda: None,
-    )  # fmt: skip
+    executor = lone_executor(Lane(("default",), 1), ended.append)
     claimed = datetime(2026, 1, 1, 12, tzinfo=UTC)
     expires_at = None if expires_s is None else claimed + timedelta(seconds=expires_s)
     job = Job(
@@ -107,7 +105,7 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         meta_json=None, created_at=claimed, locked_by="w", started_at=claimed,
     )  # fmt: skip
     executor.take([Held(job, jobs.types["quick"], monotonic() - held_s, 60.0)])
-    await executor.finish_running(10)
+    await executor.finish_running(10, asyncio.Event())
     await executor.close()
     [held] = ended
     assert held.end is not None

@@ -30,8 +30,8 @@ from rota.worker.lane import Lane
 from rota.worker.lease import LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.processes import Processes
-from rota.worker.reach import refuse_unreachable
 from rota.worker.pulse import Pulse
+from rota.worker.reach import refuse_unreachable
 from rota.worker.starter import Starter
 from rota.worker.watch import LoopWatch
 

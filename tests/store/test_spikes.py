@@ -21,7 +21,8 @@ from rota.config import WorkerConfig
 from rota.events import Bus
 from rota.job import Job, Transition
 from rota.store import ops
-from rota.store.db import Database, Link, Operation
+from rota.store.db import Database, Operation
+from rota.store.link import Link
 from rota.worker.claimer import Claimer
 from rota.worker.lane import Lane
 from tests.conftest import _execute, _is_there

@@ -12,7 +12,8 @@ import rota
 from rota.events import Bus, Event, JobDead
 from rota.job import Job, settle
 from rota.store import ops
-from rota.store.db import Database, Link
+from rota.store.db import Database
+from rota.store.link import Link
 from rota.upkeep import expiry
 from rota.upkeep.expiry import Expirer
 from rota.worker.held import Held

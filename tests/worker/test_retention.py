@@ -15,7 +15,8 @@ import rota
 from rota.errors import DatabaseUnavailable
 from rota.events import Bus, DeadPutAway, Event, PartitionDropped, PartitionKept
 from rota.store import db, ops
-from rota.store.db import Database, Link
+from rota.store.db import Database
+from rota.store.link import Link
 from rota.upkeep import retention
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
 from rota.worker import worker as worker_module

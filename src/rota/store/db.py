@@ -5,10 +5,6 @@ A store operation is a generator: it yields a `Query` and is sent the rows. A dr
 
 from __future__ import annotations
 
-import asyncio
-import os
-import select
-import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -18,11 +14,12 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, RotaError, SchemaError, SchemaMissing, UsageError
+from rota.errors import ConfigurationError, UsageError
 from rota.failure import message
+from rota.store.pools import Pools
 from rota.store.statements import Statements
+from rota.store.trouble import translate, translated
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -40,8 +37,6 @@ class Query:
 
 Operation = Generator[Query, list[Row], T]
 
-POOL_MAX = 4
-"""Connections an App holds at most for enqueueing and reading, in each of its two pools (sync, async)."""
 CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 10
@@ -59,10 +54,7 @@ class Database:
         self.statements = Statements(schema)
         self.schema = schema
         self.notify = notify
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._pool: ConnectionPool[psycopg.Connection] | None = None
-        self._async_pools: dict[int, tuple[Any, AsyncConnectionPool[psycopg.AsyncConnection]]] = {}
+        self._pools = Pools(lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify)
 
     def conninfo(self, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> str:
         """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
@@ -108,7 +100,7 @@ class Database:
                     f"connection must be a psycopg.Connection here, not {type(connection).__name__}; an async one goes with the a… calls"
                 )
             return self.drive(connection, operation, atomic)
-        with translated(), self._sync_pool().connection() as own:
+        with translated(), self._pools.connection() as own:
             return self.drive(own, operation, atomic)
 
     async def arun(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
@@ -118,7 +110,7 @@ class Database:
                 raise UsageError(f"connection must be a psycopg.AsyncConnection here, not {type(connection).__name__}")
             return await self.adrive(connection, operation, atomic)
         with translated():
-            async with (await self._async_pool()).connection() as own:
+            async with self._pools.aconnection() as own:
                 return await self.adrive(own, operation, atomic)
 
     def drive(self, connection: psycopg.Connection, operation: Operation[T], atomic: bool = False) -> T:
@@ -135,7 +127,7 @@ class Database:
                             cursor.execute(query.command.encode())
                             rows = []
                     except psycopg.Error as error:
-                        query = operation.throw(_translate(error))
+                        query = operation.throw(translate(error))
                     else:
                         query = operation.send(rows)
             except StopIteration as end:
@@ -155,172 +147,20 @@ class Database:
                             await cursor.execute(query.command.encode())
                             rows = []
                     except psycopg.Error as error:
-                        query = operation.throw(_translate(error))
+                        query = operation.throw(translate(error))
                     else:
                         query = operation.send(rows)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
-    # Pools
-
-    def _sync_pool(self) -> ConnectionPool[psycopg.Connection]:
-        with self._lock:
-            if self._pool is None or self._pid != os.getpid():  # a fork must not share its parent's sockets
-                self._pid = os.getpid()
-                self._async_pools = {}
-                # A pool would try for CONNECT_TIMEOUT_S and then not say why: a wrong password or an absent server is told here, at once.
-                psycopg.connect(self.conninfo("client")).close()
-                self._pool = ConnectionPool(self.conninfo("client"), open=True, check=_refuse_broken, **self._pool_options())
-            return self._pool
-
-    async def _async_pool(self) -> AsyncConnectionPool[psycopg.AsyncConnection]:
-        loop = asyncio.get_running_loop()
-        if self._pid != os.getpid():
-            self._pid, self._pool, self._async_pools = os.getpid(), None, {}
-        self._async_pools = {key: known for key, known in self._async_pools.items() if not known[0].is_closed()}
-        known = self._async_pools.get(id(loop))
-        if known is None or known[0] is not loop:
-            await (await psycopg.AsyncConnection.connect(self.conninfo("client"))).close()  # as in _sync_pool
-            known = self._async_pools.get(id(loop))  # another task may have been faster
-        if known is None or known[0] is not loop:
-            pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
-                self.conninfo("client"), open=False, check=_arefuse_broken, **self._pool_options()
-            )
-            self._async_pools[id(loop)] = known = (loop, pool)
-            await pool.open()
-        return known[1]
-
-    def _pool_options(self) -> dict[str, Any]:
-        return {
-            "min_size": 0,
-            "max_size": POOL_MAX,
-            "timeout": CONNECT_TIMEOUT_S,
-            "max_idle": 60,
-            "kwargs": {"autocommit": True, "prepare_threshold": 5 if self.notify else None},
-        }
-
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
-            pool.close()
+        self._pools.close()
 
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
-        known = self._async_pools.pop(id(asyncio.get_running_loop()), None)
-        if known is not None:
-            await known[1].close()
-        self.close()
-
-
-def _refuse_broken(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
-    """Let the pool replace a connection that the server closed while it was idle. No round trip: the end of a socket can be read."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        connection.pgconn.finish()  # else the pool would take it for sound
-        raise psycopg.OperationalError("the server closed the connection while it was idle")
-
-
-async def _arefuse_broken(connection: psycopg.AsyncConnection) -> None:
-    _refuse_broken(connection)
-
-
-class PartitionMissing(Exception):
-    """A finish came before anybody made the day's partition; it makes it and repeats itself."""
-
-
-class Link:
-    """A connection of a worker's own, opened when first used and again after it broke. No statement on it takes longer than `timeout_s`."""
-
-    def __init__(self, database: Database, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> None:
-        self._database = database
-        self._role = role
-        self._timeout_s = timeout_s
-        self._connection: psycopg.AsyncConnection | None = None
-        self._opening = asyncio.Lock()
-
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation. After an error that leaves the connection in doubt, the next call opens a new one."""
-        connection = await self.open()
-        try:
-            with translated():
-                return await self._database.adrive(connection, operation)
-        except BaseException as error:
-            # Whatever interrupted it, a cancellation included: a connection that is not idle must not be used again. Nor one that answers and
-            # does not serve: after a failover it leads to a server that has become read-only.
-            if (
-                isinstance(error, DatabaseUnavailable)
-                or connection.closed
-                or connection.info.transaction_status != pq.TransactionStatus.IDLE
-            ):
-                await self.close()
-            raise
-
-    async def open(self) -> psycopg.AsyncConnection:
-        """The connection, opened if need be."""
-        async with self._opening:
-            if self._connection is None or self._connection.closed:
-                self._connection = await self._database.connect(self._role, self._timeout_s)
-            return self._connection
-
-    async def close(self) -> None:
-        """Close it; the next `run` opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        await self._pools.aclose()
 
 
 def _needs_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     return connection.autocommit and connection.info.transaction_status == pq.TransactionStatus.IDLE
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """On Rota's own connections: turn "the database is not there" into DatabaseUnavailable."""
-    try:
-        yield
-    except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
-        raise unavailable(error) from error
-
-
-# A connection that is refused has no SQLSTATE, only a text; a server that writes in another language is taken for one that does not answer.
-_REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL:  role "')
-
-
-def unavailable(error: Exception) -> RotaError:
-    """What a failure to reach the database means for the caller."""
-    if isinstance(error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification) or any(
-        sign in str(error) for sign in _REFUSED
-    ):
-        return ConfigurationError(f"the database refuses the user or password of the URL: {_first_line(error)}")
-    if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in str(error) and "does not exist" in str(error)):
-        return ConfigurationError(f"the URL names a database that is not there: {_first_line(error)}")
-    if "unsupported startup parameter" in str(error):
-        return ConfigurationError(
-            f"a pooler refuses Rota's session settings: use App(notify=False) behind it, and migrate without it ({_first_line(error)})"
-        )
-    if isinstance(error, PoolTimeout):
-        return DatabaseUnavailable(f"no connection to the database within {CONNECT_TIMEOUT_S} s: {_first_line(error)}")
-    return DatabaseUnavailable(f"the database does not answer: {_first_line(error)}")
-
-
-def _translate(error: psycopg.Error) -> Exception:
-    """The same error in Rota's words where it has some; else as it is."""
-    constraint = error.diag.constraint_name or ""
-    if isinstance(error, psycopg.errors.CheckViolation) and constraint.startswith("job_payload_"):
-        why = "larger than the limit; store it elsewhere and pass a reference" if constraint.endswith("small") else "not a JSON object"
-        return PayloadError("?", None, why).with_traceback(error.__traceback__)
-    if isinstance(error, psycopg.errors.CheckViolation) and not constraint and error.diag.table_name in ("job_history", "attempt"):
-        return PartitionMissing(_first_line(error))
-    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction | psycopg.errors.InvalidSchemaName):
-        return SchemaMissing(f"the database has no Rota schema, or an older one: run `rota migrate` ({_first_line(error)})")
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return SchemaError(f"the database role lacks a privilege: {_first_line(error)}; docs/sql-contract.md lists the GRANTs of each role")
-    return error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 from psycopg import sql
 
-from rota.store.db import Link, translated
+from rota.store.link import Link
+from rota.store.trouble import translated
 
 
 async def listen(link: Link, channel: str) -> None:

@@ -15,8 +15,9 @@ from psycopg import sql
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.jsonb import PAYLOAD_BYTES_LEAST
 from rota.release import VERSION
-from rota.store.db import Database, Operation, Query, Row, translated
+from rota.store.db import Database, Operation, Query, Row
 from rota.store.statements import Statements, in_schema
+from rota.store.trouble import translated
 
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216

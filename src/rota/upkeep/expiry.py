@@ -13,7 +13,7 @@ from rota.store import ops
 
 if TYPE_CHECKING:
     from rota.events import Bus
-    from rota.store.db import Link
+    from rota.store.link import Link
 
 PERIOD_S = 10.0
 """A job that nobody claims is dead so soon after its expiry. One that is claimed too late is so at once, by its worker."""

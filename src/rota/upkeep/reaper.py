@@ -14,7 +14,7 @@ from rota.store import ops
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
     from rota.events import Bus
-    from rota.store.db import Link
+    from rota.store.link import Link
 
 PERIOD_S = 4.0
 """An expired lease is noticed within it: a dead worker's job is due again less than five seconds after its lease."""

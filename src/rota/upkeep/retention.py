@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rota.events import DeadPutAway, PartitionDropped, PartitionKept
 from rota.service import Service
 from rota.store import ops
-from rota.store.db import Link
+from rota.store.link import Link
 
 if TYPE_CHECKING:
     from rota.events import Bus

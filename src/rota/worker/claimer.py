@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rota.events import Bus
     from rota.job import Job
     from rota.job_type import JobType
-    from rota.store.db import Link
+    from rota.store.link import Link
     from rota.store.ops import Branches, Claimant, Claimed
     from rota.worker.executor import Executor
     from rota.worker.held import HeldJobs

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rota.events import Bus
-    from rota.store.db import Link
+    from rota.store.link import Link
     from rota.store.ops import Ending, Written
     from rota.worker.held import Held, HeldJobs
 

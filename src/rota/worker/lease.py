@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.events import Bus
-    from rota.store.db import Link
+    from rota.store.link import Link
     from rota.store.ops import Claimant
     from rota.worker.held import Held, HeldJobs
 

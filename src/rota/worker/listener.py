@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.events import Bus
-    from rota.store.db import Link
+    from rota.store.link import Link
 
 RINGS_A_SECOND_MAX = 250
 """Above it, each ring costs more than it saves."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.events import Bus
-    from rota.store.db import Link
+    from rota.store.link import Link
     from rota.worker.held import Held
 
 

@@ -19,7 +19,8 @@ from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.release import VERSION
 from rota.service import LoopThread, Service
 from rota.store import ops
-from rota.store.db import Database, Link
+from rota.store.db import Database
+from rota.store.link import Link
 from rota.upkeep.expiry import Expirer
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention

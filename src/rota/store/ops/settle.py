@@ -11,9 +11,10 @@ import msgspec
 import psycopg
 
 from rota.job import Job, Status, Transition
-from rota.store.db import Operation, PartitionMissing, Query
+from rota.store.db import Operation, Query
 from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import ensure_partitions
+from rota.store.trouble import PartitionMissing
 
 
 @dataclass(frozen=True, slots=True)

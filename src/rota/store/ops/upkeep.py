@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rota.store.db import Operation, PartitionMissing, Query
+from rota.store.db import Operation, Query
+from rota.store.trouble import PartitionMissing
 
 PARTITION_DAYS = 7
 """Partitions are made so many days ahead; a worker that is up makes each week's in time, with six days to spare."""

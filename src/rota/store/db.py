@@ -17,6 +17,7 @@ from psycopg.rows import tuple_row
 
 from rota.errors import ConfigurationError, UsageError
 from rota.failure import message
+from rota.store.patience import within
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 from rota.store.trouble import translate, translated
@@ -41,6 +42,11 @@ CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 10
 """Nothing that Rota runs by itself may wait for ever; its statements take milliseconds."""
+ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
+"""A connection of a loop that brings no answer for so long is cut. The server's own timeout comes first, where the server can be heard; this is for
+when it cannot: behind a proxy or a firewall that swallows what is sent, while the kernels on either side believe in the connection."""
+UNACKNOWLEDGED_S = 15
+"""After so long without a sign from the other kernel the connection is broken, in plain code as well; on Linux."""
 
 
 class Database:
@@ -56,10 +62,10 @@ class Database:
         self.notify = notify
         self._pools = Pools(lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify)
 
-    def conninfo(self, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> str:
+    def conninfo(self, role: str, *, statement_timeout_s: float = STATEMENT_TIMEOUT_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> str:
         """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
         asked = (
-            f"-c statement_timeout={timeout_s}s -c lock_timeout={min(timeout_s, LOCK_TIMEOUT_S)}s -c timezone=UTC -c jit=off "
+            f"-c statement_timeout={statement_timeout_s * 1000:.0f}ms -c lock_timeout={lock_timeout_s * 1000:.0f}ms -c timezone=UTC -c jit=off "
             "-c default_transaction_isolation=read\\ committed"
         )
         given = dict(self._conninfo)
@@ -69,6 +75,7 @@ class Database:
         given.setdefault("keepalives_idle", "10")
         given.setdefault("keepalives_interval", "5")
         given.setdefault("keepalives_count", "3")
+        given.setdefault("tcp_user_timeout", str(UNACKNOWLEDGED_S * 1000))
         given["application_name"] = f"rota {role}"[:63]
         return make_conninfo("", **given)
 
@@ -77,12 +84,13 @@ class Database:
         """After how many runs a statement is prepared: at once, but never behind a transaction pooler."""
         return 0 if self.notify else None
 
-    async def connect(self, role: str, timeout_s: int = STATEMENT_TIMEOUT_S) -> psycopg.AsyncConnection:
+    async def connect(
+        self, role: str, *, statement_timeout_s: float = STATEMENT_TIMEOUT_S, lock_timeout_s: float = LOCK_TIMEOUT_S
+    ) -> psycopg.AsyncConnection:
         """Open a connection of Rota's own, in autocommit. Raises DatabaseUnavailable."""
         with translated():
-            return await psycopg.AsyncConnection.connect(
-                self.conninfo(role, timeout_s), autocommit=True, prepare_threshold=self.prepare_threshold
-            )
+            conninfo = self.conninfo(role, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
+            return await psycopg.AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=self.prepare_threshold)
 
     @contextmanager
     def connected(self, role: str) -> Iterator[psycopg.Connection]:
@@ -111,7 +119,7 @@ class Database:
             return await self.adrive(connection, operation, atomic)
         with translated():
             async with self._pools.aconnection() as own:
-                return await self.adrive(own, operation, atomic)
+                return await self.adrive(own, operation, atomic, answer_s=ANSWER_S)
 
     def drive(self, connection: psycopg.Connection, operation: Operation[T], atomic: bool = False) -> T:
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
@@ -133,19 +141,23 @@ class Database:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
-    async def adrive(self, connection: psycopg.AsyncConnection, operation: Operation[T], atomic: bool = False) -> T:
+    async def adrive(
+        self, connection: psycopg.AsyncConnection, operation: Operation[T], atomic: bool = False, *, answer_s: float | None = None
+    ) -> T:
+        """As `drive`. On Rota's own connections each answer has a limit, `answer_s`; a caller's connection is the caller's."""
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
         async with connection.transaction() if atomic and _needs_transaction(connection) else nullcontext():
             try:
                 query = next(operation)
                 while True:
                     try:
-                        if query.command is None:
-                            await cursor.execute(self.statements[query.name], query.params, binary=True)
-                            rows = await cursor.fetchall()
-                        else:
-                            await cursor.execute(query.command.encode())
-                            rows = []
+                        with nullcontext() if answer_s is None else within(connection, answer_s):
+                            if query.command is None:
+                                await cursor.execute(self.statements[query.name], query.params, binary=True)
+                                rows = await cursor.fetchall()
+                            else:
+                                await cursor.execute(query.command.encode())
+                                rows = []
                     except psycopg.Error as error:
                         query = operation.throw(translate(error))
                     else:

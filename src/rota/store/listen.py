@@ -6,20 +6,28 @@ from collections.abc import AsyncIterator
 
 from psycopg import sql
 
+from rota.errors import DatabaseUnavailable
 from rota.store.link import Link
-from rota.store.trouble import translated
+from rota.store.patience import within
+
+PROBE_S = 10.0
+"""How often a listener asks the server for a sign of life: a connection that died without a word would bring no ring, and no error either."""
+PROBE_ANSWER_S = 5.0
+"""How long that may take: the server answers it without looking at anything."""
 
 
-async def listen(link: Link, channel: str) -> None:
-    """Begin to listen. Raises DatabaseUnavailable."""
-    connection = await link.open()
-    with translated():
-        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-
-
-async def notifications(link: Link) -> AsyncIterator[str]:
-    """Yield the payload of each NOTIFY. Raises DatabaseUnavailable when the connection breaks."""
-    connection = await link.open()
-    with translated():
-        async for notification in connection.notifies():
-            yield notification.payload
+async def notifications(link: Link, channel: str) -> AsyncIterator[str | None]:
+    """Listen, and yield the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when the connection
+    breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
+    async with link.opened() as connection:
+        with within(connection, PROBE_ANSWER_S):
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        yield None
+        while True:
+            async for notification in connection.notifies(timeout=PROBE_S):
+                yield notification.payload
+            with within(connection, PROBE_ANSWER_S):
+                found = await (await connection.execute("show transaction_read_only")).fetchone()
+            if found != ("off",):  # after a failover: nobody rings there any more
+                raise DatabaseUnavailable("the database refuses: its server has become read-only")
+            yield None

@@ -20,6 +20,10 @@ IDLE_S = 60
 PREPARE_AFTER = 5
 """A statement that a pooled connection has run so often is prepared."""
 
+READ_ONLY = psycopg.errors.ReadOnlySqlTransaction
+"""After a failover the old connections may lead to a server that only reads: they answer, and never serve again. The new server is found by
+opening new ones, so all are given up with the first that says so."""
+
 SyncPool = ConnectionPool[psycopg.Connection]
 AsyncPool = AsyncConnectionPool[psycopg.AsyncConnection]
 
@@ -44,14 +48,26 @@ class Pools:
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection]:
         """Lend a connection, in autocommit."""
-        with self._sync_pool().connection() as connection:
-            yield connection
+        pool = self._sync_pool()
+        with pool.connection() as connection:
+            try:
+                yield connection
+            except READ_ONLY:
+                connection.close()
+                pool.drain()
+                raise
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection]:
         """Lend a connection of the running loop's pool, in autocommit."""
-        async with (await self._async_pool()).connection() as connection:
-            yield connection
+        pool = await self._async_pool()
+        async with pool.connection() as connection:
+            try:
+                yield connection
+            except READ_ONLY:
+                await connection.close()
+                await pool.drain()
+                raise
 
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""

@@ -24,25 +24,62 @@ def translated() -> Iterator[None]:
         raise unavailable(error) from error
 
 
+@contextmanager
+def refused() -> Iterator[None]:
+    """On a worker's connections: turn whatever the database says into DatabaseUnavailable. A worker does not end because a trigger of the user's
+    raised something; it tries again, and says what was said."""
+    try:
+        yield
+    except (psycopg.Error, PayloadError) as error:
+        raise unavailable(error) from error
+
+
+def blames_rows(error: Exception) -> bool:
+    """Whether the server is there and what it refuses may be one row's fault: then the others can be written without it."""
+    if not isinstance(error, psycopg.Error):
+        return True  # one that we have put into words of our own
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.DataError)  # the driver itself could not send it
+    return not error.sqlstate.startswith(_WHOLE_SERVER)
+
+
+def is_waiting(error: Exception) -> bool:
+    """Whether the statement was given up because it took too long, or stood in another's way."""
+    return isinstance(error, _WAITING)
+
+
+_WAITING = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+)
 # A connection that is refused has no SQLSTATE, only a text; a server that writes in another language is taken for one that does not answer.
+_GOING = ("08", "57P")
+"""SQLSTATEs of a server that goes down, comes up, or cannot be reached."""
+_WHOLE_SERVER = (*_GOING, "25006", "53", "58", "28", "3D")
+"""And of one that is read-only, out of disk, memory or connections, or whose files fail: no row can be written."""
 _REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL:  role "')
 
 
 def unavailable(error: Exception) -> RotaError:
     """What a failure to reach the database means for the caller."""
+    state = getattr(error, "sqlstate", None)
+    text = str(error) if state is None else ""
     if isinstance(error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification) or any(
-        sign in str(error) for sign in _REFUSED
+        sign in text for sign in _REFUSED
     ):
-        return ConfigurationError(f"the database refuses the user or password of the URL: {_first_line(error)}")
-    if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in str(error) and "does not exist" in str(error)):
-        return ConfigurationError(f"the URL names a database that is not there: {_first_line(error)}")
-    if "unsupported startup parameter" in str(error):
+        return ConfigurationError(f"the database refuses the user or password of the URL: {first_line(error)}")
+    if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in text and "does not exist" in text):
+        return ConfigurationError(f"the URL names a database that is not there: {first_line(error)}")
+    if "unsupported startup parameter" in text:
         return ConfigurationError(
-            f"a pooler refuses Rota's session settings: use App(notify=False) behind it, and migrate without it ({_first_line(error)})"
+            f"a pooler refuses Rota's session settings: use App(notify=False) behind it, and migrate without it ({first_line(error)})"
         )
     if isinstance(error, PoolTimeout):
-        return DatabaseUnavailable(f"no connection to the database: {_first_line(error)}")
-    return DatabaseUnavailable(f"the database does not answer: {_first_line(error)}")
+        return DatabaseUnavailable(f"no connection to the database: {first_line(error)}")
+    says = "does not answer" if isinstance(error, psycopg.Error) and (state is None or state.startswith(_GOING)) else "refuses"
+    return DatabaseUnavailable(f"the database {says}: {first_line(error)}")
 
 
 def translate(error: psycopg.Error) -> Exception:
@@ -52,14 +89,14 @@ def translate(error: psycopg.Error) -> Exception:
         why = "larger than the limit; store it elsewhere and pass a reference" if constraint.endswith("small") else "not a JSON object"
         return PayloadError("?", None, why).with_traceback(error.__traceback__)
     if isinstance(error, psycopg.errors.CheckViolation) and not constraint and error.diag.table_name in ("job_history", "attempt"):
-        return PartitionMissing(_first_line(error))
+        return PartitionMissing(first_line(error))
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction | psycopg.errors.InvalidSchemaName):
-        return SchemaMissing(f"the database has no Rota schema, or an older one: run `rota migrate` ({_first_line(error)})")
+        return SchemaMissing(f"the database has no Rota schema, or an older one: run `rota migrate` ({first_line(error)})")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return SchemaError(f"the database role lacks a privilege: {_first_line(error)}; docs/sql-contract.md lists the GRANTs of each role")
+        return SchemaError(f"the database role lacks a privilege: {first_line(error)}; docs/sql-contract.md lists the GRANTs of each role")
     return error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

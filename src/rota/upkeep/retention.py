@@ -34,7 +34,7 @@ class Retention(Service):
     def __init__(self, bus: Bus, link: Link, database: Database) -> None:
         super().__init__(bus)
         self._link = link
-        self._own = Link(database, "retention", STEP_S)
+        self._own = Link(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
 
     async def tick(self) -> float | None:
         """Do one pass; return soon when there was more than it takes."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 RENEWALS_A_LEASE = 3
 """A lease is renewed when a third of it has gone: two renewals may fail before it is lost."""
+ANSWER_S = (1.0, 10.0)
+"""The least and the most that a renewal may take; in between a quarter of the shortest lease. A connection that does not answer is replaced while
+there is lease left for another try."""
 BEAT_S = 15.0
 """How often a worker says that it is alive."""
 
@@ -47,6 +50,8 @@ class LeaseKeeper(Service):
         self._on_beat = on_beat
         self._shortest_s = min(lease.total_seconds() for lease in who.leases)
         self._beat_at = 0.0
+        # Whoever comes back after an outage must have renewed before the reaper may take the job: that is half a lease after the server's start.
+        self.back_off_most_s = min(self.back_off_most_s, self._shortest_s / (4 * RENEWALS_A_LEASE))
 
     async def tick(self) -> float | None:
         """Renew what is due, beat when it is time; look again in a twelfth of the shortest lease."""

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.service import Service
-from rota.store.listen import listen, notifications
+from rota.store.listen import notifications
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +34,10 @@ class Listener(Service):
 
     async def tick(self) -> float | None:
         """Listen until the connection breaks; `run` then comes back with growing pauses."""
-        await listen(self._link, self._channel)
-        self.recovered()
-        async for queue in notifications(self._link):
+        async for queue in notifications(self._link, self._channel):
+            if queue is None:
+                self.recovered()
+                continue
             second = int(monotonic())
             if second != self._second:
                 self._second, self._rings = second, 0

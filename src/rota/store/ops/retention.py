@@ -8,8 +8,9 @@ import psycopg
 
 from rota.errors import SchemaError
 from rota.failure import message
-from rota.store.db import Operation, PartitionMissing, Query
+from rota.store.db import Operation, Query
 from rota.store.ops.upkeep import ensure_partitions
+from rota.store.trouble import PartitionMissing
 
 
 @dataclass(frozen=True, slots=True)

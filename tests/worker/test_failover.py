@@ -1,0 +1,137 @@
+"""A failover: new connections lead to the new server, while those that are open still lead to the old one, which has become read-only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import rota
+from rota.errors import DatabaseUnavailable
+from rota.events import JobSucceeded
+from rota.store.migrate import migrate
+from tests.support.proxy import Proxy
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows, value
+
+pytestmark = pytest.mark.system
+
+ROLES = ["claim", "finish", "lease", "listen", "upkeep"]
+
+
+class Failover:
+    """Two servers with a database of the same name; the proxy leads to the first until `happen`."""
+
+    def __init__(self, proxy: Proxy, old: Connection, new: Connection, new_port: int) -> None:
+        self.proxy = proxy
+        self.url = proxy.url(new.info.dbname)
+        self.old = old
+        self.new = new
+        self._new_port = new_port
+
+    def happen(self) -> None:
+        """Make the old server read-only, also for the connections that it has, and lead new ones to the other."""
+        self.old.execute("alter system set default_transaction_read_only = on")
+        self.old.execute("select pg_reload_conf()")
+        eventually(lambda: value(self.old, "show default_transaction_read_only") == "on")
+        self.proxy.target = self._new_port
+
+
+@pytest.fixture
+def failover(own_server: PostgresServer, server: PostgresServer, database: str, connection: Connection) -> Iterator[Failover]:
+    name = database.rpartition("/")[2]
+    with psycopg.connect(own_server.url(), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    migrate(own_server.url(name))
+    with Proxy(own_server.port) as proxy, psycopg.connect(own_server.url(name), autocommit=True) as old:
+        yield Failover(proxy, old, connection, server.port)
+
+
+def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
+    app = rota.App(url)
+
+    @app.job("charge")
+    def charge() -> None: ...
+
+    return app, charge
+
+
+@rule("M2", "M20")
+def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
+    app, charge = _app(failover.url)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: charge.enqueue(), range(100)))
+    open_before = failover.proxy.seen.count("client")
+    assert open_before >= 3, "a pool with several connections"
+    failover.happen()
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        charge.enqueue()
+    for _ in range(10):  # without one more failure: the pooled connections are all gone, not only the one that was met
+        charge.enqueue()
+    app.close()
+    assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (100, 10)
+
+
+@rule("M2", "M20")
+async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
+    app, charge = _app(failover.url)
+    await asyncio.gather(*[charge.aenqueue() for _ in range(100)])
+    assert failover.proxy.seen.count("client") >= 3
+    await asyncio.to_thread(failover.happen)
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        await charge.aenqueue()
+    for _ in range(10):
+        await charge.aenqueue()
+    await app.aclose()
+    assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (100, 10)
+
+
+@rule("M2")
+async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_server(
+    failover: Failover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.store.listen.PROBE_S", 0.5)
+    monkeypatch.setattr("rota.worker.lease.BEAT_S", 0.5)
+    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.5)
+    jobs = rota.Jobs()
+
+    @jobs.job("quick")
+    async def quick() -> None: ...
+
+    async with Hand(failover.url, jobs) as hand:
+        await hand.heard(JobSucceeded, job=put(failover.old, "quick"))
+        await asyncio.to_thread(eventually, lambda: _there(failover.old) == ROLES)
+        await asyncio.to_thread(failover.happen)
+        put(failover.new, "quick")  # its id may be that of the one before
+        await hand.heard(JobSucceeded, 2, timeout_s=20)
+        await asyncio.to_thread(eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == [], 20)
+
+
+@rule("M2")
+def test_a_url_with_several_hosts_finds_the_one_that_can_be_written_to(
+    failover: Failover, own_server: PostgresServer, server: PostgresServer
+) -> None:
+    name = failover.new.info.dbname
+    url = f"postgresql://postgres@127.0.0.1:{own_server.port},127.0.0.1:{server.port}/{name}?target_session_attrs=read-write"
+    app, charge = _app(url)
+    charge.enqueue()
+    failover.happen()
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        charge.enqueue()
+    charge.enqueue()
+    app.close()
+    assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (1, 1)
+
+
+def _there(connection: Connection) -> list[str]:
+    query = (
+        "select distinct substr(application_name, 6) from pg_stat_activity where application_name like 'rota %' and datname = %s order by 1"
+    )
+    return [str(role) for (role,) in rows(connection, query.replace("like 'rota %'", "like 'rota %%'"), connection.info.dbname)]

@@ -21,14 +21,22 @@ BACK_OFF_S = (0.1, 10.0)
 """The first and the longest pause while the database is away; doubled each time, with jitter so that a fleet does not come back at once."""
 
 
+TELL_S = 10.0
+"""The same trouble is told at most once in so long: a database that is away for an hour does not fill the log."""
+
+
 class Service(ABC):
     """A long-lived loop. `tick` does one turn and says how long to pause; `wake` ends the pause early."""
 
     name: str
+    back_off_most_s = BACK_OFF_S[1]
+    """The longest pause while the database is away."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self._awake = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._told_at: dict[str, float] = {}
         self._stopping = False
         self._back_off_s = BACK_OFF_S[0]
         self.away_since: float | None = None
@@ -45,24 +53,33 @@ class Service(ABC):
         """End the pause. From the service's own loop only."""
         self._awake.set()
 
+    def hurry(self) -> None:
+        """End the pause, also that of a database that is away. From the service's own loop only."""
+        self._back_off_s = BACK_OFF_S[0]
+        self._awake.set()
+        self._hurried.set()
+
     def stop(self) -> None:
         """End the loop after the turn it is in. From the service's own loop only."""
         self._stopping = True
-        self._awake.set()
+        self.hurry()
 
     async def run(self) -> None:
         """Turn until stopped. While the database is away, wait with growing pauses and carry on."""
         try:
             while not self._stopping:
                 self._awake.clear()
+                self._hurried.clear()
                 try:
                     pause_s = await self.tick()
                     self.recovered()
+                    ended_by = self._awake
                 except DatabaseUnavailable as error:
                     self.away_since = self.away_since or monotonic()
-                    pause_s = self.away(error, self._back_off_s)
+                    pause_s = self.away(error, min(self._back_off_s, self.back_off_most_s))
                     self._back_off_s = min(self._back_off_s * 2, BACK_OFF_S[1])
-                await self._pause(pause_s)
+                    ended_by = self._hurried  # a job that ends or a bell that rings does not bring the database back
+                await self._pause(pause_s, ended_by)
         finally:
             await self.close()
 
@@ -74,16 +91,23 @@ class Service(ABC):
     def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """The database did not answer; return how long to pause before the next turn."""
         pause_s = back_off_s * random.uniform(0.75, 1.25)
-        self.bus.emit(DatabaseLost(service=self.name, reason=str(error), retry_in_s=pause_s))
+        self._tell_once(DatabaseLost(service=self.name, reason=str(error), retry_in_s=pause_s))
         return pause_s
 
-    async def _pause(self, pause_s: float | None) -> None:
+    def _tell_once(self, lost: DatabaseLost) -> None:
+        now = monotonic()
+        self._told_at = {reason: at for reason, at in self._told_at.items() if now - at < TELL_S}
+        if lost.reason not in self._told_at:
+            self._told_at[lost.reason] = now
+            self.bus.emit(lost)
+
+    async def _pause(self, pause_s: float | None, ended_by: asyncio.Event) -> None:
         if self._stopping or pause_s == 0:
             await asyncio.sleep(0)
             return
         try:
             async with asyncio.timeout(pause_s):
-                await self._awake.wait()
+                await ended_by.wait()
         except TimeoutError:
             pass
 

@@ -1,0 +1,64 @@
+"""The loop of every actor, while the database is away."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from rota.errors import DatabaseUnavailable
+from rota.events import Bus, DatabaseLost
+from rota.service import Service
+from tests.support.rules import rule
+
+
+class Away(Service):
+    """Never reaches the database."""
+
+    name = "away"
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self.turned = asyncio.Event()
+        self.turns = 0
+
+    async def tick(self) -> float | None:
+        """Fail."""
+        self.turns += 1
+        self.turned.set()
+        raise DatabaseUnavailable("no answer")
+
+
+async def _turns(service: Away, count: int) -> None:
+    while service.turns < count:
+        service.turned.clear()
+        await asyncio.wait_for(service.turned.wait(), 10)
+
+
+@rule("M84")
+async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_happens_meanwhile_and_told_once() -> None:
+    bus, told = Bus(), list[DatabaseLost]()
+    bus.on(DatabaseLost, told.append)
+    service = Away(bus)
+    running = asyncio.create_task(service.run())
+    begun_at = monotonic()
+    try:
+        while monotonic() - begun_at < 1.0:  # jobs end and bells ring
+            service.wake()
+            await asyncio.sleep(0)
+        assert 3 <= service.turns <= 5, "after 0.1, 0.3 and 0.7 s, each strayed by a quarter at most"
+        assert len(told) == 1
+    finally:
+        service.stop()
+        await asyncio.wait_for(running, 5)
+
+
+@rule("M83")
+async def test_whoever_is_in_a_hurry_is_not_kept_by_the_back_off() -> None:
+    service = Away(Bus())
+    service._back_off_s = 10.0
+    running = asyncio.create_task(service.run())
+    await _turns(service, 1)
+    service.hurry()
+    await _turns(service, 3)
+    service.stop()
+    await asyncio.wait_for(running, 5)

@@ -169,6 +169,21 @@ class LoopBlocked(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRefused(JobEvent):
+    """What the attempt came to cannot be written, while that of others can. Said once for an attempt; the worker goes on trying for `for_s`, then
+    leaves the job to its lease: it is reaped, and the attempt counts as lost."""
+
+    level = logging.ERROR
+    reason: str
+    for_s: float
+
+    def text(self) -> str:
+        return self._line(
+            f"the database refuses what it came to; tried again for {self.for_s:.0f} s, then left to its lease: {self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted(Event):
     """A worker is about to claim."""
 

@@ -80,11 +80,13 @@ class Hand:
         endings = [ops.Ending(job, transition, ran_s) for job, transition in decided]
         over = [ending for ending in endings if ending.transition.status.is_over]
         others = [ending for ending in endings if not ending.transition.status.is_over]
-        written: dict[int, ops.Written] = {}
+        settled: dict[int, ops.Written | ops.Refused] = {}
         if over:
-            written |= self.run(ops.finish(over, self.release))
+            settled |= self.run(ops.finish(over, self.release))
         if others:
-            written |= self.run(ops.give_back(others, self.release))
+            settled |= self.run(ops.give_back(others, self.release))
+        written = {job: outcome for job, outcome in settled.items() if isinstance(outcome, ops.Written)}
+        assert len(written) == len(settled), settled
         return written
 
     def renew(self, *jobs: Job) -> set[int]:

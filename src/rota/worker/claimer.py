@@ -31,6 +31,8 @@ PROBE_S = 0.1
 """Under load, unknown priorities are looked for so often; an idle claim always looks."""
 BELL_S = 10.0
 """A waiting worker asks to be rung for so long, and again at half of it."""
+UNWRITTEN_MAX = 5_000
+"""While so many ends wait to be written nothing more is claimed: all of them would be repeated if this worker died now."""
 _BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -107,6 +109,8 @@ class Claimer(Service):
         if self._ends_at is not None and monotonic() >= self._ends_at:
             self.stop()
             return 0
+        if self._unwritten >= UNWRITTEN_MAX:
+            return self._config.poll_s
         look = self._look()
         if not look.slots:
             if self._config.drain and self._ends_at is not None:
@@ -142,6 +146,10 @@ class Claimer(Service):
         await self._link.close()
 
     # What to ask
+
+    @property
+    def _unwritten(self) -> int:
+        return len(self._held) - sum(lane.running + lane.waiting for lane in self._executor.lanes)
 
     def _look(self) -> Look:
         look = Look()

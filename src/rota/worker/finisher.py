@@ -8,22 +8,35 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost
+from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
 from rota.job import Errored, Failure, HandedBack, Interrupted, Rules, Status, Succeeded, Transition, settle
 from rota.policy import DEFAULT_RETRY
 from rota.service import Service
 from rota.store import ops
+from rota.worker.held import Unwritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from rota.events import Bus
     from rota.store.link import Link
-    from rota.store.ops import Ending, Written
+    from rota.store.ops import Ending, Refused, Written
     from rota.worker.held import Held, HeldJobs
 
 FLUSH_MAX = 1_000
-"""Jobs of one statement."""
+"""Jobs of one statement. After a flush that failed the next is for a quarter as many, of others; so what one job does to the statement, a trigger
+that takes for ever or a lock that nobody can name, is a trouble of that job only."""
+LOCK_TIMEOUT_S = 2.0
+"""A flush waits so long for a row that somebody else's transaction holds, or a sixth of the shortest lease; then it goes on without that row. Until
+then it keeps the others of its batch locked, and nobody can renew them."""
+UNTIMED_S = 10.0
+"""The same, and for statements in all, behind a pooler, where the server knows no timeout of ours: then this worker has the statement cancelled."""
+TRY_FOR_S = 300.0
+"""How long a worker tries to write an end that the database refuses, before it leaves the job to its lease and the reaper."""
+LOCKED_FOR_S = 10.0
+"""A lock is worth a word when it has been in the way for so long."""
+TRY_AGAIN_S = (0.25, 10.0)
+"""The first and the longest pause between two of those tries."""
 
 _SUCCEEDED = Transition("succeed", Status.SUCCEEDED)
 
@@ -54,6 +67,8 @@ class Finisher(Service):
         self._on_suspect_over = on_suspect_over
         self._on_nothing_held = on_nothing_held
         self._ended: list[Held] = []
+        self._refused: list[Held] = []
+        self._flush_max = FLUSH_MAX
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -70,6 +85,7 @@ class Finisher(Service):
 
     async def flush(self, for_s: float) -> bool:
         """Wait until everything is written, at most so long; return whether it is."""
+        self.hurry()
         try:
             async with asyncio.timeout(for_s):
                 await self._empty.wait()
@@ -79,26 +95,45 @@ class Finisher(Service):
 
     async def tick(self) -> float | None:
         """Write what has ended since the last turn."""
-        batch, self._ended = self._ended[:FLUSH_MAX], self._ended[FLUSH_MAX:]
-        if not batch:
-            self._empty.set()
-            return None
-        try:
-            await self._write(batch)
-        except DatabaseUnavailable:
-            # Not lost: what was not confirmed is written again. If it was committed all the same, the fence refuses it, and `_settled_before` knows.
-            unwritten = [held for held in batch if self._held.get(held.job.id) is held]
-            for held in unwritten:
-                held.unsure = True
-            self._ended = unwritten + self._ended
-            raise
-        if not self._held:
-            self._on_nothing_held()
-        return 0
+        batch = self._next_batch()
+        if batch:
+            try:
+                await self._write(batch)
+            except DatabaseUnavailable:
+                self._keep(batch)
+                raise
+            self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
+            if not self._held:
+                self._on_nothing_held()
+            return 0
+        if self._refused:
+            return max(0.0, min(held.unwritten.again_at for held in self._refused if held.unwritten) - monotonic())
+        self._empty.set()
+        return None
 
     async def close(self) -> None:
         """Close the connection."""
         await self._link.close()
+
+    def _next_batch(self) -> list[Held]:
+        """What was refused before and is due for another try, on its own; else what has ended since."""
+        if self._refused:
+            now = monotonic()
+            again = [held for held in self._refused if held.unwritten and held.unwritten.again_at <= now][: self._flush_max]
+            if again:
+                self._refused = [held for held in self._refused if held not in again]
+                return again
+        batch, self._ended = self._ended[: self._flush_max], self._ended[self._flush_max :]
+        return batch
+
+    def _keep(self, batch: list[Held]) -> None:
+        """Not lost: what was not confirmed is written again. If it was committed all the same, the fence refuses it, and `_settled_before` knows."""
+        unwritten = [held for held in batch if self._held.get(held.job.id) is held and held not in self._refused]
+        for held in unwritten:
+            held.unsure = True
+        self._refused += [held for held in unwritten if held.unwritten]
+        self._ended += [held for held in unwritten if not held.unwritten]
+        self._flush_max = max(1, len(batch) // 4)
 
     async def _write(self, batch: list[Held]) -> None:
         over: list[tuple[Held, Ending]] = []
@@ -111,7 +146,8 @@ class Finisher(Service):
             (over if ending.transition.status.is_over else others).append((held, ending))
         for part, write in ((over, ops.finish), (others, ops.give_back)):
             if part:
-                written = await self._link.run(write([ending for _, ending in part], self._release))
+                careful = any(held.unsure or held.unwritten for held, _ in part)
+                written = await self._link.run(write([ending for _, ending in part], self._release, careful=careful))
                 if len(written) < len(part):
                     written |= await self._settled_before((held, ending) for held, ending in part if held.job.id not in written)
                 self._written(part, written)
@@ -135,17 +171,42 @@ class Finisher(Service):
         # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
         return ops.Ending(held.job, transition, None if held.started_at is None else monotonic() - held.started_at)
 
-    def _written(self, part: list[tuple[Held, Ending]], written: dict[int, Written]) -> None:
+    def _written(self, part: list[tuple[Held, Ending]], written: Mapping[int, Written | Refused]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
         for held, ending in part:
             outcome = written.get(ending.job.id)
             if outcome is None:
                 self._lost(held)
                 continue
+            if isinstance(outcome, ops.Refused):
+                self._put_off(held, outcome)
+                continue
             self._forget(held)
             self.counts[outcome.status] += 1
             if not (quiet and outcome.status == Status.SUCCEEDED):
                 self.bus.emit(self._event(held, ending.transition, outcome))
+
+    def _put_off(self, held: Held, refused: Refused) -> None:
+        now = monotonic()
+        job, unwritten = held.job, held.unwritten or Unwritten(since=now)
+        held.unwritten = unwritten
+        tried_s = now - unwritten.since
+        if not unwritten.is_told and (not refused.locked or tried_s >= LOCKED_FOR_S):
+            unwritten.is_told = True
+            of: dict[str, Any] = {
+                "job": job.id,
+                "job_type": job.job_type,
+                "attempt": job.attempts,
+                "claim": job.claims,
+                "worker": self._worker,
+            }
+            self.bus.emit(OutcomeRefused(**of, reason=refused.why, for_s=TRY_FOR_S))
+        if tried_s >= TRY_FOR_S:
+            self._forget(held)  # nobody renews its lease any more
+            return
+        unwritten.again_at = now + min(TRY_AGAIN_S[0] * 2.0**unwritten.tries, TRY_AGAIN_S[1])
+        unwritten.tries += 1
+        self._refused.append(held)
 
     def _forget(self, held: Held) -> None:
         if self._held.get(held.job.id) is held:  # handed back a moment ago, the job may be held again under a new claim

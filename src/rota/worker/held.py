@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rota.context import Context
     from rota.job import End, Job
     from rota.job_type import JobType
+
+
+@dataclass(slots=True)
+class Unwritten:
+    """An end that the database refuses while it takes others."""
+
+    since: float
+    tries: int = 0
+    again_at: float = 0.0
+    is_told: bool = False
+    """Whether an event has said so."""
 
 
 class Held:
@@ -30,6 +42,7 @@ class Held:
         "task",
         "told",
         "unsure",
+        "unwritten",
     )
 
     def __init__(self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float) -> None:
@@ -53,6 +66,8 @@ class Held:
         """When the attempt ends even if its handler goes on; None while it need not stop."""
         self.unsure = False
         """Whether a write of its end may or may not have been committed: the answer was lost with the connection."""
+        self.unwritten: Unwritten | None = None
+        """That the database refuses to take its end; None while it has not."""
         self.lost = False
         """Whether another has the job by now: nothing of it may be written."""
 

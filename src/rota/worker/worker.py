@@ -26,9 +26,9 @@ from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
 from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
-from rota.worker.finisher import Finisher
+from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.lane import Lane
-from rota.worker.lease import LeaseKeeper
+from rota.worker.lease import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.processes import Processes
 from rota.worker.pulse import Pulse
@@ -208,7 +208,12 @@ class Worker:
         starter = Starter(bus, Link(database, "start"), executor.begin, executor.drop)
         finisher = Finisher(
             bus,
-            Link(database, "finish"),
+            Link(
+                database,
+                "finish",
+                answer_s=None if database.notify else UNTIMED_S,
+                lock_timeout_s=min(LOCK_TIMEOUT_S, self._shortest_lease_s / 6),
+            ),
             self._held,
             self.name,
             self._crew.release,
@@ -232,7 +237,10 @@ class Worker:
             claimer.workers = workers
             self.pulse.answered()
 
-        return LeaseKeeper(self._bus, Link(self._database, "lease"), self._held, self._claimant(), self._sign(), on_lost, on_beat)
+        answer_s = min(max(ANSWER_S[0], self._shortest_lease_s / 4), ANSWER_S[1])
+        return LeaseKeeper(
+            self._bus, Link(self._database, "lease", answer_s=answer_s), self._held, self._claimant(), self._sign(), on_lost, on_beat
+        )
 
     async def _work(self, claimer: Claimer, keeping: asyncio.Task[None]) -> None:
         """Run the parts until stopped, drained, or one of them fails for good."""
@@ -303,6 +311,10 @@ class Worker:
         leases = [timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s) for name in types]
         rules = [self._crew.types[name].rules for name in types]
         return ops.Claimant(self.name, self._crew.release, types, leases, [one.dead_if_lost or one.max_attempts == 1 for one in rules])
+
+    @property
+    def _shortest_lease_s(self) -> float:
+        return min(lease.total_seconds() for lease in self._claimant().leases)
 
     def _slots(self) -> dict[str, int | None]:
         if self._config.queues is not None:

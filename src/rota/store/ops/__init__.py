@@ -6,7 +6,7 @@ from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
 from rota.store.ops.retention import PartitionStep, expire_keys, forget_workers, partitions_due, put_dead_away, take_step
-from rota.store.ops.settle import Ending, Renewed, Written, finish, give_back, numbers, renew, settled, start
+from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, renew, settled, start
 from rota.store.ops.upkeep import Overdue, Reaped, beat, declare, ensure_partitions, expire, reap, stop
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Overdue",
     "PartitionStep",
     "Reaped",
+    "Refused",
     "Renewed",
     "Written",
     "attempts",

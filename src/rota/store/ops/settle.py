@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import psycopg
 
+from rota.errors import PayloadError
 from rota.job import Job, Status, Transition
 from rota.store.db import Operation, Query
 from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import ensure_partitions
-from rota.store.trouble import PartitionMissing
+from rota.store.trouble import PartitionMissing, blames_rows, first_line, is_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,19 @@ class Renewed:
 
 
 def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
-    """Renew the leases of (id, claims)."""
-    rows = yield Query("job_renew", {**_claims(held), "types": who.types, "leases": who.leases})
-    return Renewed({row[0] for row in rows}, {row[0]: row[2] for row in rows if row[1]})
+    """Renew the leases of (id, claims). One that the database refuses to renew counts as held, and does not cost the others theirs."""
+    try:
+        rows = yield Query("job_renew", {**_claims(held), "types": who.types, "leases": who.leases})
+        return Renewed({row[0] for row in rows}, {row[0]: row[2] for row in rows if row[1]})
+    except (psycopg.Error, PayloadError) as error:
+        if not blames_rows(error) or is_waiting(error):
+            raise
+    if len(held) == 1:
+        return Renewed({held[0][0]}, {})
+    half = len(held) // 2
+    first = yield from renew(held[:half], who)
+    second = yield from renew(held[half:], who)
+    return Renewed(first.held | second.held, first.cancels | second.cancels)
 
 
 def start(held: Sequence[tuple[int, int]]) -> Operation[set[int]]:
@@ -56,27 +67,84 @@ class Written(msgspec.Struct, frozen=True):
     run_at: datetime | None = None
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """What the database would not take for one claim, while it took that of others."""
+
+    why: str
+    locked: bool = False
+    """Whether somebody else's open transaction holds the row: it can be written when that ends."""
+
+
+Settled = dict[int, Written | Refused]
 _UNSTORABLE = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
+_LOCKED = Refused("the row is locked by a transaction that does not end", locked=True)
 
 
-def finish(endings: Sequence[Ending], release: str) -> Operation[dict[int, Written]]:
+def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
     """Move jobs that are over to history. Ids that are missing from the answer were no longer held.
 
-    A result that the database cannot store is left out; it never changes the outcome, and never stops the others of its batch.
+    A result that the database cannot store is left out; it never changes the outcome. What the database refuses for one never stops the others.
+    `careful`: after a try that failed, rows that somebody else has locked are left out from the start.
     """
+    begin = _settle_free if careful else _settle
+    return begin(endings, lambda some, texts: _finish(some, release, with_results=texts))
+
+
+def give_back(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
+    """Take jobs that are not over out of `running`. Ids that are missing from the answer were no longer held.
+
+    An error text that the database cannot store is left out. What the database refuses for one never stops the others. `careful` as in `finish`.
+    """
+    begin = _settle_free if careful else _settle
+    return begin(endings, lambda some, texts: _give_back(some, release, with_texts=texts))
+
+
+_Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
+
+
+def _settle(endings: Sequence[Ending], write: _Write, *, texts: bool = True) -> Operation[Settled]:
     try:
-        return (yield from _finish(endings, release, with_results=True))
+        return dict((yield from _write(endings, write, texts=texts)))
+    except (psycopg.Error, PayloadError) as error:
+        if not blames_rows(error):
+            raise
+        refusal = error
+    if len(endings) == 1:
+        if texts and isinstance(refusal, _UNSTORABLE):
+            return (yield from _settle(endings, write, texts=False))
+        locked = is_waiting(refusal) and not (yield from _free(endings))
+        return {endings[0].job.id: _LOCKED if locked else Refused(f"{type(refusal).__name__}: {first_line(refusal)}")}
+    if is_waiting(refusal):
+        return (yield from _settle_free(endings, write, refusal))
+    half = len(endings) // 2  # one bad row among a thousand is found in twenty statements
+    first = yield from _settle(endings[:half], write, texts=texts)
+    return first | (yield from _settle(endings[half:], write, texts=texts))
+
+
+def _settle_free(endings: Sequence[Ending], write: _Write, refusal: Exception | None = None) -> Operation[Settled]:
+    """Leave out the rows that somebody else's transaction holds. They are asked for without waiting: each of them could cost a lock_timeout."""
+    free = yield from _free(endings)
+    settled: Settled = {ending.job.id: _LOCKED for ending in endings if ending.job.id not in free}
+    if refusal is not None and not settled:
+        raise refusal  # it is something else that takes so long: the next try is for fewer
+    rest = [ending for ending in endings if ending.job.id in free]
+    return settled | ((yield from _settle(rest, write)) if rest else {})
+
+
+def _write(endings: Sequence[Ending], write: _Write, *, texts: bool) -> Operation[dict[int, Written]]:
+    try:
+        return (yield from write(endings, texts))
     except PartitionMissing:
         yield from ensure_partitions()
-        return (yield from _finish(endings, release, with_results=True))
-    except _UNSTORABLE:
-        if len(endings) == 1:
-            return (yield from _finish(endings, release, with_results=False))
-    written: dict[int, Written] = {}
-    for ending in endings:
-        written.update((yield from finish([ending], release)))
-    return written
+        return (yield from write(endings, texts))
+
+
+def _free(endings: Sequence[Ending]) -> Operation[set[int]]:
+    """Which of the jobs nobody else holds a lock on, those that are gone included."""
+    ids = [ending.job.id for ending in endings]
+    locked = yield Query("jobs_locked", {"ids": numbers(ids)})
+    return set(ids) - {row[0] for row in locked}
 
 
 def _finish(endings: Sequence[Ending], release: str, *, with_results: bool) -> Operation[dict[int, Written]]:
@@ -108,26 +176,7 @@ def numbers(values: Sequence[float | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
-def give_back(endings: Sequence[Ending], release: str) -> Operation[dict[int, Written]]:
-    """Take jobs that are not over out of `running`. Ids that are missing from the answer were no longer held.
-
-    An error text that the database cannot store is left out; it never stops the others of its batch.
-    """
-    try:
-        return (yield from _give_back(endings, release))
-    except PartitionMissing:
-        yield from ensure_partitions()
-        return (yield from _give_back(endings, release))
-    except _UNSTORABLE:
-        if len(endings) == 1:
-            return (yield from _give_back(endings, release, with_texts=False))
-    written: dict[int, Written] = {}
-    for ending in endings:
-        written.update((yield from give_back([ending], release)))
-    return written
-
-
-def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool = True) -> Operation[dict[int, Written]]:
+def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool) -> Operation[dict[int, Written]]:
     outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
     rows = yield Query("job_return", {"outcomes": outcomes, "release": release})
     return {row[0]: Written(row[1], row[2]) for row in rows}

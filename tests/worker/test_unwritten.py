@@ -1,0 +1,295 @@
+"""What the database will not take: one row's trouble is that row's, and the whole server's is waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import rota
+from rota.events import DatabaseLost, JobDead, JobSucceeded, OutcomeRefused
+from rota.store.migrate import migrate
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, over, put, put_many, rows, status, value
+
+JOBS = 100
+
+
+@pytest.fixture
+def other(database: str) -> Iterator[Connection]:
+    """Somebody else's connection, in a transaction as soon as it is used."""
+    with psycopg.connect(database) as connection:
+        yield connection
+
+
+def _jobs(go: asyncio.Event | None = None) -> rota.Jobs:
+    jobs = rota.Jobs()
+
+    @jobs.job("work", lease="2s", max_attempts=2, retry=rota.Fixed("1s", jitter=0))
+    async def work() -> None:
+        if go is not None:
+            await go.wait()
+
+    @jobs.job("fail", lease="2s", retry=rota.Fixed("1h"))
+    async def fail() -> None:
+        await work.func()
+        raise ValueError("no")
+
+    return jobs
+
+
+def _refuse(connection: Connection, table: str, what: str, *, raises: str = "raise exception 'not this one'") -> None:
+    """A trigger of the user's that will not have some rows."""
+    connection.execute(
+        f"create function refuse() returns trigger language plpgsql as $$ begin if {what} then {raises}; end if; return new; end $$".encode()
+    )
+    connection.execute(f"create trigger refuse before insert or update on rota.{table} for each row execute function refuse()".encode())
+
+
+@rule("M2", "M84")
+@pytest.mark.parametrize(
+    "raises",
+    [
+        "raise exception 'not this one'",
+        "raise check_violation using message = 'not this one'",
+        "raise unique_violation using message = 'not this one'",
+        "raise lock_not_available using message = 'not this one'",
+        "raise query_canceled using message = 'not this one'",
+        "raise internal_error using message = 'not this one'",
+    ],
+)
+@pytest.mark.parametrize("table", ["job_history", "attempt"])
+async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
+    database: str, connection: Connection, raises: str, table: str
+) -> None:
+    go = asyncio.Event()
+    job_type = {"job_history": "work", "attempt": "fail"}[table]
+    put_many(connection, job_type, JOBS)
+    bad = put(connection, job_type)
+    _refuse(connection, table, f"new.{'id' if table == 'job_history' else 'job'} = {bad}", raises=raises)
+    async with Hand(database, _jobs(go), slots=JOBS + 1) as hand:
+        await asyncio.to_thread(eventually, lambda: _running(connection) == JOBS + 1)
+        go.set()
+        refused = await hand.heard(OutcomeRefused, timeout_s=20)
+        assert refused.job == bad and "not this one" in refused.reason
+        await asyncio.to_thread(eventually, lambda: _running(connection) == 1)
+        # Its lease is kept while it is tried again: it is not run a second time because a trigger was in the way.
+        before = value(connection, "select locked_until from rota.job where id = %s", bad)
+        await asyncio.to_thread(eventually, lambda: value(connection, "select locked_until from rota.job where id = %s", bad) != before)
+        connection.execute("drop function refuse cascade")
+        await asyncio.to_thread(eventually, lambda: _running(connection) == 0, 20)
+    assert len([event for event in hand.events if isinstance(event, OutcomeRefused)]) == 1
+    assert rows(connection, "select distinct attempts from rota.jobs") == [(1,)]
+
+
+@pytest.mark.slow
+@rule("M2", "M33")
+async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 1.0)
+    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.2)
+    bad = put(connection, "work")
+    _refuse(connection, "job_history", f"new.id = {bad}")
+    async with Hand(database, _jobs()) as hand:
+        await hand.heard(JobDead, timeout_s=50, job=bad)
+    refused = [event.claim for event in hand.events if isinstance(event, OutcomeRefused)]
+    assert len(refused) == len(set(refused)) == 3, "once for each start; the first loss is free"
+
+
+@rule("M2", "M30")
+@pytest.mark.parametrize("notify", [True, False], ids=["lock_timeout", "behind a pooler"])
+async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
+    database: str, connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
+) -> None:
+    monkeypatch.setattr("rota.worker.worker.UNTIMED_S", 3.0)
+    go = asyncio.Event()
+    put_many(connection, "work", JOBS)
+    put_many(connection, "fail", JOBS)
+    async with Hand(database, _jobs(go), slots=2 * JOBS, notify=notify):
+        await asyncio.to_thread(eventually, lambda: _running(connection) == 2 * JOBS)
+        locked = [job for (job,) in rows(other, "select id from rota.job where id %% %s = 0 order by id for update", JOBS)]
+        go.set()
+        await asyncio.to_thread(eventually, lambda: _running(connection) == len(locked) == 2, 20)
+        other.rollback()
+        await asyncio.to_thread(eventually, lambda: _running(connection) == 0, 20)
+    assert rows(connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1") == [
+        ("failed", 1, JOBS),
+        ("succeeded", 1, JOBS),
+    ]
+    assert value(connection, "select count(*) from rota.attempt where error_type = 'LeaseExpired'") == 0
+
+
+@rule("M2", "M34")
+async def test_a_handler_that_leaks_its_transaction_keeps_nobody_but_itself_waiting(database: str, connection: Connection) -> None:
+    leaked: list[Connection] = []
+    jobs = _jobs()
+
+    @jobs.job("leak")
+    def leak() -> None:
+        own = psycopg.connect(database)
+        own.execute("set default_transaction_isolation = 'repeatable read'")
+        own.execute("select count(*) from rota.jobs")
+        own.execute("update rota.job set meta = '{}' where id = %s", [rota.context().job.id])
+        leaked.append(own)
+
+    put_many(connection, "work", JOBS)
+    job = put(connection, "leak")
+    put_many(connection, "work", JOBS)
+    async with Hand(database, jobs) as hand:
+        await hand.until(lambda: bool(leaked))
+        await asyncio.to_thread(eventually, lambda: over(connection) == 2 * JOBS, 20)
+        put_many(connection, "work", 20 * JOBS)
+        await asyncio.to_thread(eventually, lambda: over(connection) == 22 * JOBS, 30)
+        assert status(connection, job) == "running"
+        leaked[0].commit()
+        leaked[0].close()
+        await hand.heard(JobSucceeded, timeout_s=20, job=job)
+    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
+
+
+@rule("M2")
+async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.store.db.STATEMENT_TIMEOUT_S", 1)
+    go = asyncio.Event()
+    put_many(connection, "work", JOBS)
+    bad = put(connection, "work")
+    _refuse(connection, "job_history", f"new.id = {bad}", raises="perform pg_sleep(600)")
+    async with Hand(database, _jobs(go), slots=JOBS + 1) as hand:
+        await asyncio.to_thread(eventually, lambda: _running(connection) == JOBS + 1)
+        go.set()
+        await asyncio.to_thread(eventually, lambda: over(connection) == JOBS, 30)
+        refused = await hand.heard(OutcomeRefused, timeout_s=20)
+        assert refused.job == bad
+        connection.execute("drop function refuse cascade")
+        await hand.heard(JobSucceeded, timeout_s=20, job=bad)
+
+
+@rule("M2", "M33")
+@pytest.mark.parametrize("state", ["53100", "55P03", "57014", "53200"])
+async def test_nothing_is_lost_while_the_database_refuses_every_write(database: str, connection: Connection, state: str) -> None:
+    put_many(connection, "work", JOBS)
+    put_many(connection, "fail", JOBS)
+    _refuse(connection, "job_history", "true", raises=f"raise sqlstate '{state}' using message = 'no'")
+    connection.execute("create trigger refuse before insert on rota.attempt for each row execute function refuse()")
+    async with Hand(database, _jobs(), slots=20) as hand:
+        await asyncio.to_thread(eventually, lambda: _running(connection) == 2 * JOBS, 30)
+        await hand.heard(DatabaseLost if state.startswith("53") else OutcomeRefused, timeout_s=20)
+        await asyncio.to_thread(eventually, lambda: _renewed(connection), 20)
+        connection.execute("drop function refuse cascade")
+        await asyncio.to_thread(eventually, lambda: _running(connection) == 0, 40)
+    told = [event for event in hand.events if isinstance(event, DatabaseLost)]
+    assert len(told) <= 6, "not a flood"
+    assert rows(connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1") == [
+        ("failed", 1, JOBS),
+        ("succeeded", 1, JOBS),
+    ]
+
+
+@rule("M2")
+async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_everything(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.claimer.UNWRITTEN_MAX", 50)
+    put_many(connection, "work", 40 * JOBS)
+    _refuse(connection, "job_history", "true", raises="raise disk_full using message = 'no'")
+    async with Hand(database, _jobs(), slots=20) as hand:
+        await hand.heard(DatabaseLost, timeout_s=20)
+        seen = [await asyncio.to_thread(_claimed_after, connection, pause_s) for pause_s in (1, 1)]
+        assert seen[0] == seen[1] < 20 * JOBS
+        connection.execute("drop function refuse cascade")
+        await asyncio.to_thread(eventually, lambda: over(connection) == 40 * JOBS, 40)
+
+
+@rule("M2")
+@pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_beat"])
+async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(database: str, connection: Connection, statement: str) -> None:
+    # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is waited out.
+    go = asyncio.Event()
+    held = put(connection, "work")
+    async with Hand(database, _jobs(go), slots=5) as hand:
+        await asyncio.to_thread(eventually, lambda: status(connection, held) == "running")
+        condition = {
+            "job_claim": "tg_table_name = 'job' and new.status = 'running' and new.claims = 1 and old.claims = 0",
+            "job_renew": "tg_table_name = 'job' and new.status = 'running' and old.status = 'running'",
+            "job_reap": "tg_table_name = 'job' and new.error_type = 'LeaseExpired'",
+            "worker_beat": "tg_table_name = 'worker'",
+        }[statement]
+        table = "worker" if statement == "worker_beat" else "job"
+        _refuse(connection, table, condition)
+        if statement == "job_reap":
+            connection.execute(
+                "insert into rota.job (job_type, queue, status, claims, attempts, locked_by, locked_until)"
+                " values ('work', 'elsewhere', 'running', 1, 1, 'gone', now() - interval '1 minute')"
+            )
+        late = put(connection, "work") if statement == "job_claim" else None
+        refused = await hand.heard(DatabaseLost, timeout_s=30)
+        assert "refuses: not this one" in refused.reason
+        connection.execute("drop function refuse cascade")
+        go.set()
+        await hand.heard(JobSucceeded, timeout_s=30, job=held)
+        if late is not None:
+            await hand.heard(JobSucceeded, timeout_s=30, job=late)
+
+
+@rule("M2", "M31")
+async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(database: str, connection: Connection) -> None:
+    go = asyncio.Event()
+    put_many(connection, "work", JOBS)
+    bad = put(connection, "work")
+    async with Hand(database, _jobs(go), slots=JOBS + 1):
+        await asyncio.to_thread(eventually, lambda: _running(connection) == JOBS + 1)
+        _refuse(connection, "job", f"new.id = {bad} and new.status = 'running'")
+        renewed = f"select count(*) from rota.job where id <> {bad} and locked_until > started_at + interval '4 s'"
+        await asyncio.to_thread(eventually, lambda: value(connection, renewed) == JOBS, 20)
+        go.set()
+        await asyncio.to_thread(eventually, lambda: over(connection) >= JOBS, 20)
+    assert value(connection, "select count(*) from rota.attempt where job <> %s", bad) == 0
+
+
+@rule("M2", "M12")
+async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(database: str, connection: Connection) -> None:
+    migrate(database, payload_bytes_max=2_000)
+    small = put(connection, "work")
+    go = asyncio.Event()
+    async with Hand(database, _jobs(go)) as hand:
+        await asyncio.to_thread(eventually, lambda: status(connection, small) == "running")
+        migrate(database, payload_bytes_max=4_000)
+        large = put(connection, "work", text="x" * 3_000)
+        await asyncio.to_thread(eventually, lambda: status(connection, large) == "running")
+        migrate(database, payload_bytes_max=2_000)
+        go.set()
+        for job in (small, large):  # nothing in the history has a limit
+            await hand.heard(JobSucceeded, timeout_s=20, job=job)
+        migrate(database, payload_bytes_max=4_000)
+        query = (
+            "insert into rota.job (job_type, payload, run_at) values ('work', %s::jsonb, clock_timestamp() + interval '2 s') returning id"
+        )
+        waits = int(str(value(connection, query, json.dumps({"text": "x" * 3_000}))))
+        migrate(database, payload_bytes_max=2_000)
+        lost = await hand.heard(DatabaseLost)
+        assert lost.service == "claimer" and "the database refuses" in lost.reason and "larger than the limit" in lost.reason
+        migrate(database, payload_bytes_max=4_000)
+        await hand.heard(JobSucceeded, timeout_s=20, job=waits)
+
+
+def _claimed_after(connection: Connection, pause_s: int) -> int:
+    connection.execute("select pg_sleep(%s)", [pause_s])
+    return int(str(value(connection, "select count(*) from rota.job where claims > 0")))
+
+
+def _running(connection: Connection) -> int:
+    return int(str(value(connection, "select count(*) from rota.job where status = 'running'")))
+
+
+def _renewed(connection: Connection) -> bool:
+    """Whether leases have been renewed since their claim, all of them, and none has expired."""
+    query = "select bool_and(locked_until > started_at + interval '2.2 s' and locked_until > clock_timestamp()) from rota.job where status = 'running'"
+    return value(connection, query) is True

@@ -14,8 +14,8 @@ help: ## this list
 demo: venv ## real work on an embedded PostgreSQL, in about a minute
 	@$(BIN)/rota demo
 
-test: venv-dev ## the tests; SMOKE=1 for the smoke tests only, ARGS='-k lease' for pytest
-	@$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(ARGS)
+test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those of minutes, ARGS='-k lease' for pytest
+	@$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(if $(LONG),-m long) $(ARGS)
 
 check: venv-dev ## format, lint, types, imports, generated docs
 	$(BIN)/ruff format --check .

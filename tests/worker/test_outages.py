@@ -1,0 +1,140 @@
+"""The server goes away under load, for longer than leases last, or cuts everybody off again and again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rota.store.migrate import migrate
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+from tests.worker.conftest import StartWorker
+from tests.worker.process import WorkerProcess, notes
+from tests.worker.table import Connection, over, put, put_many, rows, value
+
+pytestmark = pytest.mark.system
+
+Connect = Callable[[], Connection]
+
+
+@pytest.fixture
+def connect(own_server: PostgresServer) -> Iterator[Connect]:
+    """Connect to the test's own server, migrated: after each restart anew."""
+    migrate(own_server.url())
+    opened: list[Connection] = []
+
+    def again() -> Connection:
+        opened.append(psycopg.connect(own_server.url(), autocommit=True))
+        return opened[-1]
+
+    yield again
+    for connection in opened:
+        connection.close()
+
+
+@dataclass(frozen=True)
+class Absence:
+    """How long the server is away, and how long the leases of the jobs are that run meanwhile."""
+
+    lease_s: int
+    away_s: int
+    jobs: int = 100
+
+
+@rule("M2", "M31", "M33")
+@pytest.mark.parametrize(
+    "absence",
+    [
+        pytest.param(Absence(lease_s=4, away_s=6), id="6 s", marks=pytest.mark.slow),
+        pytest.param(Absence(lease_s=120, away_s=180), id="3 minutes", marks=pytest.mark.long),
+    ],
+)
+def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases_are_not_repeated(
+    start_worker: StartWorker, own_server: PostgresServer, connect: Connect, tmp_path: Path, absence: Absence
+) -> None:
+    worker = start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
+    connection = connect()
+    jobs = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(absence.jobs)]
+    eventually(lambda: len(notes(worker.notes_file)) == absence.jobs, 30)
+    # Another one that would take them over, and has nothing to hold itself.
+    start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
+
+    own_server.stop("immediate")
+    time.sleep(absence.away_s)
+    own_server.start()
+    connection = connect()
+    # Every lease is over. What a drain would do that starts now, with no memory of what was:
+    assert rows(connection, "select id from rota.job_reap('-infinity', 1000)") == []
+    # The worker that holds the jobs comes back, and so does the other.
+    eventually(lambda: value(connection, _RENEWED) == absence.jobs, 60 + absence.lease_s)
+    time.sleep(absence.lease_s / 2 + 5)  # the other's reaper may look by now, and has
+    (tmp_path / "go").touch()
+    eventually(lambda: over(connection) == absence.jobs, 30)
+    late = put(connection, "quick")
+    eventually(lambda: over(connection) == absence.jobs + 1, 30)
+
+    assert _starts(worker) == Counter([*jobs, late])
+    assert rows(connection, "select distinct status, attempts, claims from rota.job_history") == [("succeeded", 1, 1)]
+    assert value(connection, "select count(*) from rota.attempt") == 0
+
+
+_RENEWED = "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp() and claims = 1"
+
+ROUNDS = 40
+JOBS_A_ROUND = 100
+
+
+@pytest.mark.slow
+@rule("M2", "M30", "M33")
+@pytest.mark.parametrize("stroke", ["pg_terminate_backend", "pg_cancel_backend"])
+def test_a_storm_that_strikes_every_connection_ten_times_a_second_costs_no_job(
+    start_worker: StartWorker, database: str, connection: Connection, stroke: str
+) -> None:
+    workers = [start_worker(database, lease="2s", slots=10) for _ in range(2)]
+    strike = f"select {stroke}(pid) from pg_stat_activity where datname = current_database() and application_name like 'rota %'"
+    for _ in range(ROUNDS):
+        put_many(connection, "quick", JOBS_A_ROUND)
+        rows(connection, strike)
+        time.sleep(0.1)
+    _all_end_once(connection, workers[0], ROUNDS * JOBS_A_ROUND)
+    lines = [line for worker in workers for line in worker.log.splitlines() if line.startswith("WARNING") and "unavailable" in line]
+    assert len(lines) < 200, "ten a second for four seconds, over ten connections: not each is told"
+
+
+@pytest.mark.slow
+@rule("M2", "M30", "M33")
+def test_a_server_that_crashes_and_stays_away_under_load_costs_no_job(
+    start_worker: StartWorker, own_server: PostgresServer, connect: Connect
+) -> None:
+    connection = connect()
+    put_many(connection, "quick", 10_000)
+    worker = start_worker(own_server.url(), lease="2s", slots=10)
+    eventually(lambda: over(connection) > 500)
+    own_server.stop("immediate")
+    time.sleep(2.5)
+    own_server.start()
+    _all_end_once(connect(), worker, 10_000)
+
+
+def _all_end_once(connection: Connection, worker: WorkerProcess, count: int) -> None:
+    """Each job ends, once; none was started a second time but for a lease that had expired."""
+    eventually(lambda: over(connection) == count, 90)
+    assert rows(connection, "select count(*), count(distinct id) from rota.job_history where status = 'succeeded'") == [(count, count)]
+    assert value(connection, "select count(*) from rota.job") == 0
+    starts = _starts(worker)
+    lost = Counter(job for (job,) in rows(connection, "select job from rota.attempt where error_type = 'LeaseExpired'"))
+    assert len(starts) == count
+    assert {job: times for job, times in starts.items() if times > 1 + lost[job]} == {}
+    assert value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'") == 0
+
+
+def _starts(worker: WorkerProcess) -> Counter[int]:
+    """How often each job was started, by any worker of the test."""
+    return Counter(int(what.removeprefix("start ")) for _, what in notes(worker.notes_file) if what.startswith("start "))

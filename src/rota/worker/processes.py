@@ -183,8 +183,6 @@ class _Watch:
         now, held = monotonic(), self._held
         why = self._context.cancelled
         if why is not None and not self._is_told:
-            if held.begun_at is None:
-                raise _NotStoppedError
             self._is_told = True
             self._process.tell(Stop(why))
         if held.must_end_at is not None and self._kill_at is None:

@@ -20,6 +20,7 @@ from rota.errors import (
     SchemaTooNew,
     UnknownJobType,
     UsageError,
+    WrongStatus,
 )
 from rota.job import Cancel, Dead, Job, Retry, Snooze, Status
 from rota.job_type import Enqueued, JobType, NewJob
@@ -64,6 +65,7 @@ __all__ = [
     "Steps",
     "UnknownJobType",
     "UsageError",
+    "WrongStatus",
     "__version__",
     "context",
     "errors",

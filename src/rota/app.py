@@ -17,7 +17,7 @@ from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
 from rota.health import answering
-from rota.job import Job
+from rota.job import Job, Status
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicates
 from rota.load import load
@@ -207,6 +207,26 @@ class App:
     async def ajoin(self, id: int, *, timeout: Duration | None = None) -> Job:
         """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
         return await self._client.ajoin(id, None if timeout is None else seconds(timeout, name="timeout"))
+
+    # Act
+
+    def cancel(self, id: int, *, why: str | None = None, connection: Any = None) -> Status:
+        """Call a job off; return where it stands now. `cancelled`: it waited, and is over. `running`: its worker is told to stop it; it will be
+        `cancelled` if its handler stops for that, `succeeded` if it finishes all the same. Asked again, the first reason stays.
+
+        Args:
+            why: kept with the job, on one line of at most 500 characters.
+            connection: whose transaction this joins. Until it ends, the worker of a running job waits with what it has to write.
+
+        Raises:
+            WrongStatus: the job is dead or over by now.
+            JobNotFound: there is no such job.
+        """
+        return self._client.cancel(id, why, connection)
+
+    async def acancel(self, id: int, *, why: str | None = None, connection: Any = None) -> Status:
+        """Call a job off; return where it stands now. Raises as `cancel`."""
+        return await self._client.acancel(id, why, connection)
 
     # Work
 

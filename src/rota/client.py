@@ -1,4 +1,4 @@
-"""Enqueue, get, find, join: what an application asks of the database, sync and async."""
+"""Enqueue, get, find, join, cancel: what an application asks of the database, sync and async."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rota.errors import JobNotFound, JoinTimeout, PayloadError, UsageError
-from rota.job import Job, Status
+from rota.errors import JobNotFound, JoinTimeout, PayloadError, RotaError, UsageError, WrongStatus
+from rota.failure import one_line
+from rota.job import CANCELLABLE, Job, Status
 from rota.job_type import Enqueued, NewJob
 from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.options import check_integer, check_text
 from rota.store import ops
-from rota.store.ops import Filter, NewRow
+from rota.store.ops import CancelAnswer, Filter, NewRow
 
 if TYPE_CHECKING:
     from rota.store.db import Database, Operation
@@ -103,6 +104,17 @@ class Client:
         self._warned = True
         warnings.warn(f"{verb}() blocks the running event loop; await a{verb}() instead", RuntimeWarning, stacklevel=4)
 
+    # Act
+
+    def cancel(self, id: int, why: str | None, connection: Any) -> Status:
+        """Call a job off."""
+        self._warn_in_loop("cancel")
+        return self._database().run(_cancel(id, why), connection)
+
+    async def acancel(self, id: int, why: str | None, connection: Any) -> Status:
+        """Call a job off."""
+        return await self._database().arun(_cancel(id, why), connection)
+
     # Read
 
     def get(self, id: int) -> Job:
@@ -138,6 +150,32 @@ class Client:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, JOIN_POLL_S[1])
         return job
+
+
+def _cancel(id: int, why: str | None) -> Operation[Status]:
+    _check_id(id)
+    [answer] = yield from ops.cancel([id], reason(why))
+    refusal = refused(answer)
+    if refusal is not None:
+        raise refusal
+    return Status.CANCELLED if answer.answer == "cancelled" else Status.RUNNING
+
+
+def reason(why: object) -> str | None:
+    """What somebody gave as their reason, fit to be stored. Raises UsageError."""
+    if why is not None and not isinstance(why, str):
+        raise UsageError(f"why must be a text, not {why!r}")
+    return (one_line(why) if why else "") or None
+
+
+def refused(answer: CancelAnswer) -> RotaError | None:
+    """Why a job was not called off; None when it was, or will be."""
+    if answer.status is None:
+        return JobNotFound(answer.job)
+    if answer.answer != "refused":
+        return None
+    advice = "; a dead job stays for a person to look at" if answer.status == Status.DEAD else ""
+    return WrongStatus(answer.job, answer.status, CANCELLABLE, advice)
 
 
 def _get(id: int) -> Operation[Job]:

@@ -82,6 +82,24 @@ class JobNotFound(UsageError):
         super().__init__(f"no job {job}: it never existed, or its history is no longer kept", job=job)
 
 
+class WrongStatus(RotaError):
+    """The job stands where this cannot be done to it: it is dead or over by now. Nothing was changed."""
+
+    job: int
+    status: str
+    """Where it stands."""
+    wanted: tuple[str, ...]
+    """Where it would have to stand."""
+
+    def __init__(self, job: int, status: str, wanted: tuple[str, ...], advice: str = "") -> None:
+        super().__init__(
+            f"job {job} is {status}, not {', '.join(wanted[:-1])} or {wanted[-1]}; nothing was changed{advice}",
+            job=job,
+            status=status,
+            wanted=wanted,
+        )
+
+
 class JoinTimeout(RotaError):
     """The job was not over when the time to wait for it was. The job itself goes on."""
 
@@ -156,7 +174,7 @@ class ProcessesFailed(RotaError):
 
 
 class AttemptCancelled(RotaError):
-    """The attempt was told to stop: it ran out of time, lost its lease, or the worker is going down."""
+    """The attempt was told to stop: somebody cancelled the job, it ran out of time, lost its lease, or the worker is going down."""
 
     reason: str
 

@@ -88,7 +88,7 @@ class JobDead(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(JobEvent):
-    """The handler called the job off, and that is committed."""
+    """The handler called the job off, or a person did while a worker held it, and that is committed."""
 
     reason: str | None
 

@@ -32,7 +32,12 @@ def message(error: BaseException, limit: int = 500) -> str:
         text = str(error)
     except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __str__; the job must still be settled
         text = "(the error's text cannot be shown: its __str__ raised)"
-    return _cut(_on_one_line(_redacted(_crudely_cut(text))) or type(error).__name__, limit)
+    return one_line(text, limit) or type(error).__name__
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """Return a text on one line of at most `limit` characters, without control characters and credentials: fit to be stored and shown."""
+    return _cut(_on_one_line(_redacted(_crudely_cut(text))), limit)
 
 
 def stack(error: BaseException, limit_bytes: int = 16384) -> str:

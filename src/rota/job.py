@@ -47,6 +47,9 @@ class Status(StrEnum):
 OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 """The statuses that rows of `job_history` have; the others are those of `job`."""
 
+CANCELLABLE = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.FAILED)
+"""The statuses of jobs that can be called off. A dead one needs another decision: it has failed, and stays until that is dealt with."""
+
 MEANING: Mapping[Status, str] = {
     Status.QUEUED: "will be claimed when run_at has come",
     Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
@@ -54,13 +57,16 @@ MEANING: Mapping[Status, str] = {
     Status.FAILED: "an attempt failed; will be tried again at run_at",
     Status.DEAD: "given up; needs a person",
     Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler called it off",
+    Status.CANCELLED: "over: its handler or a person called it off",
 }
 
 TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (None, "enqueue"): Status.QUEUED,
     (Status.QUEUED, "claim"): Status.RUNNING,
     (Status.FAILED, "claim"): Status.RUNNING,
+    (Status.QUEUED, "cancel"): Status.CANCELLED,
+    (Status.WAITING, "cancel"): Status.CANCELLED,
+    (Status.FAILED, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "succeed"): Status.SUCCEEDED,
     (Status.RUNNING, "retry"): Status.FAILED,
     (Status.RUNNING, "give up"): Status.DEAD,

@@ -13,6 +13,7 @@ import pytest
 import rota
 from tests.api.rows import Rows
 from tests.support.rules import rule
+from tests.support.wait import eventually
 
 
 def test_outside_a_handler_there_is_no_context() -> None:
@@ -175,3 +176,51 @@ def test_a_lifespan_that_fails_starts_no_worker_and_claims_nothing(database: str
     app.close()
 
     assert (rows.job(id_)["status"], rows.job(id_)["claims"]) == ("queued", 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((-1,), "done must be a number from 0 to 2"),
+        ((float("nan"),), "done must be"),
+        ((float("inf"),), "done must be"),
+        ((10**400,), "done must be"),
+        ((True,), "done must be"),
+        (("1",), "done must be"),
+        ((1, -2), "total must be"),
+        ((1, "2"), "total must be"),
+        ((1, 2, 3), "note must be a text"),
+    ],
+)
+def test_progress_that_cannot_be_is_refused(app: rota.App, arguments: tuple[Any, ...], sentence: str) -> None:
+    @app.job("work", max_attempts=1)
+    def work() -> None:
+        rota.context().progress(*arguments)
+
+    id_ = work.enqueue().id
+    app.drain()
+    job = app.get(id_)
+
+    assert (job.status, job.error_type) == ("dead", "rota.errors.UsageError")
+    assert job.last_error is not None and sentence in job.last_error
+
+
+@rule("M45", "M72")
+def test_an_app_shows_the_progress_of_a_job_its_note_fit_to_be_shown(app: rota.App) -> None:
+    seen = threading.Event()
+
+    @app.job("work")
+    def work() -> None:
+        rota.context().progress(40.5, note="page \x00 of password=hunter2\ud800 " + "x" * 300)
+        seen.wait(20)
+
+    id_ = work.enqueue().id
+    worker = threading.Thread(target=app.drain)
+    worker.start()
+    progress = eventually(lambda: app.get(id_).progress)
+    seen.set()
+    worker.join()
+
+    assert progress is not None
+    assert (progress.done, progress.total, len(progress.note or "")) == (40.5, None, 200)
+    assert (progress.note or "").startswith("page of password=***")

@@ -167,6 +167,41 @@ def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declare
 # Work
 
 
+@rule("M44", "M87")
+def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused(rota: CommandLine, connection: Connection) -> None:
+    connection.execute("insert into rota.job (job_type) select 't' from generate_series(1, 5)")
+    connection.execute("update rota.job set status = 'running', locked_by = 'w', locked_until = now() + interval '1 min' where id = 2")
+    connection.execute("update rota.job set status = 'dead' where id = 3")
+    done = rota.ok("cancel", "2", "1", "--why", "not wanted", "--json").json
+    assert done == {
+        "jobs": [{"id": 1, "answer": "cancelled", "status": "cancelled"}, {"id": 2, "answer": "requested", "status": "running"}]
+    }
+    assert rows(connection, "select id, cancel_reason from rota.jobs where cancel_reason is not null order by id") == [
+        (1, "not wanted"),
+        (2, "not wanted"),
+    ]
+    assert [line.split() for line in rota.ok("cancel", "4").out.splitlines()] == [
+        ["id", "answer", "status"],
+        ["4", "cancelled", "cancelled"],
+    ]
+    dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; a dead job stays for a person to look at"
+    assert rota("cancel", "3").error == (1, dead)
+    assert rota("cancel", "4711").error == (2, "no job 4711: it never existed, or its history is no longer kept")
+    mixed = rota("cancel", "3", "5", "--json")
+    assert (mixed.status, [one["answer"] for one in mixed.json["jobs"]]) == (1, ["refused", "cancelled"])
+    assert json.loads(mixed.err) == {"error": {"type": "WrongStatus", "message": dead}}
+
+
+@rule("M72", "M87")
+def test_a_job_shows_its_progress_and_who_wanted_it_stopped(rota: CommandLine, connection: Connection) -> None:
+    progress = '{"done": 1234, "total": 5000, "note": "pages", "at": "2026-01-14T10:00:00+00:00"}'
+    connection.execute("insert into rota.job (job_type, progress) values ('t', %s)", [progress])
+    rota.ok("cancel", "1", "--why", "not wanted")
+    shown = rota.ok("job", "1").out
+    assert "1,234 of 5,000 at 2026-01-1" in shown and ": pages" in shown and "not wanted" in shown
+    assert rota.ok("job", "1", "--json").json["job"]["progress"] == json.loads(progress)
+
+
 @rule("M80")
 @rule("M84")
 def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_failed(rota: CommandLine) -> None:

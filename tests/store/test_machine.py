@@ -44,6 +44,9 @@ class Model:
     leased_until: float = 0
     expires_at: float | None = None
 
+    asked: bool = False
+    """Whether it was called off."""
+
     def leave(self, verb: str, *, charged: bool = True, due_at: float | None = None) -> None:
         """Go out of `running`, by a transition that there is."""
         self.status = TRANSITIONS[Status(self.status), verb].value
@@ -51,6 +54,8 @@ class Model:
         self.attempts -= not charged
         if due_at is not None:
             self.due_at = due_at
+        if self.asked and self.status != "dead":
+            self.status = TRANSITIONS[Status(self.status), "cancel"].value
 
 
 class Store(RuleBasedStateMachine):
@@ -140,8 +145,6 @@ class Store(RuleBasedStateMachine):
     def cancel(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, CANCEL):
             model.status = "cancelled"
-            if model.key is not None:
-                del self.keys[model.job_type, model.key]
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def fail(self, jobs: list[Job]) -> None:
@@ -210,6 +213,24 @@ class Store(RuleBasedStateMachine):
         self.ahead += STEP_S
         self.connection.execute(f"set test.ahead_s = {self.ahead}".encode())
 
+    # People
+
+    @step(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=4))
+    def call_off(self, chosen: list[int]) -> None:
+        ids = sorted({sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711})
+        answers = self.hand.run(ops.cancel(ids, "not wanted"))
+        assert [one.job for one in answers] == ids
+        for one in answers:
+            model = self.jobs.get(one.job)
+            if model is None or model.status in ("dead", "succeeded", "cancelled"):
+                assert (one.answer, one.status) == (("refused", model.status) if model else ("not found", None))
+            elif model.status == "running":
+                model.asked = True
+                assert (one.answer, one.status) == ("requested", "running")
+            else:
+                model.status = TRANSITIONS[Status(model.status), "cancel"].value
+                assert (one.answer, one.status) == ("cancelled", "cancelled")
+
     # What always holds
 
     @invariant()
@@ -222,8 +243,16 @@ class Store(RuleBasedStateMachine):
         assert over == {id_ for id_, job in self.jobs.items() if job.status in ended}
 
     @invariant()
+    def what_was_called_off_is_neither_due_nor_will_be(self) -> None:
+        waiting = self.connection.execute(
+            "select id from rota.job where cancel_requested_at is not null and status not in ('running', 'dead')"
+        )
+        assert waiting.fetchall() == []
+
+    @invariant()
     def keys_are_held_by_whom_the_model_says(self) -> None:
         held = {(row[0], row[1]): row[2] for row in self.connection.execute("select job_type, key, job from rota.idempotency").fetchall()}
+        self.keys = {key: id_ for key, id_ in self.keys.items() if self.jobs[id_].status != "cancelled"}
         assert held == self.keys
 
 
@@ -231,7 +260,7 @@ def _new(job_type: str, key: str | None, delay_s: float, expires_s: float | None
     return ops.NewRow("default", job_type, "{}", None, 0, None, delay_s or None, expires_s, None, key, None)
 
 
-@rule("M11", "M30", "M32", "M36", "M51")
+@rule("M11", "M30", "M32", "M36", "M51", "M87")
 def test_the_store_does_what_its_model_says(connection: psycopg.Connection[TupleRow]) -> None:
     connection.execute(CLOCK.encode())
     connection.execute(

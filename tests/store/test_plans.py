@@ -115,6 +115,7 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
     """Every statement that producers and workers live on, and how many rows it handles."""
     who, held, now = large.hand.who, large.held, datetime.now(UTC)
     past_the_unknown = now - timedelta(minutes=90)
+    waiting = [row[0] for row in large.connection.execute("select id from rota.job where priority = 50").fetchall()]
     keys = [row[0] for row in large.connection.execute("select key from rota.idempotency limit 20").fetchall()]
 
     def ending(transition: Any) -> list[ops.Ending]:
@@ -133,6 +134,9 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         "a finish": (lambda: ops.finish(ending(SUCCEED), "1"), HELD),
         "a failure": (lambda: ops.give_back(ending(FAIL), "1"), HELD),
         "a hand-back": (lambda: ops.give_back(ending(HAND_BACK), "1"), HELD),
+        "the progress of jobs": (lambda: ops.progress([(job.id, job.claims, '{"done": 1}') for job in held]), HELD),
+        "a cancel of jobs that run": (lambda: ops.cancel([job.id for job in held], "why"), HELD),
+        "a cancel of jobs that wait": (lambda: ops.cancel(waiting, "why"), KNOWN),
         "a reap": (lambda: ops.reap(BEGINNING, 500), LOST),
         "a reap of nothing": (lambda: ops.reap(now - timedelta(seconds=1), 500), 0),
         "an expiry of nothing": (lambda: ops.expire("w", BEGINNING, 0, 500), 0),

@@ -18,9 +18,9 @@ from rota.store.migrate import migrate
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sql\n-- as (the owner|the superuser|a producer|a reader)\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator)\n(.*?)```", PAGE, re.DOTALL)
 STATEMENT = re.compile(r"(.+?);(?:  -- ([A-Z]+ [0-9 ]+))?\n", re.DOTALL)
-ROLES = ["my_producer", "my_reader", "my_worker"]
+ROLES = ["my_producer", "my_reader", "my_operator", "my_worker"]
 Connection = psycopg.Connection[TupleRow]
 
 
@@ -63,12 +63,13 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     database: str, connection: Connection, roles: dict[str, str]
 ) -> None:
     _grant(connection, roles)
-    by = {"a producer": roles["my_producer"], "a reader": roles["my_reader"]}
+    by = {"a producer": roles["my_producer"], "a reader": roles["my_reader"], "an operator": roles["my_operator"]}
     for who, block in BLOCKS:
         if who in by:
             with psycopg.connect(_as(database, by[who]), autocommit=True) as own:
                 _run(own, block, roles)
-    assert connection.execute("select count(*) from rota.job").fetchone() == (1004,)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1002,)
+    assert connection.execute("select count(*) from rota.job_history where status = 'cancelled'").fetchone() == (2,)
 
 
 def test_no_block_of_sql_escapes_the_tests() -> None:
@@ -96,6 +97,18 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(database: str,
     reader.close()
 
 
+@rule("M15", "M87")
+def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str, connection: Connection, roles: dict[str, str]) -> None:
+    _grant(connection, roles)
+    connection.execute("insert into rota.job (job_type) values ('t')")
+    refused, operator = (rota.App(_as(database, roles[name])) for name in ("my_producer", "my_operator"))
+    with pytest.raises(rota.SchemaError, match="lacks a privilege"):
+        refused.cancel(1)
+    assert operator.cancel(1) is rota.Status.CANCELLED
+    refused.close()
+    operator.close()
+
+
 @rule("M15")
 @pytest.mark.parametrize(
     ("role", "statement"),
@@ -111,6 +124,12 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(database: str,
             "select rota.job_claim('w', '1', '{t}', '{1 min}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1)",
         ),
         ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, '1')"),
+        ("my_producer", "select rota.job_cancel('{1}')"),
+        ("my_producer", "select rota.job_call_off('{1}')"),
+        ("my_reader", "select rota.job_cancel('{1}')"),
+        ("my_operator", "select rota.job_call_off('{1}')"),
+        ("my_operator", "select * from rota.job"),
+        ("my_operator", "delete from rota.job"),
         ("my_reader", "insert into rota.job (job_type) values ('t')"),
         ("my_reader", "delete from rota.job"),
         ("my_reader", "select * from rota.job"),

@@ -55,6 +55,37 @@ def seen(ctx: rota.Context) -> dict[str, Any]:
     return {"id": ctx.job.id, "worker": ctx.worker, "state": ctx.state, "cancelled": ctx.cancelled, "attempts": ctx.job.attempts}
 
 
+@jobs.job("tells", executor="process", takes_context=True)
+def tells(ctx: rota.Context, go: str) -> None:
+    """Say how far it is, wait for a file, say it again, and go on until told to stop."""
+    for done in range(10_000):
+        ctx.progress(done, note="loading")
+    while not Path(go).exists():
+        ctx.raise_if_cancelled()
+        time.sleep(0.01)
+    ctx.progress(10_000, 20_000)
+    while True:
+        ctx.raise_if_cancelled()
+        time.sleep(0.01)
+
+
+@jobs.job("speaks", executor="process", takes_context=True)
+def speaks(ctx: rota.Context, times: int, for_s: float) -> int:
+    """Say so many times how far it is, and end so much later."""
+    for done in range(times):
+        ctx.progress(done)
+        time.sleep(0.05)
+    time.sleep(for_s)
+    return os.getpid()
+
+
+@jobs.job("awaits", executor="process")
+async def awaits() -> None:
+    """Say how far it is, and go on until told to stop."""
+    rota.context().progress(1, 2)
+    await asyncio.Event().wait()
+
+
 @jobs.job("awaited", executor="process")
 async def awaited() -> int:
     """An async handler."""

@@ -1,4 +1,4 @@
-"""`rota jobs` and `rota job`: what was asked for, and what became of it."""
+"""`rota jobs`, `rota job` and `rota cancel`: what was asked for, what became of it, and calling it off."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 from rota.cli.output import job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client import ID_MAX, LIST_MAX
+from rota.client import ID_MAX, LIST_MAX, reason, refused
 from rota.errors import JobNotFound
-from rota.job import Job, Status
+from rota.job import Job, Progress, Status
 from rota.store import ops
 from rota.store.ops import Attempt, Filter
 
@@ -72,6 +72,27 @@ def job(
             typer.echo(f"\nStack of the last one\n{stack.rstrip()}")
 
 
+def cancel(
+    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="The jobs' ids.", min=1, max=ID_MAX)],
+    why: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with the jobs.")] = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are refused."""
+    with session(app, url, schema) as opened:
+        answers = opened.run(ops.cancel(ids, reason(why)))
+    refusals = [error for error in map(refused, answers) if error is not None]
+    if len(refusals) < len(answers):
+        if as_json:
+            print_json({"jobs": [{"id": one.job, "answer": one.answer, "status": one.status} for one in answers]})
+        else:
+            print_table(("id", "answer", "status"), [(one.job, one.answer, one.status) for one in answers], empty="")
+    if refusals:
+        raise refusals[0]
+
+
 def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "job", f"{job.id} {job.job_type}"
     yield "status", job.status.value
@@ -87,6 +108,9 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "claims", job.claims
     for name in ("created_at", "run_at", "expires_at", "started_at", "failed_at", "finished_at"):
         yield name.replace("_", " "), getattr(job, name)
+    yield "progress", _progress(job.progress)
+    yield "cancel requested at", job.cancel_requested_at
+    yield "cancel reason", job.cancel_reason
     yield "worker", job.locked_by
     yield "locked until", job.locked_until
     yield "release", job.release
@@ -113,6 +137,14 @@ def _attempt(attempt: Attempt) -> tuple[Any, ...]:
 
 def _attempts(job: Job) -> str:
     return f"{job.attempts} of {job.max_attempts}"
+
+
+def _progress(progress: Progress | None) -> str | None:
+    if progress is None:
+        return None
+    done = f"{progress.done:,g}" if progress.total is None else f"{progress.done:,g} of {progress.total:,g}"
+    at = progress.at.astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"{done} at {at}" if progress.note is None else f"{done} at {at}: {progress.note}"
 
 
 def _error(error_type: str | None, message: str | None) -> str | None:

@@ -81,9 +81,9 @@ def _shown(value: Any) -> str:
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """A job with its columns' names; payload, meta and result as the values that they are."""
+    """A job with its columns' names; what is stored as JSON as the values that they are."""
     facts = msgspec.structs.asdict(job)
-    for name in ("payload", "meta", "result"):
+    for name in ("payload", "meta", "progress", "result", "resolution"):
         text = facts.pop(f"{name}_json")
         facts[name] = None if text is None else msgspec.Raw(text.encode())
     return facts

@@ -16,16 +16,17 @@ PROBE_ANSWER_S = 5.0
 """How long that may take: the server answers it without looking at anything."""
 
 
-async def notifications(link: Link, channel: str) -> AsyncIterator[str | None]:
-    """Listen, and yield the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when the connection
-    breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
+async def notifications(link: Link, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
+    """Listen, and yield the channel and the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when
+    the connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
     async with link.opened() as connection:
         with within(connection, PROBE_ANSWER_S):
-            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+            for channel in channels:
+                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         yield None
         while True:
             async for notification in connection.notifies(timeout=PROBE_S):
-                yield notification.payload
+                yield notification.channel, notification.payload
             with within(connection, PROBE_ANSWER_S):
                 found = await (await connection.execute("show transaction_read_only")).fetchone()
             if found != ("off",):  # after a failover: nobody rings there any more

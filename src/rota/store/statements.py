@@ -45,3 +45,8 @@ class Statements:
     def channel(self) -> str:
         """The NOTIFY channel: named like the schema, so that two schemas in one database do not wake each other."""
         return self.schema
+
+    @property
+    def worker_channel(self) -> str:
+        """The NOTIFY channel on which workers are called by name. No schema's name has a dot, so it is no other schema's bell."""
+        return f"{self.schema}.workers"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.events import JobDead, JobReaped
+from rota.events import JobCancelled, JobDead, JobReaped
 from rota.job import Failure, Status
 from rota.service import Service
 from rota.store import ops
@@ -66,6 +66,8 @@ class Reaper(Service):
                 "worker": lost.worker,
             }
             self.bus.emit(JobReaped(**of, status=lost.status))
+            if lost.status == Status.CANCELLED:
+                self.bus.emit(JobCancelled(**of, reason=lost.reason))
             if lost.status == Status.DEAD:
                 failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
                 self.bus.emit(JobDead(**of, failure=failure))

@@ -13,9 +13,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.spawn import prepare
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -27,6 +29,8 @@ from rota.job_type import JobType
 from rota.policy import DEFAULT_RETRY
 from rota.worker.attempt import end_of
 
+PROGRESS_S = 0.25
+"""What a handler says of its progress goes to the worker so often at most, which writes it more seldom still."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """What a terminal or a supervisor sends to everybody. The worker decides what becomes of a process of its own; blocked until this one listens."""
 
@@ -88,6 +92,16 @@ class Said(msgspec.Struct, frozen=True):
 
 class Stopped(msgspec.Struct, frozen=True):
     """The handler stopped because it was told to."""
+
+
+class Progressed(msgspec.Struct, frozen=True):
+    """The handler has said how far it is."""
+
+    job: int
+    claim: int
+    """Whose: the handler may be over by the time this is sent, and the next one may run when it is heard."""
+    said: str
+    """As `Context.said` gives it."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -160,16 +174,22 @@ class Child:
         self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
+        self._said: Context | None = None
+        self._has_said = threading.Event()
+        self._sending = threading.Lock()
         self._cancel: Callable[[], object] | None = None
 
     def serve(self) -> None:
         """Run jobs until killed."""
-        threading.Thread(target=self._listen, name="rota-child", daemon=True).start()
+        for target in (self._listen, self._report):
+            threading.Thread(target=target, name="rota-child", daemon=True).start()
         self._connection.send(Ready())
         while True:
             run, context = self._runs.get()
             end = contextvars.copy_context().run(self._attempt, run, context)
-            self._connection.send(Ended(self._plain(end, context)))
+            ended = Ended(self._plain(end, context))
+            with self._sending:
+                self._connection.send(ended)
 
     def _listen(self) -> None:
         while True:
@@ -178,10 +198,23 @@ class Child:
             except (EOFError, OSError):
                 os.killpg(0, signal.SIGKILL)  # the worker is gone; the kernel does the same, but this works on every kernel
             if isinstance(message, Run):
-                self._context = Context(message.job, self._setup.worker)  # here, for the order to stop may follow at once
+                self._context = Context(message.job, self._setup.worker, None, self._note)  # here, for the order to stop may follow at once
                 self._runs.put((message, self._context))
             elif isinstance(message, Stop):
                 self._stop(message.why)
+
+    def _note(self, context: Context) -> None:
+        self._said = context
+        self._has_said.set()
+
+    def _report(self) -> None:
+        while self._has_said.wait():
+            self._has_said.clear()
+            context = self._said
+            assert context is not None
+            with self._sending, suppress(OSError):  # the worker is gone, which the other thread notices
+                self._connection.send(Progressed(context.job.id, context.job.claims, context.said()))
+            sleep(PROGRESS_S)
 
     # Running
 

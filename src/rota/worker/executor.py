@@ -50,6 +50,7 @@ class Executor(Service):
         on_end: Callable[[Held], None],
         on_free: Callable[[], None],
         on_exhausted: Callable[[], None],
+        on_progress: Callable[[Context], None] | None = None,
     ) -> None:
         super().__init__(bus)
         self.lanes = lanes
@@ -61,6 +62,7 @@ class Executor(Service):
         self._on_end = on_end
         self._on_free = on_free
         self._on_exhausted = on_exhausted
+        self._on_progress = on_progress
         self._running: set[Held] = set()
         """Those that have a slot."""
         self.abandoned: set[Held] = set()
@@ -260,7 +262,7 @@ class Executor(Service):
 
     def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
         held.started_at = monotonic()
-        held.context = Context(held.job, self._worker, self.state)
+        held.context = Context(held.job, self._worker, self.state, self._on_progress)
         if held.job_type.settings.process is not None:
             held.task = self._loop.create_task(self._in_process(held, arguments), name=f"rota job {held.job.id}")
         elif held.job_type.is_async:

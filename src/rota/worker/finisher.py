@@ -229,7 +229,7 @@ class Finisher(Service):
             case Status.SUCCEEDED:
                 return JobSucceeded(**of, ran_s=held.ran_s or 0.0)
             case Status.CANCELLED:
-                return JobCancelled(**of, reason=transition.reason)
+                return JobCancelled(**of, reason=transition.reason or outcome.reason)
             case Status.DEAD:
                 return JobDead(**of, failure=failure)
             case Status.FAILED:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rota.errors import DatabaseUnavailable
 from rota.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
+    from rota.context import Context
     from rota.events import Bus
     from rota.store.link import Link
     from rota.store.ops import Claimant
@@ -23,11 +27,15 @@ ANSWER_S = (1.0, 10.0)
 there is lease left for another try."""
 BEAT_S = 15.0
 """How often a worker says that it is alive."""
+PROGRESS_S = 1.0
+"""What handlers say of their progress is written so often at most, for all jobs in one statement."""
+HURRY_S = 0.25
+"""Between two renewals that the bell asks for: a thousand cancelled jobs ring a thousand times."""
 
 
 class LeaseKeeper(Service):
-    """One statement renews all leases that are due for it. Runs on its own loop; touches nothing of the worker's but through `on_lost`
-    and `on_beat`, which hears how many workers are alive."""
+    """One statement renews all leases that are due for it, and learns which jobs somebody wants stopped; another writes progress. Runs on a loop of its
+    own; touches nothing of the worker's but through `on_lost`, `on_cancel`, and `on_beat`, which hears how many workers are alive."""
 
     name = "lease keeper"
 
@@ -35,47 +43,123 @@ class LeaseKeeper(Service):
         self,
         bus: Bus,
         link: Link,
+        loop: AbstractEventLoop,
         held: HeldJobs,
         who: Claimant,
         sign: dict[str, Any],
-        on_lost: Callable[[list[Held]], None],
+        *,
+        on_lost: Callable[[Held], None],
+        on_cancel: Callable[[Held, str | None], None],
         on_beat: Callable[[int], None],
     ) -> None:
         super().__init__(bus)
         self._link = link
+        self._loop = loop
         self._held = held
         self._who = who
         self._sign = sign
         self._on_lost = on_lost
+        self._on_cancel = on_cancel
         self._on_beat = on_beat
         self._shortest_s = min(lease.total_seconds() for lease in who.leases)
         self._beat_at = 0.0
         # Whoever comes back after an outage must have renewed before the reaper may take the job: that is half a lease after the server's start.
         self.back_off_most_s = min(self.back_off_most_s, self._shortest_s / (4 * RENEWALS_A_LEASE))
+        self._hurries = 0
+        self._hurry_at = 0.0
+        self._said: set[Context] = set()
+        """Those that have said something since it was written."""
+        self._progress_at = 0.0
+
+    def hurry(self) -> None:
+        """A job of this worker was cancelled: ask now. From any thread."""
+        self._call(self._hurry)
+
+    def report(self, context: Context) -> None:
+        """A handler has said how far it is. From any thread, as often as it likes: only the first since the last write wakes the loop."""
+        if context not in self._said:
+            self._said.add(context)
+            self._call(self.wake)
+
+    def _hurry(self) -> None:
+        self._hurries = 2  # the second sees the job whose claim was not answered yet when the first asked
+        self.wake()
+
+    def _call(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: a thread that the worker had given up speaks after its end
+            self._loop.call_soon_threadsafe(call)
 
     async def tick(self) -> float | None:
-        """Renew what is due, beat when it is time; look again in a twelfth of the shortest lease."""
+        """Renew what is due, write progress, beat when it is time; look again in a twelfth of the shortest lease."""
         now = monotonic()
-        running = [held for held in self._copy() if held.started_at is not None]
-        due = [held for held in running if now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE]
-        if due:
-            renewed = await self._link.run(ops.renew([(held.job.id, held.job.claims) for held in due], self._who))
-            lost = []
-            for held in due:
-                if held.job.id in renewed.held:
-                    held.renewed_at = now
-                elif held.end is None and self._held.get(held.job.id) is held:
-                    lost.append(held)
-            if lost:
-                self._on_lost(lost)
+        await self._renew(now)
+        if self._said and now >= self._progress_at:
+            self._progress_at = now + PROGRESS_S
+            await self._write_progress()
         if now >= self._beat_at:
-            self._on_beat(await self._link.run(ops.beat({**self._sign, "running": len(running)})))
+            running = sum(1 for held in self._copy() if held.started_at is not None)
+            self._on_beat(await self._link.run(ops.beat({**self._sign, "running": running})))
             self._beat_at = now + BEAT_S
-        return min(self._shortest_s / (4 * RENEWALS_A_LEASE), BEAT_S)
+        return self._pause_s()
 
     async def close(self) -> None:
         """Close the connection."""
         await self._link.close()
+
+    def _pause_s(self) -> float:
+        pause_s = min(self._shortest_s / (4 * RENEWALS_A_LEASE), BEAT_S)
+        if self._hurries:
+            pause_s = min(pause_s, self._hurry_at - monotonic())
+        if self._said:
+            pause_s = min(pause_s, self._progress_at - monotonic())
+        return max(pause_s, 0.0)
+
+    async def _renew(self, now: float) -> None:
+        """Renew the leases of running jobs that are due for it. In a hurry those of all jobs: one that still waits for its slot can be cancelled too."""
+        hurried = self._hurries > 0 and now >= self._hurry_at
+        if hurried:
+            self._hurries -= 1
+            self._hurry_at = now + HURRY_S
+        due = [
+            held
+            for held in self._copy()
+            if hurried or (held.started_at is not None and now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE)
+        ]
+        if not due:
+            return
+        try:
+            renewed = await self._link.run(ops.renew([(held.job.id, held.job.claims) for held in due], self._who))
+        except DatabaseUnavailable:
+            self._hurries += hurried
+            raise
+        for held in due:
+            if held.job.id not in renewed.held:
+                self._lost(held)
+                continue
+            held.renewed_at = now
+            if held.job.id in renewed.cancels:
+                self._on_cancel(held, renewed.cancels[held.job.id])
+
+    async def _write_progress(self) -> None:
+        said = list(self._said)
+        self._said.difference_update(said)  # before it is read: what is said meanwhile is written next time
+        telling = [(held, context) for context in said if (held := self._held.get(context.job.id)) is not None and held.context is context]
+        if not telling:
+            return
+        try:
+            written = await self._link.run(ops.progress([(held.job.id, held.job.claims, context.said()) for held, context in telling]))
+        except DatabaseUnavailable:
+            self._said.update(said)
+            raise
+        for held, context in telling:
+            if held.job.id not in written:
+                self._lost(held)
+            elif not written[held.job.id]:
+                self._said.add(context)
+
+    def _lost(self, held: Held) -> None:
+        if held.end is None and self._held.get(held.job.id) is held:
+            self._on_lost(held)
 
     def _copy(self) -> list[Held]:
         return list(self._held.values())  # atomic under the GIL; the worker's loop goes on meanwhile

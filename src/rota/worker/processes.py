@@ -14,10 +14,12 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.job import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
 from rota.worker.attempt import too_late
-from rota.worker.child import Ended, NotReady, Run, Said, Stop, Stopped
+from rota.worker.child import Ended, NotReady, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory
 from rota.worker.process import Process
 from rota.worker.reach import setup_of
@@ -171,6 +173,8 @@ class _Watch:
             match self._next():
                 case Ended(end):
                     return self._end(end)
+                case Progressed(job, claim, said) if (job, claim) == (self._held.job.id, self._held.job.claims):
+                    self._context.progress(**msgspec.json.decode(said))
 
     def _next(self) -> Any:
         while True:

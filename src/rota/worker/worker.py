@@ -134,10 +134,9 @@ class Worker:
             if self._stop.is_set():
                 return Report(0, 0, 0, 0, None)
             await self._begin(upkeep)
-            executor, finisher, claimer = self._build(upkeep, state)
-            keeper = self._keeper(executor, claimer)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
+            executor, finisher, claimer, keeper = self._build(upkeep, state, thread)
             watch = LoopWatch(self._bus, self._held)
             keeping = asyncio.create_task(thread.run(keeper.run()))
             watching = asyncio.create_task(thread.run(watch.run()))
@@ -191,7 +190,7 @@ class Worker:
                 while await upkeeper.tick() == 0:
                     pass
 
-    def _build(self, upkeep: Link, state: Any) -> tuple[Executor, Finisher, Claimer]:
+    def _build(self, upkeep: Link, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
         executor = Executor(
             bus,
@@ -203,6 +202,7 @@ class Worker:
             on_end=lambda held: finisher.put(held),  # noqa: PLW0108
             on_free=lambda: claimer.wake(),  # noqa: PLW0108
             on_exhausted=lambda: self._exhausted(executor),
+            on_progress=lambda context: keeper.report(context),  # noqa: PLW0108
         )
         executor.state = state
         starter = Starter(bus, Link(database, "start"), executor.begin, executor.drop)
@@ -222,16 +222,20 @@ class Worker:
         )
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
+        keeper = self._keeper(executor, claimer, thread)
         upkeep_parts = [Reaper(bus, upkeep), Expirer(bus, upkeep, self.name), Retention(bus, upkeep, database)]
         self._parts = [executor, starter, finisher, claimer, *upkeep_parts]
         if rings:
-            self._parts.append(Listener(bus, Link(database, "listen"), database.statements.channel, claimer.ring, claimer.mute))
-        return executor, finisher, claimer
+            hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
+            self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))
+        return executor, finisher, claimer, keeper
 
-    def _keeper(self, executor: Executor, claimer: Claimer) -> LeaseKeeper:
-        def on_lost(lost: list[Held]) -> None:
-            for held in lost:
-                self._loop.call_soon_threadsafe(executor.lose, held)
+    def _keeper(self, executor: Executor, claimer: Claimer, thread: LoopThread) -> LeaseKeeper:
+        def on_lost(held: Held) -> None:
+            self._loop.call_soon_threadsafe(executor.lose, held)
+
+        def on_cancel(held: Held, why: str | None) -> None:
+            self._loop.call_soon_threadsafe(executor.cancel, held, why)
 
         def on_beat(workers: int) -> None:
             claimer.workers = workers
@@ -239,7 +243,15 @@ class Worker:
 
         answer_s = min(max(ANSWER_S[0], self._shortest_lease_s / 4), ANSWER_S[1])
         return LeaseKeeper(
-            self._bus, Link(self._database, "lease", answer_s=answer_s), self._held, self._claimant(), self._sign(), on_lost, on_beat
+            self._bus,
+            Link(self._database, "lease", answer_s=answer_s),
+            thread.loop,
+            self._held,
+            self._claimant(),
+            self._sign(),
+            on_lost=on_lost,
+            on_cancel=on_cancel,
+            on_beat=on_beat,
         )
 
     async def _work(self, claimer: Claimer, keeping: asyncio.Task[None]) -> None:

@@ -129,9 +129,11 @@ begin
       claims, locked_by, losses, cancel_requested_at, cancel_reason, progress, misfits, last_error, error_type, response_code, verdict, verdict_rule,
       idempotency_key, meta, created_at, updated_at, started_at, failed_at, finished_at, result, release)
     select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
-      o.claims, o.locked_by, o.losses, o.cancel_requested_at, o.cancel_reason, o.progress, o.misfits, coalesce(e.reason, o.last_error), o.error_type,
-      o.response_code, o.verdict, o.verdict_rule, o.idempotency_key, o.meta, o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second',
-      o.failed_at, rota.clock(), e.result::jsonb, p_release
+      o.claims, o.locked_by, o.losses, o.cancel_requested_at, coalesce(o.cancel_reason, e.reason), o.progress, o.misfits,
+      -- The reason for which it was called off takes the place of what the last attempt failed of; that is in `attempt`.
+      coalesce(e.reason, o.last_error), case when e.reason is null then o.error_type end, case when e.reason is null then o.response_code end,
+      case when e.reason is null then o.verdict end, case when e.reason is null then o.verdict_rule end, o.idempotency_key, o.meta,
+      o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second', o.failed_at, rota.clock(), e.result::jsonb, p_release
     from over o join ended e on e.id = o.id and e.claims = o.claims
     where e.status <> 'succeeded' or o.job_type not in (select name from unkept))
   select o.id from over o;
@@ -147,9 +149,10 @@ end $$;
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
 --   misfit            this release's code cannot read the payload: kept for another release that knows the type and is or was alive within the
 --                     hour, in 30 s doubling to 10 min; dead when there is none
--- All rows are locked first, in id order. Returns what became of those whose claim was still held.
+-- All rows are locked first, in id order. Returns what became of those whose claim was still held. What somebody called off meanwhile is cancelled, unless
+-- it is dead.
 create function rota.job_return(p_outcomes jsonb, p_release text)
-returns table (id bigint, status text, run_at timestamptz)
+returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 declare v_queue text; v_run_at timestamptz; begin
@@ -185,14 +188,15 @@ declare v_queue text; v_run_at timestamptz; begin
       verdict = coalesce(d.verdict, j.verdict), verdict_rule = coalesce(d.verdict_rule, j.verdict_rule),
       failed_at = case when d.error_type is null then j.failed_at else rota.clock() end, updated_at = rota.clock()
     from decided d where j.id = d.id
-    returning j.id, j.status, j.run_at),
+    returning j.id, case when j.cancel_requested_at is null or j.status = 'dead' then j.status else 'cancelled' end as status, j.run_at, j.cancel_reason),
   recorded as (
     insert into rota.attempt (job, claim, attempt, job_type, worker, release, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule,
       response_code, stack, next_run_at)
-    select d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release, rota.clock() - d.ran_s * interval '1 second', rota.clock(), d.status,
-      d.error_type, d.message, d.verdict, d.verdict_rule, d.response_code, d.stack, case when d.status <> 'dead' then r.run_at end
+    select d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release, rota.clock() - d.ran_s * interval '1 second', rota.clock(), r.status,
+      d.error_type, d.message, d.verdict, d.verdict_rule, d.response_code, d.stack, case when r.status not in ('dead', 'cancelled') then r.run_at end
     from decided d join returned r on r.id = d.id where d.error_type is not null)
-  select r.id, r.status, r.run_at from returned r;
+  select r.id, r.status, case when r.status <> 'cancelled' then r.run_at end, case when r.status = 'cancelled' then r.cancel_reason end from returned r;
+  perform rota.job_call_off(array(select i.id from jsonb_to_recordset(p_outcomes) i(id bigint)));
   for v_queue, v_run_at in
     select j.queue, min(j.run_at)
     from jsonb_to_recordset(p_outcomes) i(id bigint, delay_s float8, status text) join rota.job j on j.id = i.id
@@ -212,7 +216,7 @@ create function rota.uptime() returns interval language sql stable parallel safe
 -- to those who could not renew, 60 s at most. Reads the lease index from p_since on, so that it does not walk over the entries of all jobs that ever
 -- ran; not while some must be waited for.
 create function rota.job_reap(p_since timestamptz, p_limit int, p_steady_s float8 default null)
-returns table (id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz)
+returns table (id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz, reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -221,8 +225,9 @@ declare
   v_queue text;
   v_run_at timestamptz;
   v_back bigint[];
+  v_off bigint[];
 begin
-  for id, job_type, claims, attempts, worker, status, run_at in
+  for id, job_type, claims, attempts, worker, status, run_at, reason in
     with lost as materialized (
       select j.* from rota.job j
       where j.status = 'running' and j.locked_until >= v_since and j.locked_until < rota.clock()
@@ -252,22 +257,29 @@ begin
         verdict_rule = case when d.may_have_begun then 'lease expired' else j.verdict_rule end,
         failed_at = case when d.may_have_begun then rota.clock() else j.failed_at end, updated_at = rota.clock()
       from decided d where j.id = d.id
-      returning j.id, j.job_type, j.attempts, j.status, j.run_at),
+      returning j.id, j.job_type, j.attempts, case when j.cancel_requested_at is null or j.status = 'dead' then j.status else 'cancelled' end as status,
+        j.run_at, j.cancel_reason),
     recorded as (
       insert into rota.attempt (job, claim, attempt, job_type, worker, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule,
         next_run_at)
       select d.id, d.claims, d.attempts, d.job_type, d.locked_by, case when d.may_have_begun then d.started_at end, rota.clock(), r.status, 'LeaseExpired',
         d.message || case when d.charged then '' when d.may_have_begun then '; not charged, for it may not have begun'
           else '; not charged, for it had not begun' end,
-        'transient', 'lease expired', case when r.status <> 'dead' then r.run_at end
+        'transient', 'lease expired', case when r.status not in ('dead', 'cancelled') then r.run_at end
       from decided d join reaped r on r.id = d.id)
-    select r.id, r.job_type, d.claims, d.attempts, d.locked_by, r.status, r.run_at from reaped r join decided d on d.id = r.id
+    select r.id, r.job_type, d.claims, d.attempts, d.locked_by, r.status, r.run_at, case when r.status = 'cancelled' then r.cancel_reason end
+    from reaped r join decided d on d.id = r.id
   loop
     if status = 'queued' then
       v_back := v_back || id;
+    elsif status = 'cancelled' then
+      v_off := v_off || id;
     end if;
     return next;
   end loop;
+  if v_off is not null then
+    perform rota.job_call_off(v_off);
+  end if;
   for v_queue, v_run_at in select j.queue, min(j.run_at) from rota.job j where j.id = any (v_back) group by j.queue order by j.queue loop
     perform rota.look_back(v_queue, v_run_at);
   end loop;

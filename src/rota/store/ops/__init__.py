@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from rota.store.ops.act import CancelAnswer, cancel
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
 from rota.store.ops.retention import PartitionStep, expire_keys, forget_workers, partitions_due, put_dead_away, take_step
-from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, renew, settled, start
+from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, progress, renew, settled, start
 from rota.store.ops.upkeep import Overdue, Reaped, beat, declare, ensure_partitions, expire, reap, stop
 
 __all__ = [
     "Attempt",
     "Branches",
+    "CancelAnswer",
     "Claimant",
     "Claimed",
     "Ending",
@@ -27,6 +29,7 @@ __all__ = [
     "Written",
     "attempts",
     "beat",
+    "cancel",
     "claim",
     "declare",
     "ensure_partitions",
@@ -43,6 +46,7 @@ __all__ = [
     "oldest_due",
     "partitions_due",
     "payload_bytes_max",
+    "progress",
     "put_dead_away",
     "reap",
     "renew",

@@ -51,6 +51,13 @@ def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
     return {"ids": numbers([id_ for id_, _ in held]), "claims": numbers([claim for _, claim in held])}
 
 
+def progress(said: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
+    """Write what was said of (id, claims), in JSON; return the ids still held, and whether it was written: a locked row is not waited for."""
+    ids, claims, texts = ([one[at] for one in said] for at in range(3))
+    rows = yield Query("job_progress", {"ids": ids, "claims": claims, "said": texts})
+    return dict(rows)
+
+
 class Ending(msgspec.Struct, frozen=True):
     """What is to be written for one attempt."""
 
@@ -65,6 +72,8 @@ class Written(msgspec.Struct, frozen=True):
 
     status: str
     run_at: datetime | None = None
+    reason: str | None = None
+    """Why somebody called the job off while it ran."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -179,7 +188,7 @@ def numbers(values: Sequence[float | None]) -> str:
 def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool) -> Operation[dict[int, Written]]:
     outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
     rows = yield Query("job_return", {"outcomes": outcomes, "release": release})
-    return {row[0]: Written(row[1], row[2]) for row in rows}
+    return {row[0]: Written(*row[1:]) for row in rows}
 
 
 def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:

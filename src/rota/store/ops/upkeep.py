@@ -24,6 +24,8 @@ class Reaped:
     worker: str
     status: str
     run_at: datetime
+    reason: str | None
+    """Why somebody had called it off."""
 
 
 def reap(since: datetime, limit: int, steady_s: float | None = None) -> Operation[tuple[datetime, list[Reaped]]]:

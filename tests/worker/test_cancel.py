@@ -1,0 +1,304 @@
+"""A cancel reaches the handler that runs, and the job ends once: cancelled if it stopped for that, else as it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+import rota
+from rota.events import JobCancelled, JobClaimed, JobDead, JobFailed, JobReaped, JobSucceeded
+from rota.job import Cancel
+from rota.worker import lease
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.keeper import KeptByHand
+from tests.worker.table import Connection, connected, put, rows, value
+
+ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
+
+
+def call_off(connection: Connection, job: int, why: str | None = "not wanted any more") -> None:
+    """As anybody does who can run SQL."""
+    assert rows(connection, "select answer from rota.job_cancel(array[%s::bigint], %s)", job, why) == [("requested",)]
+
+
+class Told:
+    """Handlers that wait to be told, and what they were told."""
+
+    def __init__(self) -> None:
+        self.jobs = rota.Jobs()
+        self.started = threading.Event()
+        self.told: list[str | None] = []
+        self.jobs.job("async", takes_context=True)(self._async)
+        self.jobs.job("plain", takes_context=True)(self._plain)
+        self.jobs.job("short", lease="1s", takes_context=True)(self._async)
+        self.jobs.job("recorded", max_attempts=1, takes_context=True)(self._async)
+
+    async def _async(self, ctx: rota.Context) -> None:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.told.append(ctx.cancelled)
+            raise
+
+    def _plain(self, ctx: rota.Context) -> None:
+        self.started.set()
+        try:
+            while True:
+                ctx.raise_if_cancelled()
+                time.sleep(0.01)
+        except rota.AttemptCancelled as error:
+            self.told.append(error.reason)
+            raise
+
+    async def until_started(self) -> None:
+        """Wait until one of them runs."""
+        assert await asyncio.to_thread(self.started.wait, 10)
+
+
+async def until_the_keeper_rests(connection: Connection) -> None:
+    """Wait until the lease keeper has asked nothing for a second: after its start, or the listener's, it asks by itself."""
+    rests = "select count(*) > 0 from pg_stat_activity where application_name = 'rota lease' and now() - state_change > '1 s'"
+    await asyncio.to_thread(eventually, lambda: connected(connection, "listen") and value(connection, rests))
+
+
+@rule("M51", "M81", "M87")
+@pytest.mark.parametrize("handler", ["async", "plain", "recorded"])
+async def test_the_bell_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_away(
+    database: str, connection: Connection, handler: str
+) -> None:
+    told = Told()
+    async with Hand(database, told.jobs) as hand:
+        job = put(connection, handler)
+        await told.until_started()
+        await until_the_keeper_rests(connection)
+        call_off(connection, job)
+        cancelled = await hand.heard(JobCancelled)  # within 10 s: the lease's next renewal is 40 s away
+    assert (cancelled.job, cancelled.reason) == (job, "not wanted any more")
+    assert told.told == ["it was cancelled: not wanted any more"]
+    assert rows(connection, ENDS, job) == [("cancelled", "not wanted any more", "not wanted any more")]
+    assert rows(connection, "select * from rota.attempt") == []
+
+
+@rule("M32", "M87")
+@pytest.mark.parametrize("how", ["without NOTIFY", "in a drain"])
+async def test_without_the_bell_the_next_renewal_brings_it(database: str, connection: Connection, how: str) -> None:
+    told = Told()
+    job = put(connection, "short")
+    if how == "in a drain":
+        hand = Hand(database, told.jobs, drain=True)
+        running = asyncio.create_task(hand.run())
+        await told.until_started()
+        call_off(connection, job, None)
+        await running
+    else:
+        async with Hand(database, told.jobs, notify=False) as hand:
+            await told.until_started()
+            call_off(connection, job, None)
+            await hand.heard(JobCancelled)
+    assert told.told == ["it was cancelled: no reason given"]
+    assert rows(connection, ENDS, job) == [("cancelled", None, None)]
+
+
+@rule("M30", "M87")
+@pytest.mark.parametrize("handler", ["async", "plain"])
+async def test_a_handler_that_finishes_all_the_same_has_succeeded_and_nothing_else(
+    database: str, connection: Connection, handler: str
+) -> None:
+    jobs = rota.Jobs()
+    started, told = threading.Event(), threading.Event()
+
+    @jobs.job("async")
+    async def shields() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "done"
+        return "never"
+
+    @jobs.job("plain", takes_context=True)
+    def looks_away(ctx: rota.Context) -> str:
+        started.set()
+        eventually(lambda: ctx.cancelled is not None)
+        return "done"
+
+    async with Hand(database, jobs) as hand:
+        job = put(connection, handler)
+        await asyncio.to_thread(started.wait, 10)
+        call_off(connection, job)
+        await hand.heard(JobSucceeded)
+        told.set()
+    assert rows(connection, "select status, result, cancel_reason, last_error from rota.jobs") == [
+        ("succeeded", "done", "not wanted any more", None)
+    ]
+    assert [event for event in hand.events if isinstance(event, JobCancelled | JobFailed)] == []
+
+
+@rule("M87")
+@pytest.mark.parametrize("end", ["raises", "snoozes", "retries"])
+async def test_a_handler_that_ends_otherwise_is_cancelled_and_never_tried_again(database: str, connection: Connection, end: str) -> None:
+    jobs = rota.Jobs()
+    started = threading.Event()
+
+    @jobs.job("work", takes_context=True)
+    def work(ctx: rota.Context) -> None:
+        started.set()
+        eventually(lambda: ctx.cancelled is not None)
+        match end:
+            case "raises":
+                raise OSError("the clean-up failed")
+            case "snoozes":
+                raise rota.Snooze("1s")
+            case _:
+                raise rota.Retry(after="1s")
+
+    async with Hand(database, jobs) as hand:
+        job = put(connection, "work")
+        await asyncio.to_thread(started.wait, 10)
+        call_off(connection, job)
+        assert (await hand.heard(JobCancelled)).reason is not None
+    assert hand.report is not None and (hand.report.failed, hand.report.succeeded) == (0, 0)
+    assert [row[0] for row in rows(connection, ENDS, job)] == ["cancelled"]
+    assert rows(connection, "select outcome, error_type, next_run_at from rota.attempt") == (
+        [] if end == "snoozes" else [("cancelled", {"raises": "OSError", "retries": "Retry"}[end], None)]
+    )
+
+
+@rule("M44", "M87")
+async def test_a_handler_that_gives_up_leaves_its_job_dead(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    started = threading.Event()
+
+    @jobs.job("work", takes_context=True)
+    def work(ctx: rota.Context) -> None:
+        started.set()
+        eventually(lambda: ctx.cancelled is not None)
+        raise rota.Dead("half of it is done")
+
+    async with Hand(database, jobs) as hand:
+        job = put(connection, "work")
+        await asyncio.to_thread(started.wait, 10)
+        call_off(connection, job)
+        await hand.heard(JobDead)
+    assert rows(connection, ENDS, job) == [("dead", "not wanted any more", "half of it is done")]
+
+
+@rule("M83", "M87")
+async def test_a_worker_that_goes_down_before_it_has_heard_ends_the_job_all_the_same(database: str, connection: Connection) -> None:
+    told = Told()
+    async with Hand(database, told.jobs, notify=False, grace_s=0.0) as hand:
+        job = put(connection, "async")
+        await told.until_started()
+        call_off(connection, job)
+    assert told.told == ["the worker is going down"]
+    assert [(event.job, event.reason) for event in hand.events if isinstance(event, JobCancelled)] == [(job, "not wanted any more")]
+    assert rows(connection, ENDS, job) == [("cancelled", "not wanted any more", "not wanted any more")]
+
+
+@rule("M33", "M87")
+async def test_the_reaper_says_that_a_lost_job_was_cancelled(database: str, connection: Connection) -> None:
+    told = Told()
+    job = put(connection, "nobody knows")
+    connection.execute("update rota.job set status = 'running', locked_by = 'gone', locked_until = now() + interval '1 hour', claims = 1")
+    call_off(connection, job)
+    connection.execute("update rota.job set locked_until = now() - interval '1 hour'")
+    async with Hand(database, told.jobs) as hand:
+        cancelled = await hand.heard(JobCancelled)
+    assert (cancelled.job, cancelled.reason, cancelled.worker) == (job, "not wanted any more", "gone")
+    assert [event.status for event in hand.events if isinstance(event, JobReaped)] == ["cancelled"]
+
+
+@rule("M30", "M87")
+async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_starting(database: str, connection: Connection) -> None:
+    told = Told()
+    started: list[int] = []
+
+    @told.jobs.job("next", takes_context=True)
+    async def next_one(ctx: rota.Context) -> None:
+        started.append(ctx.job.id)
+
+    async with Hand(database, told.jobs, slots=1, buffer_s=60.0) as hand:
+        executor: Any = hand.worker._parts[0]
+        executor.lanes[0].target = 50  # as a fast worker has it
+        connection.execute("insert into rota.job (job_type, queue, priority) values ('async', 'default', 0), ('next', 'default', 0)")
+        await hand.heard(JobClaimed, 2)
+        await told.until_started()
+        first, second = sorted(hand.worker._held)
+        await until_the_keeper_rests(connection)
+        call_off(connection, second)
+        await asyncio.to_thread(eventually, lambda: isinstance(hand.worker._held[second].told, Cancel), what="the buffered job is told")
+        call_off(connection, first)
+        await hand.heard(JobCancelled, 2)
+    assert started == []
+    assert rows(connection, "select status, started_at from rota.jobs where id = %s", second) == [("cancelled", None)]
+
+
+@rule("M87")
+async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_again(database: str, connection: Connection) -> None:
+    told = Told()
+    async with Hand(database, told.jobs) as hand:
+        job = put(connection, "async")
+        await told.until_started()
+        await until_the_keeper_rests(connection)
+        with psycopg.connect(database) as other:
+            other.execute("select answer from rota.job_cancel(array[%s::bigint])", [job])
+            other.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rota listen'")
+            await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
+        await hand.heard(JobCancelled)  # the call went out while nobody listened; the next renewal is 40 s away
+
+
+@rule("M87")
+async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(database: str, connection: Connection) -> None:
+    """The bell rings for a job that the worker does not know yet; its next renewal is 40 s away."""
+    kept = KeptByHand(database, connection)
+    call_off(connection, kept.job.id)
+    await kept.hurry()
+    kept.hold()
+    async with asyncio.timeout(10):
+        while not kept.cancelled:
+            pause_s = await kept.keeper.tick()
+            assert pause_s is not None
+            await asyncio.sleep(min(pause_s, 1.0))
+    await kept.keeper.close()
+    assert kept.cancelled == [(kept.job.id, "not wanted any more")]
+
+
+@rule("M88")
+async def test_a_thousand_calls_cost_no_thousand_renewals(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HURRY_S", 60.0)
+    kept = KeptByHand(database, connection)
+    kept.hold()
+    await kept.hurry()
+    renewed = value(connection, "select locked_until from rota.job")
+    pauses_s = [await kept.hurry() for _ in range(10)]
+    await kept.keeper.close()
+    assert value(connection, "select locked_until from rota.job") == renewed
+    assert min(pause_s or 0.0 for pause_s in pauses_s) > 5
+
+
+@rule("M87")
+async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "HURRY_S", 0.0)
+    kept = KeptByHand(database, connection)
+    kept.hold()
+    await kept.keeper.tick()
+    for turn in (kept.hurry, kept.keeper.tick):  # both looks that the call asks for fail
+        connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rota lease'")
+        with pytest.raises(rota.DatabaseUnavailable):
+            await turn()
+        await asyncio.sleep(0)
+        await kept.keeper._link._open()
+    call_off(connection, kept.job.id)
+    await kept.keeper.tick()
+    await kept.keeper.close()
+    assert kept.cancelled == [(kept.job.id, "not wanted any more")]

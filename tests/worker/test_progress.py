@@ -1,0 +1,250 @@
+"""What handlers say of how far they have come is seen while they run, written seldom, and only by who holds the job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import rota
+from rota.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
+from rota.worker import lease
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker import heavy
+from tests.worker.hand import Hand
+from tests.worker.keeper import KeptByHand
+from tests.worker.table import Connection, put, rows, value
+
+SEEN = "select progress - 'at' from rota.jobs"
+WRITES = """
+create table public.written (at timestamptz not null default clock_timestamp(), done int);
+create function public.note_progress() returns trigger language plpgsql as $$
+begin insert into public.written (done) values ((new.progress ->> 'done')::int); return null; end $$;
+create trigger note_progress after update on rota.job for each row when (new.progress is distinct from old.progress)
+execute function public.note_progress();
+"""
+
+
+def say(done: float, total: float | None = None, note: str | None = None) -> None:
+    """Say it somewhere below the handler."""
+    rota.context().progress(done, total, note)
+
+
+@rule("M72")
+@pytest.mark.parametrize("handler", ["async", "plain"])
+async def test_progress_is_seen_while_the_handler_runs(database: str, connection: Connection, handler: str) -> None:
+    jobs = rota.Jobs()
+    go = threading.Event()
+
+    @jobs.job("async")
+    async def steps() -> None:
+        say(1, 3, "first\nof all")
+        await asyncio.to_thread(go.wait, 20)
+        say(2, 3)
+        await asyncio.sleep(30)
+
+    @jobs.job("plain")
+    def steps_in_a_thread() -> None:
+        say(1, 3, "first\nof all")
+        go.wait(20)
+        say(2, 3)
+        while rota.context().cancelled is None:
+            time.sleep(0.01)
+
+    async with Hand(database, jobs, notify=False, grace_s=0.0) as hand:  # without NOTIFY nothing else wakes the lease keeper
+        job = put(connection, handler)
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 3, "note": "first of all"})
+        go.set()
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 2, "total": 3, "note": None})
+        assert value(connection, "select status from rota.jobs where id = %s", job) == "running"
+    assert value(connection, SEEN) == {"done": 2, "total": 3, "note": None}, "it stays until another attempt says something"
+    assert hand.report is not None
+
+
+@rule("M72")
+async def test_it_is_written_once_a_second_at_most_and_the_latest_is_not_lost(database: str, connection: Connection) -> None:
+    connection.execute(WRITES.encode())
+    jobs = rota.Jobs()
+    all_said = threading.Event()
+
+    @jobs.job("busy", takes_context=True)
+    def busy(ctx: rota.Context) -> None:
+        said, until = 0, time.monotonic() + 2.5
+        while time.monotonic() < until:
+            said += 1
+            ctx.progress(said)
+        ctx.progress(1_000_000_000)
+        all_said.set()
+        while ctx.cancelled is None:
+            time.sleep(0.01)
+
+    async with Hand(database, jobs, grace_s=0.0):
+        put(connection, "busy")
+        await asyncio.to_thread(eventually, all_said.is_set)
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1_000_000_000, "total": None, "note": None})
+    written = [at.timestamp() for (at,) in rows(connection, "select at from written order by at")]
+    assert len(written) >= 2
+    assert all(later - earlier > 0.8 for earlier, later in pairwise(written)), written
+
+
+@rule("M72")
+async def test_many_jobs_share_one_statement_a_second(database: str, connection: Connection) -> None:
+    connection.execute(WRITES.encode())
+    connection.execute("alter table written add transaction xid8 default pg_current_xact_id()")
+    jobs = rota.Jobs()
+    count = 40
+    met = threading.Barrier(count)
+
+    @jobs.job("one")
+    def one() -> None:
+        met.wait(20)
+        say(1)
+        while rota.context().cancelled is None:
+            time.sleep(0.01)
+
+    async with Hand(database, jobs, slots=count, grace_s=0.0):
+        connection.execute("insert into rota.job (job_type) select 'one' from generate_series(1, %s)", [count])
+        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) from written") == count)
+    assert value(connection, "select count(distinct transaction) <= 3 from written") is True
+
+
+@rule("M32")
+async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_nothing(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    told: list[str] = []
+
+    @jobs.job("steps", takes_context=True)
+    def steps(ctx: rota.Context) -> None:
+        done = 0
+        try:
+            while True:
+                ctx.raise_if_cancelled()
+                done += 1
+                ctx.progress(done)
+                time.sleep(0.01)
+        except rota.AttemptCancelled as error:
+            told.append(error.reason)
+            raise
+
+    async with Hand(database, jobs, notify=False) as hand:
+        job = put(connection, "steps")
+        await asyncio.to_thread(eventually, lambda: value(connection, "select progress is not null from rota.jobs"))
+        connection.execute(
+            "update rota.job set claims = claims + 1, status = 'failed', locked_by = null, locked_until = null, run_at = now() + interval '1 h', "
+            "progress = null"
+        )
+        await hand.heard(LeaseLost)  # within 10 s: the next renewal is 40 s away
+    assert told == ["its lease was lost"]
+    assert rows(connection, "select id, status, progress from rota.jobs") == [(job, "failed", None)]
+
+
+@rule("M32")
+async def test_what_could_not_be_written_because_somebody_holds_the_row_is_written_later(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    go, said = threading.Event(), threading.Event()
+
+    @jobs.job("steps", takes_context=True)
+    def steps(ctx: rota.Context) -> None:
+        go.wait(20)
+        ctx.progress(1)
+        said.set()
+        while ctx.cancelled is None:
+            time.sleep(0.01)
+
+    async with Hand(database, jobs, grace_s=0.0):
+        put(connection, "steps")
+        await asyncio.to_thread(eventually, lambda: value(connection, "select status from rota.jobs") == "running")
+        with psycopg.connect(database) as other:
+            other.execute("select from rota.job for update")
+            go.set()
+            asked = "select count(*) > 0 from pg_stat_activity where application_name = 'rota lease' and query like '%%job_progress%%'"
+            await asyncio.to_thread(eventually, lambda: value(connection, asked), what="it was tried")
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) is not None)
+    assert said.is_set()
+
+
+@rule("M72")
+async def test_a_job_that_says_nothing_costs_no_statement(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    jobs.job("silent")(lambda: None)
+    async with Hand(database, jobs) as hand:
+        put(connection, "silent")
+        await hand.heard(JobSucceeded)
+        [(query,)] = rows(connection, "select query from pg_stat_activity where application_name = 'rota lease'")
+    assert "worker" in query and "job_progress" not in query
+
+
+@rule("M13", "M72")
+async def test_the_last_that_was_written_goes_to_history(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    seen = threading.Event()
+
+    @jobs.job("steps", max_attempts=2, retry=rota.Fixed("1s", jitter=0), takes_context=True)
+    def steps(ctx: rota.Context) -> None:
+        if ctx.job.attempts == 1:
+            ctx.progress(1, 2)
+            seen.wait(20)
+            raise OSError
+
+    async with Hand(database, jobs) as hand:
+        put(connection, "steps")
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 2, "note": None})
+        seen.set()
+        await hand.heard(JobFailed)
+        await hand.heard(JobSucceeded)
+    assert value(connection, SEEN) == {"done": 1, "total": 2, "note": None}
+
+
+@rule("M72")
+async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_back(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "PROGRESS_S", 0.0)
+    kept = KeptByHand(database, connection)
+    context = kept.hold()
+    await kept.keeper.tick()
+    context.progress(1)
+    connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rota lease'")
+    with pytest.raises(rota.DatabaseUnavailable):
+        await kept.keeper.tick()
+    assert value(connection, SEEN) is None
+    await kept.keeper.tick()
+    await kept.keeper.close()
+    assert value(connection, SEEN) == {"done": 1, "total": None, "note": None}
+
+
+@rule("M72", "M87")
+async def test_a_handler_in_a_process_of_its_own_tells_and_is_told(database: str, connection: Connection, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    async with Hand(database, heavy.jobs) as hand:
+        job = put(connection, "tells", go=str(go))
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 9_999, "total": None, "note": "loading"}, 60)
+        go.touch()
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 10_000, "total": 20_000, "note": None})
+        connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
+        assert (await hand.heard(JobCancelled)).reason == "enough"
+    assert value(connection, "select status from rota.jobs") == "cancelled"
+
+
+@rule("M72", "M87")
+async def test_an_async_handler_in_a_process_of_its_own_is_cancelled_where_it_awaits(database: str, connection: Connection) -> None:
+    async with Hand(database, heavy.jobs) as hand:
+        job = put(connection, "awaits")
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 2, "note": None}, 60)
+        connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
+        await hand.heard(JobCancelled)
+    assert value(connection, "select status from rota.jobs") == "cancelled"
+
+
+async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_next(database: str, connection: Connection) -> None:
+    loud, silent = put(connection, "speaks", times=2, for_s=0), put(connection, "speaks", times=0, for_s=2)
+    await Hand(database, heavy.jobs, drain=True, slots=1).run()
+    assert value(connection, "select count(distinct result) from rota.jobs") == 1, "one process ran both"
+    assert value(connection, "select progress from rota.jobs where id = %s", silent) is None
+    assert loud < silent

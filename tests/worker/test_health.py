@@ -15,6 +15,7 @@ import pytest
 
 import rota
 from rota.events import Bus
+from rota.fleet import Fleet
 from rota.health import answering
 from rota.service import Service
 from rota.worker import pulse as vitals
@@ -202,6 +203,11 @@ def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocke
     assert probe(free_port, "/readyz")[0] == 503
     (tmp_path / "go").touch()
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 30)
+
+
+def test_processes_that_are_not_up_are_not_ready() -> None:
+    fleet = Fleet(["never started"], 2, drain=False)
+    assert (fleet.unwell(), fleet.unready()) == (None, "0 of 2 worker processes are up")
 
 
 @LINUX_ONLY

@@ -110,7 +110,6 @@ class Worker:
         if self._stop.is_set():
             return
         self._stop.set()
-        self.pulse.is_stopping = True
         if self._entering is not None:
             self._entering.cancel()
 

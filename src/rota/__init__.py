@@ -22,9 +22,10 @@ from rota.errors import (
     UsageError,
     WrongStatus,
 )
-from rota.job import Cancel, Dead, Job, Retry, Snooze, Status
+from rota.job import Job, Status
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jobs import Jobs
+from rota.outcome import Cancel, Dead, Retry, Snooze
 from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.release import VERSION
 from rota.worker.worker import Report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.job import Failure
+    from rota.outcome import Failure
 
 logger = logging.getLogger("rota")
 

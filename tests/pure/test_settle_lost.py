@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import rota
-from rota.job import Interrupted, Job, Rules, Status, settle
+from rota.job import Job, Rules, Status, settle
+from rota.outcome import Interrupted
 from tests.support.rules import rule
 
 RULES = Rules(3, rota.Fixed("7s", jitter=0))

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Failure, Job, Status, Transition
+from rota.job import Job, Status, Transition
+from rota.outcome import Failure
 from rota.store import ops
 from rota.store.db import Database, Operation
 

@@ -12,7 +12,7 @@ import pytest
 
 import rota
 from rota.events import JobCancelled, JobClaimed, JobDead, JobFailed, JobReaped, JobSucceeded
-from rota.job import Cancel
+from rota.outcome import Cancel
 from rota.worker import lease
 from tests.support.rules import rule
 from tests.support.wait import eventually

@@ -12,7 +12,7 @@ import pytest
 
 import rota
 from rota.events import JobSucceeded
-from rota.job import Outcome
+from rota.outcome import Outcome
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, status, value

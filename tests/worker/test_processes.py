@@ -22,7 +22,8 @@ import rota
 from rota.context import Context
 from rota.errors import ConfigurationError, DeclarationError
 from rota.events import JobFailed, JobSucceeded, LeaseLost
-from rota.job import Cancel, HandedBack, Interrupted, Job, Succeeded
+from rota.job import Job
+from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.store.db import Database
 from rota.worker import processes
 from rota.worker.child import Ended, Ready, Run, Stop, Stopped

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.events import JobDead
-from rota.job import Failure
+from rota.outcome import Failure
 from rota.service import Service
 from rota.store import ops
 

@@ -7,7 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.events import JobCancelled, JobDead, JobReaped
-from rota.job import Failure, Status
+from rota.job import Status
+from rota.outcome import Failure
 from rota.service import Service
 from rota.store import ops
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import AttemptCancelled
-from rota.job import Cancel, End, Errored, HandedBack, Outcome, Succeeded
+from rota.outcome import Cancel, End, Errored, HandedBack, Outcome, Succeeded
 from rota.result import encode_result
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ import msgspec
 
 from rota.context import Context, enter
 from rota.errors import AttemptCancelled, UsageError
-from rota.job import Cancel, Dead, End, Errored, Failed, Failure, Job, Outcome, Retry, Rules, Snooze, Succeeded, judged
+from rota.job import Job, Rules, judged
 from rota.job_type import JobType
+from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
 from rota.policy import DEFAULT_RETRY
 from rota.worker.attempt import end_of
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rota.context import Context, enter
 from rota.errors import AttemptTimeout, PayloadError
 from rota.events import HandlerAbandoned
-from rota.job import Cancel, End, Errored, Expired, HandedBack, Interrupted, Misfit
+from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Interrupted, Misfit
 from rota.service import Service
 from rota.worker.attempt import end_of, end_of_error, too_late
 from rota.worker.suspects import Suspects

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
-from rota.job import Errored, Failure, HandedBack, Interrupted, Rules, Status, Succeeded, Transition, settle
+from rota.job import Rules, Status, Transition, settle
+from rota.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
 from rota.policy import DEFAULT_RETRY
 from rota.service import Service
 from rota.store import ops

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rota.context import Context
-    from rota.job import End, Job
+    from rota.job import Job
     from rota.job_type import JobType
+    from rota.outcome import End
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.errors import MemoryExceeded, ProcessDied
-from rota.job import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
+from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
 from rota.worker.attempt import too_late
 from rota.worker.child import Ended, NotReady, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory

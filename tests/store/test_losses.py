@@ -218,7 +218,9 @@ def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(
     connection.execute("update rota.job set locked_until = rota.clock() + interval '1 s'; set lock_timeout = '5 s'")
     with psycopg.connect(database) as other:
         other.execute("select from rota.job where id = %s for update", [jobs[1].id])
-        assert hand.renew(*jobs) == {job.id for job in jobs}, "it is still held"
+        said = hand.run(ops.renew([(job.id, job.claims) for job in jobs], hand.who))
+        assert said.held == {job.id for job in jobs}, "it is still held"
+        assert said.renewed == {jobs[0].id, jobs[2].id}
         renewed = connection.execute("select id from rota.job where locked_until > rota.clock() + interval '30 s' order by id").fetchall()
     assert renewed == [(jobs[0].id,), (jobs[2].id,)]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.context import Context, enter
+from rota.context import Context
 from rota.errors import AttemptTimeout, PayloadError
 from rota.events import HandlerAbandoned
 from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Interrupted, Misfit
 from rota.service import Service
-from rota.worker.attempt import end_of, end_of_error, too_late
+from rota.worker.handlers import Handlers
 from rota.worker.suspects import Suspects
-from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
     from rota.events import Bus
@@ -68,11 +65,7 @@ class Executor(Service):
         self.abandoned: set[Held] = set()
         """Those that do not stop: their attempts have ended, and their slots are others'."""
         self._suspects = Suspects()
-        self._threads = Threads("rota-handler")
-        self._processes = processes
-        self._loop = asyncio.get_running_loop()
-        # Every handler starts from the worker's own context: one is often started where another has just ended, whose variables are its own.
-        self._context = contextvars.copy_context()
+        self._handlers = Handlers(processes, self._handler_ended)
         self._accepts = True
         self._idle = asyncio.Event()
         self._idle.set()
@@ -197,8 +190,7 @@ class Executor(Service):
 
     async def close(self) -> None:
         """Let the threads end; end the processes."""
-        self._threads.close()
-        self._processes.close()
+        self._handlers.close()
 
     # Starting
 
@@ -263,13 +255,7 @@ class Executor(Service):
     def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
         held.started_at = monotonic()
         held.context = Context(held.job, self._worker, self.state, self._on_progress)
-        if held.job_type.settings.process is not None:
-            held.task = self._loop.create_task(self._in_process(held, arguments), name=f"rota job {held.job.id}")
-        elif held.job_type.is_async:
-            held.task = self._loop.create_task(self._attempt(held, arguments), context=self._context.copy(), name=f"rota job {held.job.id}")
-        else:
-            held.begun_at = held.started_at
-            self._threads.submit(self._in_thread(held, arguments))
+        self._handlers.begin(held, arguments)
 
     def _warn_unknown(self, held: Held, unknown: frozenset[str]) -> None:
         name = held.job_type.name
@@ -278,43 +264,6 @@ class Executor(Service):
             logger.warning(
                 "job type %r: fields of a stored payload that its handler does not take are ignored: %s", name, ", ".join(sorted(unknown))
             )
-
-    # Running
-
-    async def _attempt(self, held: Held, arguments: dict[str, Any]) -> None:
-        assert held.context is not None
-        enter(held.context)
-        late = too_late(held)
-        if late is not None:
-            self._handler_ended(held, late)
-            return
-        held.started_at = held.begun_at = monotonic()  # a blocked loop may have kept it waiting; its time begins now
-        try:
-            func = held.job_type.func
-            end = end_of(held.job, await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments)))
-        except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
-            end = end_of_error(held, error)
-        self._handler_ended(held, end)
-
-    async def _in_process(self, held: Held, arguments: dict[str, Any]) -> None:
-        self._handler_ended(held, await self._processes.attempt(held, arguments))
-
-    def _in_thread(self, held: Held, arguments: dict[str, Any]) -> Callable[[], None]:
-        def call() -> None:
-            assert held.context is not None
-            enter(held.context)
-            end = too_late(held)
-            if end is None:
-                try:
-                    func = held.job_type.func
-                    end = end_of(held.job, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
-                except BaseException as error:  # noqa: BLE001 - as above
-                    end = end_of_error(held, error)
-            with suppress(RuntimeError):  # the loop is closed: the worker had given this thread up, and its job back
-                self._loop.call_soon_threadsafe(self._handler_ended, held, end)
-
-        context = self._context.copy()
-        return lambda: context.run(call)
 
     # Ending
 

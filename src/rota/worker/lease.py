@@ -136,7 +136,8 @@ class LeaseKeeper(Service):
             if held.job.id not in renewed.held:
                 self._lost(held)
                 continue
-            held.renewed_at = now
+            if held.job.id in renewed.renewed:
+                held.renewed_at = now
             if held.job.id in renewed.cancels:
                 self._on_cancel(held, renewed.cancels[held.job.id])
 

@@ -75,11 +75,11 @@ create function rota.look_back(p_queue text, p_to timestamptz) returns void lang
   where q.look_back_asked_at is null or q.look_back_asked_at < rota.clock() - interval '1 second' or q.look_back_to > excluded.look_back_to
 $$;
 
--- Renews the leases of jobs by the worker that still holds them; returns those it held, and which of them somebody wants stopped. A row that another
+-- Renews the leases of jobs by the worker that still holds them; returns those it held, which were renewed, and which somebody wants stopped. A row that another
 -- transaction has locked is not waited for, or one job would cost all others their leases: it is still held, and cannot be reaped meanwhile either.
 -- p_leases goes with p_types.
 create function rota.job_renew(p_ids bigint[], p_claims int[], p_types text[], p_leases interval[])
-returns table (id bigint, cancel_requested boolean, cancel_reason text)
+returns table (id bigint, renewed boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
@@ -92,7 +92,7 @@ begin
   renewed as (
     update rota.job j set locked_until = rota.clock() + coalesce(p_leases[array_position(p_types, j.job_type)], interval '2 minutes')
     where j.id = any (array(select f.id from free f)) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true)
-  select j.id, j.cancel_requested_at is not null, j.cancel_reason from rota.job j
+  select j.id, j.id in (select f.id from free f), j.cancel_requested_at is not null, j.cancel_reason from rota.job j
   where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;
 

@@ -23,6 +23,8 @@ class Renewed:
     """Which of the leases were still held, and which of those jobs somebody wants stopped, each with the reason."""
 
     held: set[int]
+    renewed: set[int]
+    """Without those that somebody's open transaction has locked: they are held, and the next try is due at once."""
     cancels: dict[int, str | None]
 
 
@@ -30,16 +32,16 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     """Renew the leases of (id, claims). One that the database refuses to renew counts as held, and does not cost the others theirs."""
     try:
         rows = yield Query("job_renew", {**_claims(held), "types": who.types, "leases": who.leases})
-        return Renewed({row[0] for row in rows}, {row[0]: row[2] for row in rows if row[1]})
+        return Renewed({row[0] for row in rows}, {row[0] for row in rows if row[1]}, {row[0]: row[3] for row in rows if row[2]})
     except (psycopg.Error, PayloadError) as error:
         if not blames_rows(error) or is_waiting(error):
             raise
     if len(held) == 1:
-        return Renewed({held[0][0]}, {})
+        return Renewed({held[0][0]}, set(), {})
     half = len(held) // 2
     first = yield from renew(held[:half], who)
     second = yield from renew(held[half:], who)
-    return Renewed(first.held | second.held, first.cancels | second.cancels)
+    return Renewed(first.held | second.held, first.renewed | second.renewed, first.cancels | second.cancels)
 
 
 def start(held: Sequence[tuple[int, int]]) -> Operation[set[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
 import psycopg
 import pytest
@@ -82,14 +83,14 @@ def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(f
 @rule("M2", "M20")
 async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
     app, charge = _app(failover.url)
-    await asyncio.gather(*[charge.aenqueue() for _ in range(100)])
-    assert failover.proxy.seen.count("client") >= 3
-    await asyncio.to_thread(failover.happen)
-    with pytest.raises(DatabaseUnavailable, match="read-only"):
-        await charge.aenqueue()
-    for _ in range(10):
-        await charge.aenqueue()
-    await app.aclose()
+    async with aclosing(app):
+        await asyncio.gather(*[charge.aenqueue() for _ in range(100)])
+        assert failover.proxy.seen.count("client") >= 3
+        await asyncio.to_thread(failover.happen)
+        with pytest.raises(DatabaseUnavailable, match="read-only"):
+            await charge.aenqueue()
+        for _ in range(10):
+            await charge.aenqueue()
     assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (100, 10)
 
 

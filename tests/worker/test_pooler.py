@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from pathlib import Path
 
 import psycopg
@@ -55,10 +56,10 @@ async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transact
     app = rota.App(pooled, jobs=[jobs], notify=False)
     work = jobs.types["work"].new()
     with ThreadPoolExecutor(3) as threads:
-        await asyncio.gather(
-            *[app.aenqueue(work) for _ in range(50)], *[asyncio.wrap_future(threads.submit(app.enqueue, work)) for _ in range(50)]
-        )
-    await app.aclose()
+        async with aclosing(app):
+            await asyncio.gather(
+                *[app.aenqueue(work) for _ in range(50)], *[asyncio.wrap_future(threads.submit(app.enqueue, work)) for _ in range(50)]
+            )
     put_many(connection, "work", JOBS)
     put_many(connection, "once", 10)
     async with Hand(pooled, _jobs(), notify=False) as one, Hand(pooled, _jobs(), notify=False) as other:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import aclosing
 
 import pytest
 
@@ -127,12 +128,12 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, th
     @app.job("charge")
     async def charge() -> None: ...
 
-    await charge.aenqueue()
-    proxy.silence("client")
-    with pytest.raises(DatabaseUnavailable, match=r"nothing within 1\.5 s"):
+    async with aclosing(app):
         await charge.aenqueue()
-    await charge.aenqueue()
-    await app.aclose()
+        proxy.silence("client")
+        with pytest.raises(DatabaseUnavailable, match=r"nothing within 1\.5 s"):
+            await asyncio.wait_for(charge.aenqueue(), 10)
+        await charge.aenqueue()
 
 
 def _seen(proxy: Proxy, role: str, times: int) -> None:

@@ -111,11 +111,16 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
     put_many(connection, "fail", JOBS)
-    async with Hand(database, _jobs(go), slots=2 * JOBS, notify=notify):
+    async with Hand(database, _jobs(go), slots=2 * JOBS, notify=notify) as hand:
         await asyncio.to_thread(eventually, lambda: _running(connection) == 2 * JOBS)
         locked = [job for (job,) in rows(other, "select id from rota.job where id %% %s = 0 order by id for update", JOBS)]
         go.set()
         await asyncio.to_thread(eventually, lambda: _running(connection) == len(locked) == 2, 20)
+        # From here on these two are known, and nothing waits for them: with each wait the ends of others would wait as well.
+        await asyncio.to_thread(eventually, lambda: all(held.unwritten for held in list(hand.worker._held.values())), 20)
+        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        for _ in range(100):
+            assert (await asyncio.to_thread(rows, connection, f"select pg_sleep(0.02), ({waits})"))[0][1] == 0
         other.rollback()
         await asyncio.to_thread(eventually, lambda: _running(connection) == 0, 20)
     assert rows(connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1") == [

@@ -181,6 +181,12 @@ def is_gone(directory: Path) -> bool:
     return embedded.running(directory) is None and not processes(directory)
 
 
+def is_waiting(pid: int, path: Path) -> bool:
+    """Whether a process waits for the lock of a file."""
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if " -> FLOCK " in line]
+    return any(int(words[5]) == pid and words[6].rpartition(":")[2] == str(path.stat().st_ino) for words in waiting)
+
+
 def server_owner(directory: Path) -> str:
     return str(psutil.Process(guard.postmaster(directory)).username())
 
@@ -286,6 +292,21 @@ def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(made_d
         leaving.leave()
         for user in arriving:
             user.kill()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="who waits for a lock cannot be seen here")
+def test_a_guard_about_to_stop_a_server_leaves_it_to_who_has_just_come(made_directory: Path) -> None:
+    user = User(made_directory)
+    user.line()
+    [warden] = guards(made_directory)
+    with guard.alone(made_directory):
+        user.kill()
+        eventually(lambda: is_waiting(warden.pid, made_directory / guard.TRANSITION), WAIT_S)
+        users = guard.join(made_directory)
+    eventually(lambda: is_waiting(warden.pid, made_directory / guard.USERS))
+    assert embedded.running(made_directory)
+    os.close(users)
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 

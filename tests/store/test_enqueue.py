@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow, args_row, dict_row, namedtuple_row, scalar_ro
 
 import rota
 from tests.support.rules import rule
+from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -177,6 +178,30 @@ async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Se
     here = await send.aenqueue("y")
     many = await send.aenqueue_many([{"to": "z"}])
     assert {job.id for job in await app.ajobs()} == {in_a_thread.id, here.id, many[0].id}
+    await app.aclose()
+
+
+CLIENTS = (
+    "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'rota client'"
+)
+
+
+@rule("M2")
+def test_an_enqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(app: rota.App, send: Send, connection: Connection) -> None:
+    send.enqueue("x")
+    assert connection.execute(CLIENTS).fetchone() == (1,)
+    eventually(lambda: connection.execute(CLIENTS).fetchone() == (0,))
+    assert send.enqueue("y").created
+
+
+@rule("M2")
+async def test_an_aenqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(
+    app: rota.App, send: Send, connection: Connection
+) -> None:
+    await send.aenqueue("x")
+    assert connection.execute(CLIENTS).fetchone() == (1,)
+    await asyncio.to_thread(eventually, lambda: connection.execute(CLIENTS).fetchone() == (0,))
+    assert (await send.aenqueue("y")).created
     await app.aclose()
 
 

@@ -69,9 +69,10 @@ def test_one_batch_ends_jobs_in_every_way(connection: Connection) -> None:
 def test_a_worker_that_was_reaped_can_write_nothing_more(
     connection: Connection, second: Connection, transition: Transition, attempts_max: int
 ) -> None:
-    insert(connection, max_attempts=attempts_max, idempotency_key="k")
+    insert(connection, max_attempts=attempts_max, idempotency_key="k", losses=1)
     late = Hand(connection, "late")
     job = late.claim().jobs[0]
+    late.start(job)
     expire(connection)
     assert [lost.status for lost in Hand(second, "other").reap()] == ["dead" if attempts_max == 1 else "failed"]
 
@@ -89,9 +90,10 @@ def test_a_worker_that_was_reaped_can_write_nothing_more(
 
 @rule("M32")
 def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(connection: Connection, second: Connection) -> None:
-    insert(connection, 4)
+    insert(connection, 4, losses=1)
     first, other = Hand(connection, "first"), Hand(second, "other")
     jobs = first.claim().jobs
+    first.start(*jobs)
     connection.execute("update rota.job set locked_until = now() - interval '1 s' where id = any (%s)", [[jobs[0].id, jobs[1].id]])
     other.reap()
     connection.execute("update rota.job set run_at = now() where id = %s", [jobs[0].id])
@@ -135,6 +137,23 @@ def test_an_end_that_finds_no_partition_of_the_day_makes_it(connection: Connecti
         connection.execute(f"drop table {name}".encode())
     assert len(hand.settle(*((job, transition) for job in jobs))) == 2
     assert connection.execute("select count(*) from rota.jobs where status = %s", [transition.status.value]).fetchone() == (2,)
+
+
+@rule("M13")
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+def test_a_partition_is_a_day_of_utc_whatever_the_zone_of_the_session_that_makes_it(connection: Connection, zone: str) -> None:
+    partitions = (
+        "select inhrelid::regclass::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits join pg_class c on c.oid = inhrelid "
+        "where inhparent in ('rota.job_history'::regclass, 'rota.attempt'::regclass) order by 1"
+    )
+    connection.execute("set timezone = 'UTC'")
+    before = connection.execute(partitions).fetchall()
+    for name, _ in before:
+        connection.execute(f"drop table {name}".encode())
+    connection.execute(f"set timezone = '{zone}'".encode())
+    connection.execute("select rota.partitions_ensure(7)")
+    connection.execute("set timezone = 'UTC'")
+    assert connection.execute(partitions).fetchall() == before
 
 
 @rule("M33")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier, Event
 
 import psycopg
+import pytest
 from psycopg.rows import TupleRow
 
 from rota.job import Job
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, insert
 from tests.support.rules import rule
+from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
 JOBS, ROUNDS = 500, 12
@@ -48,6 +50,32 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(database: s
         finally:
             over.set()
         assert sum(done.result(30) for done in renewals) > 0
+
+
+@rule("M32")
+@pytest.mark.parametrize("write", ["starts", "finishes", "returns"])
+def test_a_statement_locks_its_jobs_in_the_order_of_their_ids_wherever_their_rows_are(
+    database: str, connection: Connection, second: Connection, write: str
+) -> None:
+    insert(connection, 3)
+    connection.execute("update rota.job set run_at = '2026-01-01Z'::timestamptz - id * interval '1 s'")
+    hand = Hand(second)
+    jobs = [hand.claim(1).jobs[0] for _ in range(3)]
+    first, middle, last = sorted(job.id for job in jobs)
+    assert [id_ for (id_,) in connection.execute("select id from rota.job order by ctid")] == [last, middle, first]
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as other:
+        other.execute("select from rota.job where id = %s for update", [middle])
+        if write == "starts":
+            writing: Future[set[int]] = pool.submit(hand.start, *jobs)
+        else:
+            transition = SUCCEED if write == "finishes" else FAIL
+            writing = pool.submit(lambda: set(hand.settle(*((job, transition) for job in jobs))))
+        waits = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+        eventually(lambda: connection.execute(waits, [second.info.backend_pid]).fetchall())
+        free = connection.execute("select id from rota.job for update skip locked").fetchall()
+        other.rollback()
+        assert writing.result(30) == {first, middle, last}
+    assert free == [(last,)]
 
 
 def _put_back(connection: Connection) -> None:

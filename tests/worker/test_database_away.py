@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
+import rota
+from rota.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
+from tests.worker.hand import Hand
 from tests.worker.process import notes
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
@@ -91,6 +98,65 @@ def test_a_server_that_crashes_under_load_costs_no_job_and_starts_none_twice_but
     assert {job for job, times in started.items() if times > 1} <= lost
     assert len(lost) <= 2 * 2_200, "no more than what was claimed when the server crashed"
     assert value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'") == 0
+
+
+@rule("M2", "M32")
+@pytest.mark.parametrize("end", ["succeeds", "fails"])
+async def test_an_end_that_was_committed_is_known_though_its_answer_was_lost(
+    own_server: PostgresServer, connect: Connect, end: str
+) -> None:
+    jobs = rota.Jobs()
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @jobs.job("quick")
+    async def quick() -> None:
+        started.set()
+        await go.wait()
+        if end == "fails":
+            raise OSError("no route to host")
+
+    connection = connect()
+    connection.execute("set synchronous_commit = local")
+    job = put(connection, "quick")
+    async with Hand(own_server.url(), jobs, notify=False) as hand:
+        await started.wait()
+        with _commits_that_wait(connection, connect()):
+            go.set()
+            [finish] = await asyncio.to_thread(eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY))
+            # The commit is on disk and its answer is not sent: whoever cuts the connection now lets both stand.
+            connection.execute("select pg_terminate_backend(%s)", finish)
+            await asyncio.to_thread(eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY) != [finish])
+        await hand.heard(JobSucceeded if end == "succeeds" else JobFailed, job=job)
+    assert not [event for event in hand.events if isinstance(event, LeaseLost)]
+    assert any(isinstance(event, DatabaseLost) and event.service == "finisher" for event in hand.events)
+    assert hand.report is not None and (hand.report.succeeded, hand.report.failed) == ((1, 0) if end == "succeeds" else (0, 1))
+
+
+WAITS_FOR_A_STANDBY = "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'rota finish'"
+
+
+@contextmanager
+def _commits_that_wait(connection: Connection, probe: Connection) -> Iterator[None]:
+    """Let commits wait for a standby that there is not, between their reaching the disk and their answer."""
+    over = threading.Event()
+
+    def commit() -> None:
+        while not over.is_set():
+            probe.execute("insert into rota.queue (name) values (gen_random_uuid())")
+
+    with ThreadPoolExecutor(1) as pool:
+        connection.execute("alter system set synchronous_standby_names = 'nobody'")
+        connection.execute("select pg_reload_conf()")
+        committing = pool.submit(commit)
+        waits = "select from pg_stat_activity where pid = %s and wait_event = 'SyncRep'"
+        try:
+            eventually(lambda: rows(connection, waits, probe.info.backend_pid))
+            yield
+        finally:
+            over.set()
+            connection.execute("alter system reset synchronous_standby_names")
+            connection.execute("select pg_reload_conf()")
+            committing.result(30)
 
 
 @rule("M2")

@@ -12,6 +12,7 @@ import rota
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
+from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows, status, value
 
@@ -210,6 +211,14 @@ async def test_a_drain_waits_for_its_own_running_jobs(database: str, connection:
     put(connection, "slow")
     draining = asyncio.create_task(Hand(database, jobs, drain=True, slots=3).run())
     await started.wait()
+    looks: set[object] = set()
+    claims = "select query_start from pg_stat_activity where application_name = 'rota claim' and datname = current_database()"
+
+    def has_looked() -> bool:
+        looks.update(rows(connection, claims))
+        return len(looks) >= 6  # all but the first in vain
+
+    await asyncio.to_thread(eventually, has_looked)
     connection.execute("insert into rota.job (job_type) values ('follow up')")
     go.set()
     assert (await draining).succeeded == 3

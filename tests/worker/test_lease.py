@@ -17,6 +17,8 @@ from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
 
 REAP = "select id from rota.job_reap('-infinity', 100)"
+LOST_BEFORE = "update rota.job set losses = 1"
+"""Else a job that is taken away is due again at once, and back before a test has looked at it."""
 EXPIRE = "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'"
 """What the reaper then meets is what it would meet if the worker had been frozen; only the waiting is left out."""
 
@@ -89,6 +91,7 @@ async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
             raise
 
     job = put(connection, handler)
+    connection.execute(LOST_BEFORE)
     with caplog.at_level(logging.ERROR, "rota"):
         async with Hand(database, jobs) as hand:
             await asyncio.wait_for(started.wait(), 10)
@@ -121,6 +124,7 @@ async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(dat
         return "too late"
 
     job = put(connection, "stubborn")
+    connection.execute(LOST_BEFORE)
     async with Hand(database, jobs) as hand:
         await asyncio.to_thread(started.wait, 10)
         after = _taken_away(connection, job)  # its renewal is not due for ten seconds: only the fence can tell

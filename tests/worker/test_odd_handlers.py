@@ -139,9 +139,13 @@ async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_sam
 
     job = put(connection, "stubborn")
     async with Hand(database, jobs) as hand:
-        await hand.heard(rota.events.JobFailed)
-        assert rows(connection, "select status, error_type from rota.job where id = %s", job) == [("failed", "rota.errors.AttemptTimeout")]
-        release.set()
+        try:
+            await hand.heard(rota.events.JobFailed)
+            assert rows(connection, "select status, error_type from rota.job where id = %s", job) == [
+                ("failed", "rota.errors.AttemptTimeout")
+            ]
+        finally:
+            release.set()
 
 
 async def test_one_handlers_context_variables_are_not_the_next_ones(database: str, connection: Connection) -> None:

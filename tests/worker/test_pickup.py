@@ -12,6 +12,7 @@ import pytest
 
 import rota
 from rota.events import JobSucceeded
+from rota.worker.frontier import DEPTHS_S
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -144,12 +145,16 @@ async def test_a_job_that_commits_late_is_started_soon_after(database: str, conn
 
 @rule("M83")
 async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_request_to_look_back(
-    database: str, connection: Connection, jobs: rota.Jobs
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        "rota.worker.frontier.PERIODS_S", (1e9,) * len(DEPTHS_S)
+    )  # after its first claim the worker's own looks reach 0.25 s
     connection.execute(
         "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts) select 'quick', 'running', 'other',"
         " clock_timestamp() + interval '1 hour', 1, 1 from generate_series(1, 300)"
     )
+    connection.execute("update rota.job set run_at = run_at - interval '1 minute'")
     async with Hand(database, jobs) as hand:
         await waited_s(connection, hand, put(connection, "quick"))
         outcomes = "jsonb_agg(jsonb_build_object('id', id, 'claims', claims, 'status', 'queued', 'charged', false))"

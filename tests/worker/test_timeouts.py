@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 import rota
-from rota.events import HandlerAbandoned, JobFailed, JobSucceeded
+from rota.events import HandlerAbandoned, JobFailed, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -69,6 +69,7 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot
         go.set()
         await asyncio.to_thread(told.wait, 10)
         await hand.heard(JobSucceeded, job=put(connection, "next"))
+    assert not [event for event in hand.events if isinstance(event, LeaseLost)], "it ended once, when its time was over"
     assert rows(connection, "select status, attempts, claims, error_type from rota.job") == [("failed", 1, 2, "rota.errors.AttemptTimeout")]
     assert value(connection, "select count(*) from rota.attempt") == 1
 
@@ -102,9 +103,11 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
     working = asyncio.create_task(hand.run())
     await asyncio.to_thread(eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1)
     put(connection, "honest")
-    with pytest.raises(rota.errors.WorkerExhausted, match="hangs, hangs") as ended:
-        await working
-    go.set()
+    try:
+        with pytest.raises(rota.errors.WorkerExhausted, match="hangs, hangs") as ended:
+            await asyncio.wait_for(working, 30)
+    finally:
+        go.set()
     assert ended.value.exit_code == 4
     assert value(connection, "select count(*) from rota.job where status = 'running'") == 0
     assert value(connection, "select count(*) from rota.attempt where error_type = 'rota.errors.AttemptTimeout'") == 2

@@ -1,0 +1,130 @@
+"""What the executor starts of the jobs that it was given, and what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+import rota
+from rota.events import Bus
+from rota.job import HandedBack, Succeeded
+from rota.worker.executor import Executor
+from rota.worker.held import Held
+from rota.worker.lane import Lane
+from rota.worker.processes import Processes
+from tests.store.work import Hand, insert
+from tests.support.rules import rule
+from tests.worker.table import Connection
+
+LEASE_S = 100.0
+BUFFER_S = 60.0
+
+
+class Work:
+    """An executor, its handler, and two claimed jobs, which may have been lost before. The handler runs until `go` is set."""
+
+    def __init__(self, connection: Connection, *, slots: int = 1, losses: int | None = None, threads: bool = False) -> None:
+        self.ran: list[int] = []
+        self.ended: asyncio.Queue[Held] = asyncio.Queue()
+        self.to_record: list[Held] = []
+        self.go = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        jobs = rota.Jobs()
+
+        @jobs.job("async", takes_context=True)
+        async def waits(ctx: rota.Context) -> None:
+            self.ran.append(ctx.job.id)
+            await self.go.wait()
+
+        @jobs.job("plain", takes_context=True)
+        def blocks(ctx: rota.Context) -> None:
+            self.ran.append(ctx.job.id)
+            asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(10)
+
+        self.executor = Executor(
+            Bus(),
+            [Lane(("default",), slots)],
+            "host:1",
+            Processes("host:1", None),
+            buffer_s=BUFFER_S,
+            on_record=self.to_record.append,
+            on_end=self.ended.put_nowait,
+            on_free=lambda: None,
+            on_exhausted=lambda: None,
+        )
+        insert(connection, 2, losses=losses)
+        handler = blocks if threads else waits
+        self.first, self.second = (Held(job, handler, monotonic(), LEASE_S) for job in Hand(connection).claim().jobs)
+
+    async def end(self) -> Held:
+        """The next job that ended."""
+        return await asyncio.wait_for(self.ended.get(), 10)
+
+
+@rule("M31")
+async def test_a_job_starts_only_while_a_quarter_of_its_lease_is_left(connection: Connection) -> None:
+    work = Work(connection)
+    work.first.renewed_at -= 0.76 * LEASE_S
+    work.second.renewed_at -= 0.5 * LEASE_S
+    work.go.set()
+    work.executor.take([work.first, work.second])
+    ends = {held.job.id: held.end for held in (await work.end(), await work.end())}
+    assert isinstance(ends[work.first.job.id], HandedBack) and isinstance(ends[work.second.job.id], Succeeded)
+    assert work.ran == [work.second.job.id]
+
+
+@rule("M31", "M32")
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "plain"])
+async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(connection: Connection, threads: bool) -> None:
+    work = Work(connection, threads=threads)
+    work.executor.take([work.first, work.second])
+    work.executor.lose(work.second)
+    work.go.set()
+    assert {(await work.end()).job.id, (await work.end()).job.id} == {work.first.job.id, work.second.job.id}
+    assert work.ran == [work.first.job.id]
+    assert isinstance(work.second.end, HandedBack)
+
+
+@rule("M61")
+async def test_a_job_that_waited_too_long_for_a_slot_goes_back_for_another_worker(connection: Connection) -> None:
+    work = Work(connection)
+    work.executor.take([work.first, work.second])
+    await work.executor.tick()
+    assert work.ended.empty()
+    work.first.claimed_at -= BUFFER_S + 1
+    work.second.claimed_at -= BUFFER_S + 1
+    await work.executor.tick()
+    assert await work.end() is work.second and isinstance(work.second.end, HandedBack)
+    work.go.set()
+    assert await work.end() is work.first, "what runs is none of the buffer's"
+    assert work.ran == [work.first.job.id]
+
+
+@rule("M83")
+async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_what_runs_has_ended(connection: Connection) -> None:
+    work = Work(connection)
+    work.executor.take([work.first, work.second])
+    going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
+    assert await work.end() is work.second and isinstance(work.second.end, HandedBack)
+    assert not going_down.done()
+    work.go.set()
+    assert await work.end() is work.first and isinstance(work.first.end, Succeeded)
+    await asyncio.wait_for(going_down, 10)
+    assert work.ran == [work.first.job.id]
+
+
+@rule("M33")
+async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_next_when_that_is_over(connection: Connection) -> None:
+    work = Work(connection, slots=2, losses=2)
+    work.go.set()
+    work.executor.take([work.first, work.second])
+    await work.executor.tick()
+    assert (work.to_record, work.ran) == ([work.first], [])
+    work.executor.begin(work.first)
+    assert await work.end() is work.first
+    await work.executor.tick()
+    assert (work.to_record, work.ran) == ([work.first], [work.first.job.id]), "what it came to is not written yet"
+    work.executor.suspect_over(work.first)
+    assert work.to_record == [work.first, work.second]

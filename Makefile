@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench chaos docs venv venv-dev
+.PHONY: help demo test mutants check format bench chaos docs venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -16,6 +16,9 @@ demo: venv ## real work on an embedded PostgreSQL, in about a minute
 
 test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those of minutes, ARGS='-k lease' for pytest
 	@$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(if $(LONG),-m long) $(ARGS)
+
+mutants: venv-dev ## takes out one guard at a time, and its tests must fail; ONLY='claim: charged', FULL=1 for the whole suite
+	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(FULL),--full)
 
 check: venv-dev ## format, lint, types, imports, generated docs
 	$(BIN)/ruff format --check .

@@ -1,0 +1,170 @@
+"""`make mutants`: takes one guard at a time out of a copy of this tree and looks whether the tests that keep it fail.
+
+A mutant is killed when each of its tests fails. It survives when one passes; it is broken when something else goes wrong, such as an
+import or a migration that fails; and a run that has to be stopped after its time is no kill either, for a hang may have any reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.mutants.mutant import ROOT, Mutant, mutants
+
+AT_ONCE = 2
+"""Mutants under test at the same time; each has a PostgreSQL of its own."""
+TESTS_S, SUITE_S = 120, 1200
+"""After so long a run is stopped: that of a mutant's own tests, that of the whole suite."""
+TWO_PROCESSES = ("-n", "2")
+ABOUT_THE_TEXT = ("--ignore=tests/mutants", "--deselect=tests/store/test_schema.py::test_the_schema_is_the_one_in_the_snapshot")
+"""Left out of the whole suite: they see that a line has changed, whatever it does."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of pytest came to."""
+
+    passed: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    error: str | None = None
+    """Why it says nothing about the tests."""
+    said: str = ""
+    """What it printed."""
+
+
+def main() -> int:
+    options = _options()
+    chosen = [mutant for mutant in mutants() if options.only in (None, mutant.name)]
+    if not chosen:
+        sys.exit(f"no mutant is called {options.only!r}: tests/mutants/guards.toml lists them")
+    began_at = time.monotonic()
+    tests = sorted({test for mutant in chosen for test in mutant.tests})
+    print("the whole suite" if options.full else f"{len(tests)} tests", "without any mutation …", flush=True)
+    with copy() as place:
+        sound = pytest(place, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S)
+    absent = [test for test in tests if not _cases(test, sound.passed | sound.failed)]
+    if sound.error or sound.failed or absent:
+        print(f"{sound.said}\nthey must pass before anything else: {sound.error or ', '.join([*sorted(sound.failed), *absent])}")
+        return 1
+    test_one = _against_the_suite if options.full else _against_its_tests
+    with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
+        killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
+    print(f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s")
+    return 0 if all(killed) else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutants")
+    parser.add_argument("--only", metavar="NAME", help="this mutant only")
+    parser.add_argument("--full", action="store_true", help="the whole suite against each, not only the tests that it names")
+    return parser.parse_args()
+
+
+def _tell(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> bool:
+    began_at = time.monotonic()
+    is_killed, verdict = test_one(mutant)
+    print(f"{mutant.name:38} {time.monotonic() - began_at:4.0f} s  {'' if is_killed else '** '}{verdict}", flush=True)
+    return is_killed
+
+
+def _against_its_tests(mutant: Mutant) -> tuple[bool, str]:
+    with copy(mutant) as place:
+        # With one test the first of its cases that fails is enough; of several each has to fail.
+        ran = pytest(place, *mutant.tests, *(["-x"] if len(mutant.tests) == 1 else []), limit_s=TESTS_S)
+    if ran.error:
+        return False, ran.error
+    if blind := [test for test in mutant.tests if not _cases(test, ran.failed)]:
+        return False, f"SURVIVED {', '.join(blind)}"
+    return True, f"killed by {', '.join(_short(test) for test in mutant.tests)}"
+
+
+def _against_the_suite(mutant: Mutant) -> tuple[bool, str]:
+    with copy(mutant) as place:
+        ran = pytest(place, *ABOUT_THE_TEXT, *TWO_PROCESSES, "-x", limit_s=SUITE_S)
+    if ran.failed:
+        return True, f"killed by {', '.join(_short(test) for test in sorted(ran.failed))}"
+    return False, ran.error or "SURVIVED the whole suite"
+
+
+def _cases(test: str, among: frozenset[str]) -> list[str]:
+    """The cases of a test, or the one that it names."""
+    return [one for one in among if one == test or one.startswith(f"{test}[")]
+
+
+def _short(test: str) -> str:
+    return test.partition("::")[2]
+
+
+@contextmanager
+def copy(mutant: Mutant | None = None) -> Iterator[Path]:
+    """A copy of what git knows or would add, as it is in the working tree, with the mutant applied."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    with tempfile.TemporaryDirectory(prefix="rota-mutant-") as directory:
+        place = Path(directory)
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).exists():  # else it was deleted and not yet committed
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, place / name)
+        if mutant is not None:
+            path = place / mutant.file
+            path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+        yield place
+
+
+def pytest(place: Path, *arguments: str, limit_s: float) -> Ran:
+    """Run tests in a copy, in a process of its own."""
+    report = place / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
+    process = subprocess.Popen(
+        [*command, *arguments],
+        cwd=place,
+        # The copy's own code, also in the processes that its tests start, and not what is installed.
+        env={**os.environ, "PYTHONPATH": str(place / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # so that worker processes of the tests go with it; its servers are stopped by a guard of their own
+    )
+    try:
+        said, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return Ran(error=f"TIMED OUT after {limit_s:g} s")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return _read(report, process.returncode, said)
+
+
+def _read(report: Path, status: int, said: str) -> Ran:
+    last = "\n".join(said.strip().splitlines()[-15:])
+    if status not in (0, 1) or not report.exists():
+        return Ran(error=f"BROKEN: pytest exited with {status}\n{last}", said=said)
+    passed: set[str] = set()
+    failed: set[str] = set()
+    errors: set[str] = set()
+    for case in ElementTree.parse(report).iter("testcase"):
+        test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        (failed if case.find("failure") is not None else errors if case.find("error") is not None else passed).add(test)
+    if errors and not failed:  # after a failure something may go wrong in clearing up, too
+        return Ran(error=f"BROKEN: {', '.join(sorted(errors))} could not be run\n{last}", said=said)
+    return Ran(frozenset(passed), frozenset(failed), said=said)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

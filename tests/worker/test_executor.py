@@ -9,7 +9,7 @@ import pytest
 
 import rota
 from rota.events import Bus
-from rota.job import HandedBack, Succeeded
+from rota.outcome import HandedBack, Succeeded
 from rota.worker.executor import Executor
 from rota.worker.held import Held
 from rota.worker.lane import Lane

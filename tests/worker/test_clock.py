@@ -69,8 +69,8 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(database: s
         await asyncio.to_thread(eventually, renewed)
         assert value(connection, "select locked_until - rota.clock() between interval '0' and interval '1 s' from rota.job") is True
         connection.execute(
-            "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts)"
-            " values ('left', 'running', 'gone', rota.clock() + interval '1 second', 1, 1)"
+            "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, start_recorded)"
+            " values ('left', 'running', 'gone', rota.clock() + interval '1 second', 1, 1, true)"
         )
         await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.job where status = 'failed'"), 6)
         go.set()

@@ -117,8 +117,7 @@ async def test_a_worker_that_is_cut_off_ends_when_it_is_told_to(
     await hand.__aenter__()
     await hand.heard(JobSucceeded, job=put(connection, "quick"))
     proxy.silence(new_ones_too=True)
-    with pytest.raises(DatabaseUnavailable):  # its last word could not be said
-        await hand.__aexit__()
+    await hand.__aexit__()  # waits 30 s at most
 
 
 @rule("M2")

@@ -145,6 +145,19 @@ def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Conne
 
 
 @rule("M33")
+def test_a_start_whose_row_somebody_has_locked_keeps_no_other_from_being_recorded(connection: Connection, database: str) -> None:
+    insert(connection, 3, max_attempts=1)
+    hand = Hand(connection)
+    jobs = hand.claim().jobs
+    connection.execute("set lock_timeout = '5 s'")
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.job where id = %s for update", [jobs[1].id])
+        said = hand.run(ops.start([(job.id, job.claims) for job in jobs]))
+    assert said == {jobs[0].id: True, jobs[1].id: False, jobs[2].id: True}
+    assert hand.start(jobs[1]) == {jobs[1].id}
+
+
+@rule("M33")
 def test_a_job_that_is_handed_back_begins_anew(connection: Connection) -> None:
     insert(connection, max_attempts=1)
     hand = Hand(connection)

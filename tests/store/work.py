@@ -95,8 +95,8 @@ class Hand:
         return self.run(ops.renew([(job.id, job.claims) for job in jobs], self.who)).held
 
     def start(self, *jobs: Job) -> set[int]:
-        """Record starts; the ids still held."""
-        return self.run(ops.start([(job.id, job.claims) for job in jobs]))
+        """Record starts; the ids of those that were."""
+        return {id_ for id_, recorded in self.run(ops.start([(job.id, job.claims) for job in jobs])).items() if recorded}
 
     def reap(self, limit: int = 500, steady_s: float | None = None) -> list[ops.Reaped]:
         """Take expired jobs from whoever held them."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rota.worker.held import Held
 
 
+LOCKED_S = 0.1
+"""The pause when only rows are left that somebody else's transaction has locked."""
+
+
 class Starter(Service):
     """One statement records all starts that were asked for while the one before was under way."""
 
@@ -46,11 +50,14 @@ class Starter(Service):
             self._asked = batch + self._asked  # if it was committed all the same, the next answer is the same
             raise
         for held in batch:
-            if held.job.id in recorded:
-                self._on_recorded(held)
-            else:
-                self._on_lost(held)
-        return 0
+            match recorded.get(held.job.id):
+                case True:
+                    self._on_recorded(held)
+                case False:
+                    self._asked.append(held)
+                case None:
+                    self._on_lost(held)
+        return LOCKED_S if self._asked and not any(recorded.values()) else 0
 
     async def close(self) -> None:
         """Close the connection."""

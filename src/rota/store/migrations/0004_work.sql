@@ -41,15 +41,24 @@ begin
     j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses;
 end $$;
 
--- Records that jobs are about to begin, for those whose claim asked for it; returns those still held. Asked twice it answers twice the same.
-create function rota.job_start(p_ids bigint[], p_claims int[]) returns setof bigint
+-- Records that jobs are about to begin, for those whose claim asked for it; returns those still held, and which were recorded. A row that another
+-- transaction has locked is not waited for, or one job would keep all others from beginning. Asked twice it answers twice the same.
+create function rota.job_start(p_ids bigint[], p_claims int[]) returns table (id bigint, recorded boolean)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
+#variable_conflict use_column
 begin
   return query
-  update rota.job j set start_recorded = true, started_at = rota.clock()
-  where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
-  returning j.id;
+  with free as materialized (
+    select j.id from rota.job j
+    where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+    order by j.id for no key update skip locked),
+  started as (
+    update rota.job j set start_recorded = true, started_at = rota.clock()
+    where j.id = any (array(select f.id from free f)) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+    returning j.id)
+  select j.id, j.id in (select s.id from started s) from rota.job j
+  where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;
 
 -- Priorities in use in a queue that a worker does not know: one index descent per gap between the known ones.

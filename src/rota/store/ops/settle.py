@@ -44,9 +44,10 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     return Renewed(first.held | second.held, first.renewed | second.renewed, first.cancels | second.cancels)
 
 
-def start(held: Sequence[tuple[int, int]]) -> Operation[set[int]]:
-    """Record that (id, claims) are about to begin; return the ids still held."""
-    return {row[0] for row in (yield Query("job_start", _claims(held)))}
+def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool]]:
+    """Record that (id, claims) are about to begin; return the ids still held, and whether each was recorded: one that somebody else's transaction has
+    locked was not."""
+    return dict((yield Query("job_start", _claims(held))))
 
 
 def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:

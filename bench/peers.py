@@ -32,6 +32,7 @@ PARAMETERS = {
     "release": "bench",
     "types": "{noop}",
     "leases": "{2 minutes}",
+    "records": "{false}",
     "queues": "{default}",
     "slots": f"{{{CLAIM}}}",
     "lo": "{1}",

@@ -32,7 +32,7 @@ def message(error: BaseException, limit: int = 500) -> str:
         text = str(error)
     except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __str__; the job must still be settled
         text = "(the error's text cannot be shown: its __str__ raised)"
-    return one_line(text, limit) or type(error).__name__
+    return one_line(text, limit) or _cut(type(error).__name__, limit)
 
 
 def one_line(text: str, limit: int = 500) -> str:

@@ -121,7 +121,7 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str,
         ("my_producer", "insert into rota.job_history (id) values (1)"),
         (
             "my_producer",
-            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1)",
+            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1)",
         ),
         ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, '1')"),
         ("my_producer", "select rota.job_cancel('{1}')"),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,12 @@ def processes(directory: Path) -> list[psutil.Process]:
 
 
 def guards(directory: Path) -> list[psutil.Process]:
-    return [process for process in processes(directory) if guard.__file__ in process.cmdline()]
+    found = []
+    for process in processes(directory):
+        with suppress(psutil.NoSuchProcess):  # it may end while it is looked at
+            if guard.__file__ in process.cmdline():
+                found.append(process)
+    return found
 
 
 def is_gone(directory: Path) -> bool:

@@ -20,7 +20,7 @@ from tests.support.rules import rule
 MILLION = 1_000_000
 KNOWN, HELD, LOST = 40, 200, 20
 WATCHED = ["job", "idempotency", "job_history", "attempt"]
-START_BLOCKS, ROW_BLOCKS = 40, 30
+START_BLOCKS, ROW_BLOCKS = 40, 40
 """What a statement may touch at most: to begin, and for each row that it handles. One of the millions would cost many times that."""
 
 # No statistics, as after a bulk load that autovacuum has not seen yet; `analysed` below makes them.

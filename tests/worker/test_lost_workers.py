@@ -158,7 +158,7 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
     eventually(lambda: late.log.count("lease lost") >= 1, 20)
     late.signal(signal.SIGTERM)
     assert late.wait() == 0
-    assert isinstance(held, int) and held > 4, "there was something in the buffer"
+    assert isinstance(held, int) and held > 2, "there was something in the buffer"
     twice = [job for job, count in started(tmp_path).items() if count > 1]
     assert len(twice) <= 2, "only what ran when it was frozen has begun again"
 

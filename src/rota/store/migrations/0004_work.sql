@@ -164,8 +164,8 @@ create function rota.job_return(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
-declare v_queue text; v_run_at timestamptz; begin
-  return query
+declare v_queue text; v_run_at timestamptz; v_is_back boolean; v_back bigint[]; v_off bigint[]; begin
+  for id, status, run_at, reason, v_is_back in
   with input as materialized (
     select * from jsonb_to_recordset(p_outcomes) i(id bigint, claims int, status text, charged boolean, loss boolean, delay_s float8, ran_s float8, error_type text,
       message text, verdict text, verdict_rule text, response_code int, stack text, misfit boolean)),
@@ -197,20 +197,28 @@ declare v_queue text; v_run_at timestamptz; begin
       verdict = coalesce(d.verdict, j.verdict), verdict_rule = coalesce(d.verdict_rule, j.verdict_rule),
       failed_at = case when d.error_type is null then j.failed_at else rota.clock() end, updated_at = rota.clock()
     from decided d where j.id = d.id
-    returning j.id, case when j.cancel_requested_at is null or j.status = 'dead' then j.status else 'cancelled' end as status, j.run_at, j.cancel_reason),
+    returning j.id, case when j.cancel_requested_at is null or j.status = 'dead' then j.status else 'cancelled' end as status, j.run_at, j.cancel_reason,
+      d.status = 'queued' and d.delay_s is null as is_back),
   recorded as (
     insert into rota.attempt (job, claim, attempt, job_type, worker, release, started_at, finished_at, outcome, error_type, message, verdict, verdict_rule,
       response_code, stack, next_run_at)
     select d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release, rota.clock() - d.ran_s * interval '1 second', rota.clock(), r.status,
       d.error_type, d.message, d.verdict, d.verdict_rule, d.response_code, d.stack, case when r.status not in ('dead', 'cancelled') then r.run_at end
     from decided d join returned r on r.id = d.id where d.error_type is not null)
-  select r.id, r.status, case when r.status <> 'cancelled' then r.run_at end, case when r.status = 'cancelled' then r.cancel_reason end from returned r;
-  perform rota.job_call_off(array(select i.id from jsonb_to_recordset(p_outcomes) i(id bigint)));
-  for v_queue, v_run_at in
-    select j.queue, min(j.run_at)
-    from jsonb_to_recordset(p_outcomes) i(id bigint, delay_s float8, status text) join rota.job j on j.id = i.id
-    where i.delay_s is null and i.status = 'queued' and j.status = 'queued' group by j.queue order by j.queue
+  select r.id, r.status, case when r.status <> 'cancelled' then r.run_at end, case when r.status = 'cancelled' then r.cancel_reason end, r.is_back
+  from returned r
   loop
+    if status = 'cancelled' then
+      v_off := v_off || id;
+    elsif v_is_back then
+      v_back := v_back || id;
+    end if;
+    return next;
+  end loop;
+  if v_off is not null then
+    perform rota.job_call_off(v_off);
+  end if;
+  for v_queue, v_run_at in select j.queue, min(j.run_at) from rota.job j where j.id = any (v_back) group by j.queue order by j.queue loop
     perform rota.look_back(v_queue, v_run_at);
   end loop;
 end $$;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,11 @@ def context() -> Context:
         raise UsageError(
             f"rota.context() was called outside a running job (thread {threading.current_thread().name}); only a handler has one"
         ) from None
+
+
+def current(of: contextvars.Context) -> Context | None:
+    """Return the Context that a task or thread with these variables has; None when no handler runs there."""
+    return of.get(_current)
 
 
 def enter(value: Context) -> None:

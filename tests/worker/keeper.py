@@ -36,7 +36,7 @@ class KeptByHand:
     def hold(self) -> Context:
         """The answer of the claim has come, and the job runs."""
         held = self.held[self.job.id] = Held(self.job, rota.Jobs().job("t")(_nothing), time.monotonic(), 120.0)
-        held.started_at = time.monotonic()
+        held.started_at, held.admitted = time.monotonic(), True
         held.context = Context(self.job, "hand", None, self.keeper.report)
         return held.context
 

@@ -40,6 +40,24 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(d
 
 
 @rule("M84")
+async def test_a_task_that_a_handler_began_is_that_handlers(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("grouped")
+    async def grouped() -> None:
+        async def compute() -> None:
+            time.sleep(1.6)  # noqa: ASYNC251 - that is the point
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(compute())
+
+    async with Hand(database, jobs) as hand:
+        job = put(connection, "grouped")
+        blocked = await hand.heard(LoopBlocked, count=2)
+    assert (blocked.job, blocked.job_type) == (job, "grouped")
+
+
+@rule("M84")
 async def test_what_blocks_the_loop_and_is_no_handler_is_told_too(database: str, connection: Connection) -> None:
     async with Hand(database, _some_jobs()) as hand:
         time.sleep(1.6)  # noqa: ASYNC251 - the application's own code on the same loop

@@ -54,7 +54,7 @@ class Work:
             on_free=lambda: None,
             on_exhausted=lambda: None,
         )
-        insert(connection, 2, losses=losses)
+        insert(connection, 2, losses=losses, error_type=None if losses is None else "LeaseExpired")
         handler = blocks if threads else waits
         self.first, self.second = (Held(job, handler, monotonic(), LEASE_S) for job in Hand(connection).claim().jobs)
 
@@ -128,3 +128,34 @@ async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_nex
     assert (work.to_record, work.ran) == ([work.first], [work.first.job.id]), "what it came to is not written yet"
     work.executor.suspect_over(work.first)
     assert work.to_record == [work.first, work.second]
+
+
+@rule("M33", "M83")
+async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_end(connection: Connection) -> None:
+    work = Work(connection, slots=2, losses=2)
+    work.executor.take([work.first, work.second])
+    work.executor.begin(work.first)
+    work.go.set()
+    assert await work.end() is work.first
+    work.go.clear()
+    work.executor.suspect_over(work.first)
+    work.executor.begin(work.second)
+    going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
+    await asyncio.sleep(0)
+    work.go.set()
+    await asyncio.wait_for(going_down, 10)
+    assert await work.end() is work.second and isinstance(work.second.end, Succeeded)
+
+
+@rule("M33", "M35")
+async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_free_again(connection: Connection) -> None:
+    work = Work(connection, losses=2)
+    work.executor.take([work.first])
+    work.executor.lose(work.first)
+    work.first.must_end_at = 0.0
+    await work.executor.tick()
+    assert await work.end() is work.first
+    [lane] = work.executor.lanes
+    assert lane.running == 1
+    work.executor.drop(work.first)
+    assert lane.running == 0

@@ -14,6 +14,7 @@ from rota.events import JobReaped, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
+from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, put, rows, status, value
 
 REAP = "select id from rota.job_reap('-infinity', 100)"
@@ -102,6 +103,18 @@ async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == [lost.text()]
     assert rows(connection, "select * from rota.job") == after, "nothing was written"
     assert rows(connection, "select worker, error_type from rota.attempt") == [(hand.name, "LeaseExpired")]
+
+
+@rule("M31", "M33")
+async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(database: str, connection: Connection) -> None:
+    kept = KeptByHand(database, connection)
+    kept.hold()
+    [held] = kept.held.values()
+    held.started_at = None  # the answer of job_start is on its way, or the loop is blocked
+    held.renewed_at -= 60.0
+    await kept.keeper.tick()
+    assert time.monotonic() - held.renewed_at < 10
+    await kept.keeper.close()
 
 
 @rule("M32")

@@ -206,7 +206,7 @@ async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_ot
 
     jobs.job("ordinary")(_nothing)
     put_many(connection, "suspect", 30)
-    connection.execute("update rota.job set losses = 1")
+    connection.execute("update rota.job set losses = 1, error_type = 'LeaseExpired'")
     put_many(connection, "ordinary", 200)
     async with Hand(database, jobs, slots=4) as hand:
         await hand.heard(JobSucceeded, count=200, timeout_s=20)
@@ -230,7 +230,30 @@ async def test_a_job_that_was_lost_twice_begins_only_when_no_other_suspect_runs(
         running.remove(ctx.job.id)
 
     put_many(connection, "suspect", 20)
-    connection.execute("update rota.job set losses = 2")
+    connection.execute("update rota.job set losses = 2, error_type = 'LeaseExpired'")
     async with Hand(database, jobs, slots=10) as hand:
         await hand.heard(JobSucceeded, count=20, timeout_s=20)
     assert max(most) == 1
+
+
+@rule("M33", "M83")
+async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    begun: list[int] = []
+    go = asyncio.Event()
+
+    @jobs.job("long", takes_context=True)
+    async def long(ctx: rota.Context) -> None:
+        begun.append(ctx.job.id)
+        await go.wait()
+
+    put_many(connection, "long", 4)
+    for deploy in (1, 2):
+        async with Hand(database, jobs, slots=4, grace_s=0.0):
+            await asyncio.to_thread(eventually, lambda deploy=deploy: len(begun) == 4 * deploy)
+        connection.execute("update rota.job set run_at = rota.clock()")
+    assert rows(connection, "select distinct losses, attempts from rota.job") == [(2, 1)]
+    async with Hand(database, jobs, slots=4) as hand:
+        await asyncio.to_thread(eventually, lambda: len(begun) == 12)
+        go.set()
+        await hand.heard(JobSucceeded, count=4)

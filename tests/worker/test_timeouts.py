@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 import rota
-from rota.events import HandlerAbandoned, JobFailed, JobSucceeded, LeaseLost
+from rota.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -223,3 +223,86 @@ async def test_no_transaction_is_open_while_a_handler_works(database: str, conne
 
 
 def _nothing() -> None: ...
+
+
+@rule("M35", "M83")
+@pytest.mark.parametrize("end", ["timeout", "cancel"])
+async def test_a_stop_that_a_task_group_wraps_is_a_stop(database: str, connection: Connection, end: str) -> None:
+    jobs = rota.Jobs()
+    running = asyncio.Event()
+
+    @jobs.job("grouped", timeout="0.3s" if end == "timeout" else "1m", max_attempts=1, takes_context=True)
+    async def grouped(ctx: rota.Context) -> None:
+        async def part() -> None:
+            running.set()
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+                ctx.raise_if_cancelled()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(part())
+
+    job = put(connection, "grouped")
+    async with Hand(database, jobs):
+        await asyncio.wait_for(running.wait(), 10)
+        if end == "cancel":
+            value(connection, "select status from rota.job_cancel(array[%s]::bigint[], 'typo')", job)
+        await asyncio.to_thread(eventually, lambda: status(connection, job) in ("dead", "cancelled"))
+    assert rows(connection, "select status, error_type from rota.jobs") == [
+        ("dead", "rota.errors.AttemptTimeout") if end == "timeout" else ("cancelled", None)
+    ]
+
+
+@rule("M83")
+async def test_a_plain_function_that_is_told_at_shutdown_has_a_moment_to_stop(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    running, tidied = threading.Event(), threading.Event()
+
+    @jobs.job("tidy", takes_context=True)
+    def tidy(ctx: rota.Context) -> None:
+        running.set()
+        try:
+            while True:
+                ctx.raise_if_cancelled()
+                threading.Event().wait(0.02)
+        finally:
+            threading.Event().wait(0.2)  # its cleaning up
+            tidied.set()
+
+    put(connection, "tidy")
+    async with Hand(database, jobs, grace_s=0.0) as hand:
+        await asyncio.to_thread(running.wait, 10)
+        hand.worker.stop()
+        back = await hand.heard(JobHandedBack)
+        assert tidied.is_set()
+    assert back.why == "the worker went down while the handler ran"
+
+
+@rule("M32")
+async def test_a_handler_that_lost_its_lease_is_told_once_and_can_clean_up(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    running, cleaned = asyncio.Event(), asyncio.Event()
+    told: list[int] = []
+
+    @jobs.job("cleans", lease="1s")
+    async def cleans() -> None:
+        try:
+            running.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(1)
+            for _ in range(8):
+                await asyncio.sleep(0.1)
+            cleaned.set()
+            raise
+
+    put(connection, "cleans")
+    async with Hand(database, jobs) as hand:
+        await asyncio.wait_for(running.wait(), 10)
+        connection.execute(
+            "update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1, run_at = 'tomorrow'"
+        )
+        await asyncio.wait_for(cleaned.wait(), 10)
+        await hand.heard(LeaseLost)
+    assert told == [1]

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import AttemptCancelled
-from rota.outcome import Cancel, End, Errored, HandedBack, Outcome, Succeeded
+from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Outcome, Succeeded
 from rota.result import encode_result
 
 if TYPE_CHECKING:
@@ -22,10 +22,14 @@ _NOTHING = Succeeded(None)
 
 
 def too_late(held: Held) -> End | None:
-    """Between the decision and its first step the process may have been frozen, or the job told to stop: then its handler does not begin."""
-    if held.told is None and held.may_start(monotonic()):
+    """Between the decision and its first step the process may have been frozen or busy, or the job told to stop: then its handler does not begin."""
+    now = monotonic()
+    late_s = held.late_s(now)
+    if held.told is None and held.may_start(now) and (late_s is None or late_s < 0):
         return None
     held.started_at = held.begun_at = None
+    if held.told is None and held.may_start(now) and late_s is not None:
+        return Expired(late_s)
     return held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop, or its lease ran out, before it began")
 
 
@@ -53,6 +57,13 @@ def end_of_error(held: Held, error: BaseException) -> End:
     """What a handler that raised came to: if it stopped because it was told to, what it was told."""
     if isinstance(error, Outcome):
         return error
-    if held.told is not None and isinstance(error, asyncio.CancelledError | AttemptCancelled):
+    if held.told is not None and is_stop(error):
         return held.told
     return Errored(error)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether it only says that the handler stopped because it was told to; a task group wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_stop, error.exceptions))
+    return isinstance(error, asyncio.CancelledError | AttemptCancelled)

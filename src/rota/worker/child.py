@@ -23,12 +23,12 @@ from typing import Any
 import msgspec
 
 from rota.context import Context, enter
-from rota.errors import AttemptCancelled, UsageError
+from rota.errors import UsageError
 from rota.job import Job, Rules, judged
 from rota.job_type import JobType
 from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
 from rota.policy import DEFAULT_RETRY
-from rota.worker.attempt import end_of
+from rota.worker.attempt import end_of, is_stop
 
 PROGRESS_S = 0.25
 """What a handler says of its progress goes to the worker so often at most, which writes it more seldom still."""
@@ -247,7 +247,8 @@ class Child:
             self._context.tell_to_stop(why)
         cancel = self._cancel
         if cancel is not None:
-            cancel()
+            with suppress(RuntimeError):  # its loop has just been closed: the handler is over
+                cancel()
 
     def _end_of_error(self, error: BaseException) -> End:
         return error if isinstance(error, Outcome) else Errored(error)
@@ -264,7 +265,7 @@ class Child:
                     return Said("Retry" if isinstance(end, Retry) else "Snooze", str(end.reason), end.after_s)
                 case Dead() | Cancel():
                     return Said("Dead" if isinstance(end, Dead) else "Cancel", str(end.reason))
-                case Errored(asyncio.CancelledError() | AttemptCancelled()) if context.cancelled is not None:
+                case Errored(error) if context.cancelled is not None and is_stop(error):
                     return Stopped()
                 case Errored(error):
                     return Failed(_judged(error, self._rules))

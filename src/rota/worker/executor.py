@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rota")
 
 PATIENCE_S = 1.0
-"""How long an async handler may take to stop when it was told to; a thread's attempt ends at once, for it may never hear of it."""
+"""How long an async handler may take to stop when it was told to, and any when the worker goes down. Else a thread's attempt ends at once, for it may
+never hear of it."""
 WATCH_S = 0.1
 """How often running jobs are looked at for their time; they may run over by so much."""
 
@@ -87,13 +89,12 @@ class Executor(Service):
             self._fill(lane)
         if not self._accepts:
             self.hand_back_buffered("the worker is going down")
-        if self._running:
-            self._idle.clear()
+        if not self.is_idle:
             self.wake()
 
     def lose(self, held: Held) -> None:
         """Another worker has the job: stop its handler; what it comes to is discarded."""
-        if held.end is None:
+        if held.end is None and not held.lost:  # told again and again, it could not even clean up
             held.lost = True
             self._stop(held, "its lease was lost", HandedBack("its lease was lost"))
 
@@ -130,11 +131,11 @@ class Executor(Service):
             await self._stop_running()
 
     async def _stop_running(self) -> None:
-        tasks = [one.task for one in self._running if one.task is not None]
         for one in list(self._running):
-            self._stop(one, "the worker is going down", Interrupted("the worker went down while the handler ran"))
-        if tasks:
-            await asyncio.wait(tasks, timeout=PATIENCE_S)
+            self._stop(one, "the worker is going down", Interrupted("the worker went down while the handler ran"), PATIENCE_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._idle.wait()
         for one in list(self._running):
             if one.end is None:
                 left = Interrupted("the worker went down, and the handler did not stop")
@@ -208,7 +209,10 @@ class Executor(Service):
             self._on_end(held)
             return
         lane.running += 1
+        held.admitted = True
         self._running.add(held)
+        self._idle.clear()
+        self.wake()
         if held.is_suspect:
             self._suspects.add(held)
         if prepared is None:
@@ -225,8 +229,9 @@ class Executor(Service):
             self._handler_ended(held, prepared)
 
     def drop(self, held: Held) -> None:
-        """The start of an admitted job could not be recorded: another has it."""
-        held.lost = True
+        """The start of an admitted job could not be recorded: another has it, or it has ended meanwhile."""
+        if held.end is None:
+            held.lost = True
         self._handler_ended(held, HandedBack("its lease was lost"))
 
     def _refused(self, held: Held) -> End | None:
@@ -267,11 +272,11 @@ class Executor(Service):
 
     # Ending
 
-    def _stop(self, held: Held, why: str, end: End) -> None:
-        """Tell a handler to stop; its attempt ends as `end`, soon, whether it stops or not."""
+    def _stop(self, held: Held, why: str, end: End, patience_s: float | None = None) -> None:
+        """Tell a handler to stop; its attempt ends as `end`, soon, whether it stops or not. Nobody waits for a thread unless `patience_s` says so."""
         if held.must_end_at is None:
             held.told = end
-            held.must_end_at = monotonic() + (0 if held.task is None else PATIENCE_S)
+            held.must_end_at = monotonic() + (patience_s if patience_s is not None else 0 if held.task is None else PATIENCE_S)
         self._tell(held, why)
 
     def _tell(self, held: Held, why: str) -> None:

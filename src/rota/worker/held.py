@@ -28,6 +28,7 @@ class Held:
     """One claim. Times are monotonic seconds, counted from before the claim was sent: so the lease is never thought longer than it is."""
 
     __slots__ = (
+        "admitted",
         "begun_at",
         "claimed_at",
         "context",
@@ -53,6 +54,8 @@ class Held:
         self.renewed_at = claimed_at
         self.lease_s = lease_s
         self.started_at: float | None = None
+        self.admitted = False
+        """Whether it has a slot: from then on its lease is renewed."""
         self.begun_at: float | None = None
         """When the handler took its first step; None before that."""
         self.ran_s: float | None = None
@@ -78,8 +81,8 @@ class Held:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether its worker was lost with it before: it may be what killed it."""
-        return self.job.losses > 0
+        """Whether its last attempt was lost with a worker: it may be what killed it."""
+        return self.job.suspected is True
 
     def late_s(self, now: float) -> float | None:
         """How long the job is past its expiry, negative before it; None without one. By the database's clock at the claim and ours since."""

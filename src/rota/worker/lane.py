@@ -42,8 +42,8 @@ class Lane:
 
     @property
     def held(self) -> int:
-        """The jobs that run or wait for a slot. Suspects wait for each other, not for a slot: they take no other job's place."""
-        return self.running + self.waiting - len(self._suspects)
+        """The jobs that run or wait for a slot. Suspects wait for each other, not for a slot: a thousand of them take no other job's place."""
+        return self.running + self.waiting - min(len(self._suspects), PREFETCH_MAX)
 
     @property
     def wanted(self) -> int:

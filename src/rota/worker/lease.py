@@ -120,11 +120,7 @@ class LeaseKeeper(Service):
         if hurried:
             self._hurries -= 1
             self._hurry_at = now + HURRY_S
-        due = [
-            held
-            for held in self._copy()
-            if hurried or (held.started_at is not None and now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE)
-        ]
+        due = [held for held in self._copy() if hurried or (held.admitted and now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE)]
         if not due:
             return
         try:

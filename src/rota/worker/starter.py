@@ -41,6 +41,9 @@ class Starter(Service):
     async def tick(self) -> float | None:
         """Record what was asked for."""
         batch, self._asked = self._asked, []
+        for held in batch:
+            if held.end is not None:  # the worker is going down, or the job was lost while it waited
+                self._on_lost(held)
         batch = [held for held in batch if held.end is None]
         if not batch:
             return None

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 SURVIVED_S = 1.0
 """A job lost once that has run for so long lets the next begin: many long jobs that went down with a host must not wait for each other."""
-
-
-TURN_S_MAX = 10.0
+SURVIVED_AGAIN_S = 60.0
+"""The same, where one of the two was lost more often."""
+TURN_S_MAX = 60.0
 """Other workers help, so none is put off for longer."""
 
 
@@ -44,10 +44,10 @@ class Suspects:
         self._running.discard(held)
 
     def let_begin(self, held: Held) -> bool:
-        """Whether a suspect may begin now: beside others only if each of them was lost no more than once and has been running for a while."""
-        if not self._running:
-            return True
+        """Whether a suspect may begin now: beside others only if each of them has been running for a while."""
         now = monotonic()
-        return held.job.losses == 1 and all(
-            one.job.losses == 1 and one.started_at is not None and now - one.started_at >= SURVIVED_S for one in self._running
-        )
+        return all(one.started_at is not None and now - one.started_at >= _survival_s(one, held) for one in self._running)
+
+
+def _survival_s(one: Held, other: Held) -> float:
+    return SURVIVED_S if one.job.losses == other.job.losses == 1 else SURVIVED_AGAIN_S

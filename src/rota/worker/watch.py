@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import sys
 import threading
+import weakref
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from rota.context import current
 from rota.events import LoopBlocked
 from rota.service import Service
 
@@ -33,6 +35,8 @@ class LoopWatch(Service):
         self._held = held
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._before = weakref.WeakSet(asyncio.all_tasks())
+        """Tasks of the application, and the worker's own: no handler began them."""
         self._pinged_at: float | None = None
         self._told: LoopBlocked | None = None
 
@@ -59,9 +63,22 @@ class LoopWatch(Service):
         if told is not None:
             self.bus.emit(LoopBlocked(job=told.job, job_type=told.job_type, blocked_s=blocked_s, place=told.place, over=True))
 
-    def _blocked(self) -> LoopBlocked:
+    def _culprit(self) -> Held | None:
+        """Whose handler keeps the loop: the one of the task that runs, or the one that began that task, which inherits its context."""
         task = asyncio.current_task(self._loop)
-        held = next((one for one in list(self._held.values()) if one.task is task), None) if task is not None else None
+        running = [one for one in list(self._held.values()) if one.task is not None and one.end is None]
+        if task is None or task in self._before:
+            return None
+        own = next((one for one in running if one.task is task), None)
+        if own is not None:
+            return own
+        if hasattr(task, "get_context"):  # which Python has since 3.12
+            context = current(task.get_context())
+            return next((one for one in running if one.context is context), None) if context is not None else None
+        return running[0] if len(running) == 1 and task.get_name().startswith("Task-") else None  # ours have names
+
+    def _blocked(self) -> LoopBlocked:
+        held = self._culprit()
         place = _place(sys._current_frames().get(self._thread), held)
         job, job_type = (held.job.id, held.job.job_type) if held is not None else (None, None)
         return LoopBlocked(job=job, job_type=job_type, blocked_s=self.blocked_s, place=place, over=False)

@@ -10,7 +10,7 @@ create function rota.job_claim(
   p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int)
 returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
   expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz, start_recorded boolean,
-  losses smallint)
+  losses smallint, suspected boolean)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
@@ -38,7 +38,8 @@ begin
       limit q.slots) picked
     limit p_limit))
   returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
-    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses;
+    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses,
+    case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end;
 end $$;
 
 -- Records that jobs are about to begin, for those whose claim asked for it; returns those still held, and which were recorded. A row that another
@@ -52,10 +53,10 @@ begin
   with free as materialized (
     select j.id from rota.job j
     where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
-    order by j.id for no key update skip locked),
+    order by j.id for no key update of j skip locked),
   started as (
     update rota.job j set start_recorded = true, started_at = rota.clock()
-    where j.id = any (array(select f.id from free f)) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
+    where j.id = any (array(select f.id from free f))
     returning j.id)
   select j.id, j.id in (select s.id from started s) from rota.job j
   where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
@@ -100,7 +101,7 @@ begin
     order by j.id for no key update skip locked),
   renewed as (
     update rota.job j set locked_until = rota.clock() + coalesce(p_leases[array_position(p_types, j.job_type)], interval '2 minutes')
-    where j.id = any (array(select f.id from free f)) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true)
+    where j.id = any (array(select f.id from free f)))
   select j.id, j.id in (select f.id from free f), j.cancel_requested_at is not null, j.cancel_reason from rota.job j
   where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;

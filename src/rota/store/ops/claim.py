@@ -106,6 +106,7 @@ def claim(
             created_at=row[16],
             start_recorded=row[17],
             losses=row[18] or 0,
+            suspected=row[19],
             locked_by=worker,
             started_at=started,
         )

@@ -49,6 +49,8 @@ def main() -> int:
     chosen = [mutant for mutant in mutants() if options.only in (None, mutant.name)]
     if not chosen:
         sys.exit(f"no mutant is called {options.only!r}: tests/mutants/guards.toml lists them")
+    for mutant in chosen:
+        mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))  # one that has rotted is told at once
     began_at = time.monotonic()
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print("the whole suite" if options.full else f"{len(tests)} tests", "without any mutation …", flush=True)

@@ -161,6 +161,22 @@ def test_a_misfit_that_was_called_off_waits_for_no_other_release(connection: Con
     assert hand.settle((job, MISFIT))[job.id].status == "cancelled"
 
 
+@rule("M32", "M87")
+@pytest.mark.parametrize("transition", [FAIL, HAND_BACK], ids=["fails", "hands back"])
+def test_a_late_worker_does_not_end_the_job_that_another_runs_and_somebody_called_off(
+    connection: Connection, transition: Transition
+) -> None:
+    insert(connection)
+    late, hand = Hand(connection, "late"), Hand(connection)
+    [lost] = late.claim().jobs
+    expire(connection)
+    late.reap()
+    [job] = hand.claim().jobs
+    cancel(connection, job.id)
+    assert late.settle((lost, transition)) == {}
+    assert one(connection, "select status, locked_by, claims from rota.jobs") == ("running", "hand", job.claims)
+
+
 @rule("M87")
 def test_others_of_the_same_batch_go_their_own_ways(connection: Connection) -> None:
     insert(connection, 3)

@@ -34,16 +34,19 @@ create function rota.job_cancel(p_ids bigint[], p_why text default null) returns
 language plpgsql security definer set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
-declare v_over bigint[]; begin
+declare v_waiting bigint[]; v_workers text[]; v_over bigint[]; begin
   -- A caller's transaction cannot repeat what has failed, as a worker does.
   if to_regclass('rota.job_history_' || to_char(rota.clock() at time zone 'UTC', 'YYYYMMDD')) is null then
     perform rota.partitions_ensure(0);
   end if;
-  update rota.job j set cancel_requested_at = rota.clock(), cancel_reason = left(p_why, 500)
-  where j.id = any (p_ids) and j.cancel_requested_at is null and j.status <> 'dead';
-  v_over := array(select rota.job_call_off(p_ids));
-  perform pg_notify('rota.workers', held.locked_by)
-  from (select distinct j.locked_by from rota.job j where j.id = any (p_ids) and j.locked_by is not null) held;
+  with asked as (
+    update rota.job j set cancel_requested_at = rota.clock(), cancel_reason = left(p_why, 500)
+    where j.id = any (p_ids) and j.cancel_requested_at is null and j.status <> 'dead'
+    returning j.id, j.locked_by)
+  select array_agg(a.id) filter (where a.locked_by is null), array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
+  into v_waiting, v_workers from asked a;
+  v_over := array(select rota.job_call_off(v_waiting));
+  perform pg_notify('rota.workers', worker) from unnest(v_workers) worker;
   return query
   select given.id,
     case when given.id = any (v_over) then 'cancelled' when stands.status = 'running' then 'requested' when stands.status is null then 'not found'

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
+import threading
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 from rota.errors import UsageError
@@ -29,12 +33,65 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
     left: list[str] = []
     try:
         with _rare_collections():
-            return runner.run(_then_close(work, close, left))
+            return _run(runner.get_loop(), _then_close(work, close, left))
     finally:
         if left:  # closing the runner would wait for them for ever
             logger.error("handlers that do not stop were left behind: %s", ", ".join(left))
         else:
             runner.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.Runner.run`, but a SystemExit or KeyboardInterrupt of some other task does not end it: asyncio raises it out of the loop, where it
+    would end all that runs there, besides handing it to whoever awaits that task. A signal's ends it."""
+    task = loop.create_task(work)
+    with _cancelled_by_ctrl_c(loop, task) as interrupts:
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if task.done() or _is_from_a_signal(error):
+                    raise
+            except asyncio.CancelledError:
+                if interrupts and task.uncancel() == 0:
+                    raise KeyboardInterrupt from None
+                raise
+
+
+@contextmanager
+def _cancelled_by_ctrl_c(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[list[int]]:
+    """As `asyncio.Runner` has it: the first SIGINT cancels the task, the next interrupts. What the application has installed itself stays."""
+    interrupts: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        if len(interrupts) > 1 or task.done():
+            raise KeyboardInterrupt
+        task.cancel()
+        loop.call_soon_threadsafe(lambda: None)  # it may be waiting
+
+    if not _has_pythons_own_ctrl_c():
+        yield interrupts
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupts
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_from_a_signal(error: BaseException) -> bool:
+    """Whether a signal's handler raised it, and no task. Python's own handler of SIGINT leaves no frame."""
+    if isinstance(error, KeyboardInterrupt) and _has_pythons_own_ctrl_c():
+        return True
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    codes = {getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _has_pythons_own_ctrl_c() -> bool:
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]], left: list[str]) -> T:

@@ -1,0 +1,161 @@
+"""The loop of `App.run` and `App.drain`: what would end it, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import rota
+from rota.loop import run_alone
+from tests.support.rules import rule
+from tests.worker.table import Connection, put, rows
+
+Sub = Callable[[], Coroutine[Any, Any, None]]
+FIXED = rota.Fixed("1h", jitter=0)
+
+
+async def _gather(sub: Sub) -> None:
+    await asyncio.gather(sub())
+
+
+async def _group(sub: Sub) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(sub())
+
+
+async def _forget(sub: Sub) -> None:
+    task = asyncio.create_task(sub())
+    await asyncio.wait([task])
+    task.exception()
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop_of_either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "asyncio":
+        monkeypatch.setattr("rota.loop._loop_factory", lambda: None)
+
+
+@pytest.fixture
+def signals_as_they_were() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+async def _nothing() -> None: ...
+
+
+@rule("M2", "M43")
+@pytest.mark.parametrize("how", [_gather, _group, _forget])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_a_task_of_a_handler_s_own_ends_the_attempt_at_most(
+    database: str, connection: Connection, loop_of_either_kind: None, how: Callable[..., Awaitable[None]], error: type[BaseException]
+) -> None:
+    app = rota.App(database)
+    beside_may_end = asyncio.Event()
+
+    @app.job("exits", retry=FIXED)
+    async def exits() -> None:
+        async def sub() -> None:
+            raise error(3)
+
+        try:
+            await how(sub)
+        finally:
+            beside_may_end.set()
+
+    @app.job("beside")
+    async def beside() -> None:
+        await beside_may_end.wait()
+        await asyncio.sleep(0)
+
+    put(connection, "beside")
+    put(connection, "exits")
+    try:
+        report = app.drain(grace="1s")
+    except (SystemExit, KeyboardInterrupt) as gone:
+        pytest.fail(f"it ended the worker: {gone!r}")
+    ends_well = how is _forget
+    assert (report.claimed, report.succeeded, report.failed) == (2, 1 + ends_well, 1 - ends_well)
+    expected = [] if ends_well else [("exits", "failed", 1, error.__name__)]
+    assert rows(connection, "select job_type, status, attempts, error_type from rota.job") == expected
+
+
+@pytest.mark.parametrize("where", ["in a task", "in a callback", "in the work itself"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_a_signal_s_handler_raises_ends_the_loop(
+    loop_of_either_kind: None, signals_as_they_were: None, number: signal.Signals, where: str
+) -> None:
+    def leave(code: int, number: int, frame: FrameType | None) -> None:
+        sys.exit(code)
+
+    signal.signal(number, partial(leave, 7))
+    tidied = []
+
+    async def step() -> None:
+        os.kill(os.getpid(), number)
+        for _ in range(1000):
+            pass  # a signal is heard between two steps of the interpreter
+
+    async def work() -> None:
+        try:
+            if where == "in a task":
+                await asyncio.create_task(step())
+            elif where == "in a callback":
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
+            else:
+                await step()
+            await asyncio.wait_for(asyncio.Event().wait(), 2)
+        finally:
+            tidied.append(True)
+
+    with pytest.raises(SystemExit) as exited:
+        run_alone("run", work(), _nothing)
+    assert exited.value.code == 7 and tidied == [True]
+
+
+def test_ctrl_c_cancels_the_work_once_then_interrupts_it(loop_of_either_kind: None, signals_as_they_were: None) -> None:
+    seen = []
+
+    async def work(times: int) -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                await asyncio.wait_for(asyncio.Event().wait(), 10)
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                if times == 1:
+                    raise
+
+    for times in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            run_alone("run", work(times), _nothing)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert seen[:2] == ["cancelled", "cancelled"]
+
+
+def test_ctrl_c_ends_a_program_that_drains(database: str, connection: Connection) -> None:
+    program = f"""
+import asyncio, os, signal, rota
+app = rota.App({database!r})
+@app.job("hangs", timeout="10m")
+async def hangs():
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.Event().wait()
+app.drain(grace="1ms")
+"""
+    put(connection, "hangs")
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGINT and "KeyboardInterrupt" in ended.stderr
+    assert rows(connection, "select status from rota.job") == [("queued",)]

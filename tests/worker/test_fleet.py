@@ -284,6 +284,22 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
     assert fleet.wait() == (0, ""), fleet.log
 
 
+@rule("M83")
+def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(database: str, tmp_path: Path) -> None:
+    if not _may_unshare():
+        pytest.skip("nobody may make a pid namespace here: that pid 1 hears SIGTERM early is not shown")
+    place = _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m", "rota", "work", "--app=mine:app"]
+    with subprocess.Popen(command, cwd=place, env={**os.environ, "ROTA_DATABASE_URL": database}) as around:
+        try:
+            eventually((tmp_path / "importing").exists, 30)
+            [first] = psutil.Process(around.pid).children()
+            first.send_signal(signal.SIGTERM)
+            assert around.wait(10) == 128 + signal.SIGTERM
+        finally:
+            around.kill()
+
+
 def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_did_together(
     start_fleet: StartFleet, database: str, connection: Connection
 ) -> None:

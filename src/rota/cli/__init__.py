@@ -7,6 +7,8 @@ its processes gave up, 5 database unreachable.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -41,7 +43,15 @@ _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Run the command of this process's arguments, and exit."""
+    if os.getpid() == 1:
+        signal.signal(
+            signal.SIGTERM, _end
+        )  # the kernel lets no signal end pid 1 for which it has no handler; a worker has its own once it is up
     sys.exit(run(sys.argv[1:]))
+
+
+def _end(number: int, frame: object) -> None:
+    os._exit(128 + number)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -17,7 +17,9 @@ Ask = Callable[[], str | None]
 """Says what is wrong, None when nothing is. Called in threads of the server."""
 
 CLIENT_S = 5.0
-"""A client that takes longer to say what it wants is let go."""
+"""A client that says nothing more for so long is let go."""
+CLIENTS_MAX = 16
+"""So many are heard at once, each in a thread; who comes beyond that is let go unheard, and a probe asks again."""
 
 
 @contextmanager
@@ -48,6 +50,7 @@ class _Server(socketserver.ThreadingTCPServer):  # not http.server's own: that o
 
     def __init__(self, port: int, asks: dict[str, Ask]) -> None:
         self.asks = asks
+        self._room = threading.Semaphore(CLIENTS_MAX)
         try:
             super().__init__(("", port), _Request)
         except OSError as error:
@@ -57,6 +60,18 @@ class _Server(socketserver.ThreadingTCPServer):  # not http.server's own: that o
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # IPv4 as well
         super().server_bind()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no concern of ours."""

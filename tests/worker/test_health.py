@@ -16,7 +16,7 @@ import pytest
 import rota
 from rota.events import Bus
 from rota.fleet import Fleet
-from rota.health import answering
+from rota.health import CLIENTS_MAX, answering
 from rota.service import Service
 from rota.worker import pulse as vitals
 from rota.worker.pulse import Pulse
@@ -159,6 +159,21 @@ def test_a_client_that_says_nothing_keeps_no_probe_from_its_answer(free_port: in
         head = urllib.request.Request(f"http://127.0.0.1:{free_port}/healthz", method="HEAD")
         with urllib.request.urlopen(head, timeout=5) as answer:
             assert (answer.status, answer.read()) == (200, b"")
+
+
+@rule("M86")
+def test_clients_that_say_nothing_do_not_take_a_thread_each(free_port: int) -> None:
+    def heard() -> int:
+        return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+    with answering(free_port, lambda: None, lambda: None):
+        silent = [socket.create_connection(("127.0.0.1", free_port)) for _ in range(CLIENTS_MAX + 8)]
+        eventually(lambda: heard() == CLIENTS_MAX)
+        assert all(one.recv(1) == b"" for one in silent[CLIENTS_MAX:]), "the last to come are let go"
+        assert heard() == CLIENTS_MAX
+        for one in silent:
+            one.close()
+        eventually(lambda: probe(free_port, "/healthz") == (200, "ok"))
 
 
 @LINUX_ONLY

@@ -7,20 +7,20 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
 from rota.events import DatabaseLost
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterable
 
     from rota.events import Bus
 
 BACK_OFF_S = (0.1, 10.0)
 """The first and the longest pause while the database is away; doubled each time, with jitter so that a fleet does not come back at once."""
-
-
+CALL_OFF_S = 0.5
+"""How long a task may take to end when it is cancelled, before it is cancelled again."""
 TELL_S = 10.0
 """The same trouble is told at most once in so long: a database that is away for an hour does not fill the log."""
 
@@ -123,6 +123,7 @@ class LoopThread:
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        self.loop.run_until_complete(call_off(asyncio.all_tasks(self.loop)))
         self.loop.close()
 
     async def run(self, coroutine: Coroutine[object, object, None]) -> None:
@@ -133,3 +134,14 @@ class LoopThread:
         """End the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+
+
+async def call_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end, a second at most. Those that wait for an answer are cancelled twice: at first psycopg asks the server to
+    give up the query and waits for up to ten seconds for that."""
+    left = {task for task in tasks if not task.done()}
+    for _ in range(2):
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=CALL_OFF_S)

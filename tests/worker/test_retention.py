@@ -19,7 +19,7 @@ from rota.store.db import Database
 from rota.store.link import Link
 from rota.upkeep import retention
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
-from rota.worker import worker as worker_module
+from rota.worker import departure
 from tests.store.work import SUCCEED
 from tests.store.work import Hand as StoreHand
 from tests.support.rules import rule
@@ -246,7 +246,7 @@ async def test_a_worker_forgets_what_is_old(database: str, connection: Connectio
 
 @rule("M13", "M80")
 async def test_where_only_drains_run_old_days_go_too(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "RETENTION_S", 30)
+    monkeypatch.setattr(departure, "RETENTION_S", 30)
     ahead(connection, KEPT_DAYS + 1)
     await Hand(database, doing_nothing(), drain=True).run()
     assert days(connection)[0] == 1

@@ -120,6 +120,35 @@ async def test_a_worker_that_is_cut_off_ends_when_it_is_told_to(
     await hand.__aexit__()  # waits 30 s at most
 
 
+@rule("M83")
+@pytest.mark.slow
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_the_way_out_is_short_however_silent_the_database_is(
+    connection: Connection, proxy: Proxy, through: str, hurried: bool
+) -> None:
+    hand = Hand(through, jobs, grace_s=600.0 if hurried else 1.0, slots=2)
+    await hand.__aenter__()
+    running = put(connection, "three leases")
+    await asyncio.to_thread(eventually, lambda: rows(connection, "select true from rota.job where status = 'running'"))
+    connection.execute("begin")
+    connection.execute("lock table rota.job")
+    asked = "select true from pg_locks where not granted having count(distinct pid) >= 2"  # the claim and the renewal are under way
+    await asyncio.to_thread(eventually, lambda: rows(connection, asked))
+    proxy.silence(new_ones_too=True)
+    connection.execute("rollback")
+    loop = asyncio.get_running_loop()
+    told_at = loop.time()
+    if hurried:
+        hand.worker.hurry()
+    else:
+        hand.worker.stop()
+    assert hand._task is not None
+    with pytest.raises(DatabaseUnavailable):
+        await asyncio.wait_for(hand._task, 60)
+    assert loop.time() - told_at < (0 if hurried else 1) + 20
+    assert rows(connection, "select id, status from rota.job") == [(running, "running")]
+
+
 @rule("M2")
 async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, through: str, impatient: None) -> None:
     app = rota.App(through)

@@ -1,4 +1,4 @@
-"""One worker: starts its parts in order, and on the way out claims nothing more, finishes what runs, hands back the rest and records everything."""
+"""One worker: starts its parts in order, works until it is told to stop or, in a drain, nothing is due, and departs in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.config import WorkerConfig
-from rota.errors import DatabaseUnavailable, RotaError, WorkerExhausted
+from rota.errors import RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.release import VERSION
 from rota.service import LoopThread, Service
@@ -25,6 +25,7 @@ from rota.upkeep.expiry import Expirer
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
 from rota.worker.claimer import Claimer
+from rota.worker.departure import Departure
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.lane import Lane
@@ -41,11 +42,6 @@ if TYPE_CHECKING:
 
     from rota.job_type import JobType
     from rota.worker.held import Held, HeldJobs
-
-RETENTION_S = 0.5
-"""How long a drain that is done lets its pass of retention go on. With drains only, there is no other; and no drain waits for a reader of history."""
-RECORD_S = 10.0
-"""How long a worker on its way out tries to write what its jobs came to. What it cannot write is lost to the lease, not for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +134,26 @@ class Worker:
             executor, finisher, claimer, keeper = self._build(upkeep, state, thread)
             watch = LoopWatch(self._bus, self._held)
             keeping = asyncio.create_task(thread.run(keeper.run()))
-            watching = asyncio.create_task(thread.run(watch.run()))
+            apart = [(watch, asyncio.create_task(thread.run(watch.run()))), (keeper, keeping)]
+            departure = Departure(executor, finisher, claimer, self._hurry, is_drain=self._config.drain)
             self.pulse.begin(watch, claimer, keeper)
             self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._queues_in_words()))
             try:
-                await self._work(claimer, keeping)
+                await self._work(keeping)
             finally:
+                self.pulse.is_stopping = True
+                running = list(zip(self._parts, self._tasks, strict=False))
                 try:
-                    await self._shut_down(claimer, executor, finisher)
+                    await departure.finish(running, self._config.grace_s)
                 finally:
-                    for task in self._tasks:
-                        task.cancel()  # still running only when the way out was cancelled too
-                    await executor.abandon()
-                    for service, task in ((watch, watching), (keeper, keeping)):
-                        thread.loop.call_soon_threadsafe(service.stop)
-                        await task
-            report = await self._report(upkeep, claimer, finisher)
+                    await departure.leave(running, apart, thread)
+            oldest_due = await departure.last_word(upkeep, self.name)
         self._bus.emit(WorkerStopped(worker=self.name))
         failure = self._failure or claimer.failure
         if failure is not None:
             raise failure
-        return report
+        counts = finisher.counts
+        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due)
 
     def _exhausted(self, executor: Executor) -> None:
         if self._failure is None:
@@ -253,61 +248,16 @@ class Worker:
             on_beat=on_beat,
         )
 
-    async def _work(self, claimer: Claimer, keeping: asyncio.Task[None]) -> None:
+    async def _work(self, keeping: asyncio.Task[None]) -> None:
         """Run the parts until stopped, drained, or one of them fails for good."""
         self._tasks = [asyncio.create_task(part.run(), name=part.name) for part in self._parts]
-        claiming = next(task for task, part in zip(self._tasks, self._parts, strict=True) if part is claimer)
         stopping = asyncio.create_task(self._stop.wait())
         try:
             done, _ = await asyncio.wait([*self._tasks, keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-        for task in done - {stopping, claiming}:
-            task.result()  # no part ends by itself: what ended it is raised here
-        if claiming in done:
-            claiming.result()
-
-    async def _shut_down(self, claimer: Claimer, executor: Executor, finisher: Finisher) -> None:
-        self.pulse.is_stopping = True
-        claimer.stop()
-        claiming = [task for task, part in zip(self._tasks, self._parts, strict=False) if part is claimer]
-        if claiming:
-            await asyncio.wait(claiming, timeout=RECORD_S)  # a claim on its way brings jobs, which must go back
-        await executor.finish_running(self._config.grace_s, self._hurry)
-        await finisher.flush(RECORD_S)
-        for part, task in zip(self._parts, self._tasks, strict=False):
-            part.stop()
-            if part.name == Retention.name:
-                await asyncio.wait([task], timeout=RETENTION_S if self._config.drain else 0)
-                task.cancel()  # what it leaves half done a later pass finishes
-            if part.name in (Listener.name, Starter.name) or (part is finisher and not finisher.is_empty):
-                task.cancel()  # the first waits in the driver for the next ring, the others for a database that does not come back
-        if self._tasks:
-            ended, late = await asyncio.wait(self._tasks, timeout=RECORD_S)
-            for task in late:
-                task.cancel()
-            for task in ended:
-                if not task.cancelled():
-                    task.result()  # a part that failed on the way out says so
-
-    async def _report(self, upkeep: Link, claimer: Claimer, finisher: Finisher) -> Report:
-        oldest_due = None
-        for _ in range(2):  # its connection may have broken long ago; the second try opens a new one
-            try:
-                oldest_due = await self._last_word(upkeep)
-                break
-            except DatabaseUnavailable as error:
-                failure = error
-        else:
-            if self._config.drain or not finisher.is_empty:  # a worker that recorded everything may go without saying goodbye
-                claimer.failure = claimer.failure or failure
-        counts = finisher.counts
-        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due)
-
-    async def _last_word(self, upkeep: Link) -> datetime | None:
-        await upkeep.run(ops.stop(self.name))
-        found = await upkeep.run(ops.oldest_due()) if self._config.drain else None
-        return found[0] if found else None
+        for task in done - {stopping}:
+            task.result()  # none but a drain's claimer ends by itself: what ended it is raised here
 
     # Facts
 

@@ -144,6 +144,8 @@ class DatabaseUnavailable(RotaError):
     """The database does not answer, or refuses connections. What was not committed was not done; try again."""
 
     exit_code = 5
+    refused: bool = False
+    """Whether it answers, and refused a statement of a worker's: others may go through."""
 
 
 # A worker's own end

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import rota
 from rota.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
@@ -157,6 +158,37 @@ def _commits_that_wait(connection: Connection, probe: Connection) -> Iterator[No
             connection.execute("alter system reset synchronous_standby_names")
             connection.execute("select pg_reload_conf()")
             committing.result(30)
+
+
+@rule("M2")
+async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_it_holds(database: str, connection: Connection) -> None:
+    role = f"{value(connection, 'select current_database()')}_away"
+    go = asyncio.Event()
+    jobs = rota.Jobs()
+
+    @jobs.job("hold")
+    async def hold() -> None:
+        await go.wait()
+
+    connection.execute(f"create role {role} superuser login".encode())
+    try:
+        job = put(connection, "hold")
+        async with Hand(make_conninfo(database, user=role), jobs) as hand:
+            await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
+            connection.execute(f"alter role {role} nologin".encode())
+            connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [role])
+            go.set()
+            for service in ("finisher", "claimer", "lease keeper", "listener"):
+                await hand.until(lambda service=service: service in _refused(hand), 20)  # type: ignore[misc]
+            connection.execute(f"alter role {role} login".encode())
+            await hand.heard(JobSucceeded, timeout_s=30, job=job)
+    finally:
+        connection.execute(f"drop role {role}".encode())
+
+
+def _refused(hand: Hand) -> set[str]:
+    """The services that were told that the login is refused."""
+    return {event.service for event in hand.events if isinstance(event, DatabaseLost) and "not permitted to log in" in event.reason}
 
 
 @rule("M2")

@@ -61,6 +61,10 @@ def _refuse(connection: Connection, table: str, what: str, *, raises: str = "rai
         "raise lock_not_available using message = 'not this one'",
         "raise query_canceled using message = 'not this one'",
         "raise internal_error using message = 'not this one'",
+        "raise undefined_table using message = 'not this one'",
+        "raise undefined_function using message = 'not this one'",
+        "raise invalid_schema_name using message = 'not this one'",
+        "raise insufficient_privilege using message = 'not this one'",
     ],
 )
 @pytest.mark.parametrize("table", ["job_history", "attempt"])

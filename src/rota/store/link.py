@@ -47,7 +47,8 @@ class Link:
     async def opened(self) -> AsyncIterator[psycopg.AsyncConnection]:
         """The connection, for a block. After an error that leaves it in doubt, the next block opens a new one."""
         async with self._turn:
-            connection = await self._open()
+            with refused():
+                connection = await self._open()
             try:
                 with refused():
                     yield connection

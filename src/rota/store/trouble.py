@@ -27,11 +27,15 @@ def translated() -> Iterator[None]:
 @contextmanager
 def refused() -> Iterator[None]:
     """On a worker's connections: turn whatever the database says into DatabaseUnavailable. A worker does not end because a trigger of the user's
-    raised something; it tries again, and says what was said."""
+    raised something, nor because a login is refused for a while: that the schema and the configuration are right was looked at when it started. It
+    tries again, and says what was said."""
     try:
         yield
-    except (psycopg.Error, PayloadError) as error:
-        raise unavailable(error) from error
+    except (psycopg.Error, PayloadError, ConfigurationError, PartitionMissing) as error:
+        said = error if isinstance(error, ConfigurationError) else unavailable(error)
+        reason = f"the database refuses: {said}" if isinstance(said, SchemaError) else str(said)
+        is_login = isinstance(error, ConfigurationError) and not isinstance(error, SchemaError)
+        raise DatabaseUnavailable(reason, refused=not is_login and blames_rows(error)) from error
 
 
 def blames_rows(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from rota.errors import PayloadError
+from rota.errors import PayloadError, SchemaError
 from rota.job import Job, Status, Transition
 from rota.store.db import Operation, Query
 from rota.store.ops.claim import Claimant
@@ -33,7 +33,7 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     try:
         rows = yield Query("job_renew", {**_claims(held), "types": who.types, "leases": who.leases})
         return Renewed({row[0] for row in rows}, {row[0] for row in rows if row[1]}, {row[0]: row[3] for row in rows if row[2]})
-    except (psycopg.Error, PayloadError) as error:
+    except (psycopg.Error, PayloadError, SchemaError) as error:
         if not blames_rows(error) or is_waiting(error):
             raise
     if len(held) == 1:
@@ -118,7 +118,7 @@ _Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 def _settle(endings: Sequence[Ending], write: _Write, *, texts: bool = True) -> Operation[Settled]:
     try:
         return dict((yield from _write(endings, write, texts=texts)))
-    except (psycopg.Error, PayloadError) as error:
+    except (psycopg.Error, PayloadError, SchemaError) as error:  # a trigger of the user's may miss a table or a privilege
         if not blames_rows(error):
             raise
         refusal = error

@@ -35,7 +35,8 @@ LOOK_S = 1.0
 SILENT_S = 10.0
 """A child, or the parent itself, of which nothing was heard for so long is not well."""
 _HOPELESS = (2, 3)
-"""Usage and configuration do not get better by trying again."""
+"""Usage and configuration do not get better by trying again. Once a process has found them right, such an end is like any other: a login that is
+refused for a moment, or an App that is being replaced, must not end the others."""
 _DATABASE_AWAY = 5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -203,9 +204,7 @@ class Fleet:
         if self._orders or self._drain:
             logger.info("%s", how)
             self._status = max(self._status, _exit_status(code))
-        elif code in _HOPELESS:  # it has said why, as the one and last line where it was the first
-            if self._fit:
-                logger.error("%s", how)
+        elif code in _HOPELESS and not self._fit:  # it was alone, and has said why, as the one and last line
             self._status = code
             self._give_up()
         else:

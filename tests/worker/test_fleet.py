@@ -12,6 +12,7 @@ from time import monotonic
 import msgspec
 import psutil
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from rota.cli import run
 from rota.fleet import ENDS_MAX
@@ -110,6 +111,33 @@ def test_a_database_that_is_away_does_not_end_the_processes_that_wait_for_it(
     assert first.is_running() and len(fleet.children()) == 2
     fleet.signal(signal.SIGTERM)
     assert fleet.wait() == (0, ""), fleet.log
+
+
+@rule("M2")
+def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    role = f"{rows(connection, 'select current_database()')[0][0]}_away"
+    connection.execute(f"create role {role} superuser login".encode())
+    try:
+        fleet = start_fleet(make_conninfo(database, user=role), 2, "--slots=1")
+        fleet.until_working(2)
+        held = put(connection, "hold", until=str(tmp_path / "go"))
+        holder = fleet.until_noted(f"start {held}")
+        [other] = [child for child in fleet.children() if child.pid != holder]
+        connection.execute(f"alter role {role} nologin".encode())
+        other.kill()
+        eventually(lambda: "ended with status 3 though nobody asked it to" in fleet.log, 30)
+        connection.execute(f"alter role {role} login".encode())
+        fleet.until_working(3)
+        assert len(fleet.children()) == 2
+        (tmp_path / "go").touch()
+        eventually(lambda: status(connection, held) == "succeeded", 30)
+        fleet.signal(signal.SIGTERM)
+        assert fleet.wait() == (0, ""), fleet.log
+    finally:
+        fleet.end()
+        connection.execute(f"drop role {role}".encode())
 
 
 def _app(place: Path, text: str) -> Path:

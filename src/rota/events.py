@@ -219,6 +219,19 @@ class DatabaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepRefused(Event):
+    """The database refuses what a part of the worker would do to one job, which stays as it is; the others are seen to, and a later pass tries again."""
+
+    level = logging.ERROR
+    service: str
+    job: int
+    reason: str
+
+    def text(self) -> str:
+        return f"{self.service}: the database refuses job {self.job}, which stays as it is for now: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDropped(Event):
     """A day of history or attempts was dropped: it is older than what is kept."""
 

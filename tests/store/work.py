@@ -96,7 +96,7 @@ class Hand:
 
     def start(self, *jobs: Job) -> set[int]:
         """Record starts; the ids of those that were."""
-        return {id_ for id_, recorded in self.run(ops.start([(job.id, job.claims) for job in jobs])).items() if recorded}
+        return {id_ for id_, recorded in self.run(ops.start([(job.id, job.claims) for job in jobs])).items() if recorded is True}
 
     def reap(self, limit: int = 500, steady_s: float | None = None) -> list[ops.Reaped]:
         """Take expired jobs from whoever held them."""

@@ -13,7 +13,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DeadPutAway, Event, PartitionDropped, PartitionKept
+from rota.events import Bus, DatabaseLost, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept
 from rota.store import db, ops
 from rota.store.db import Database
 from rota.store.link import Link
@@ -198,6 +198,62 @@ async def test_a_pass_whose_connection_is_killed_in_the_middle_is_made_good_by_a
             pass
     assert pending(connection) == []
     assert days(connection)[0] == 1
+
+
+@rule("M13")
+async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batch_by_batch(database: str, connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k::text, 1, now() from generate_series(1, 3500) k"
+    )
+    ahead(connection, KEPT_DAYS + 1)
+    async with upkeep(database) as worker:
+        with snapshot(database, "select count(*) from rota.jobs"):
+            assert [await worker.one_pass() for _ in range(4)] == [SOON_S, SOON_S, SOON_S, PERIOD_S]
+            assert len(worker.kept()) == 1
+            assert await worker.one_pass() == PERIOD_S
+            assert len(worker.kept()) == 2
+    assert rows(connection, "select from rota.idempotency") == []
+
+
+@rule("M13")
+async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(database: str, connection: Connection) -> None:
+    connection.execute("insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now())")
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
+    )
+    connection.execute("create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$")
+    connection.execute("create trigger refuse before delete on rota.idempotency for each row execute function refuse()")
+    ahead(connection, 2)
+    async with upkeep(database) as worker:
+        with pytest.raises(DatabaseUnavailable, match="not this one"):
+            await worker.one_pass()
+        assert rows(connection, "select from rota.worker") == []
+        connection.execute("drop function refuse cascade")
+        assert await worker.one_pass() == PERIOD_S
+    assert rows(connection, "select from rota.idempotency") == []
+
+
+@rule("M2", "M13")
+async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_or_finishing(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    jobs.job("t")(_nothing)
+    connection.execute(f"drop table rota.job_history_{DAY + timedelta(days=ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode())
+    with psycopg.connect(database) as other:
+        other.execute("lock table rota.job_history in share update exclusive mode")  # as whoever detaches holds it
+        other.execute("select pg_advisory_xact_lock(1919906913, hashtext('rota'))")
+        connection.execute("set lock_timeout = '1s'")
+        assert value(connection, "select rota.partitions_ensure(0)") == 0
+        assert value(connection, "select rota.partitions_ensure(7)") == 0, "somebody is at it"
+        async with Hand(database, jobs) as hand:
+            await hand.heard(JobSucceeded, job=put(connection, "t"))
+    with psycopg.connect(database) as other:
+        other.execute("lock table rota.job_history in share update exclusive mode")
+        async with Hand(database, jobs) as hand:
+            lost = await hand.heard(DatabaseLost)
+            assert lost.service == "retention" and "canceling statement" in lost.reason
+            await hand.heard(JobSucceeded, job=put(connection, "t"))
+            other.rollback()
+            await asyncio.to_thread(eventually, lambda: days(connection)[-1] == ops.upkeep.PARTITION_DAYS, 30)
 
 
 @rule("M13")

@@ -10,8 +10,12 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import DatabaseLost, JobDead, JobSucceeded, OutcomeRefused
+from rota.errors import DatabaseUnavailable
+from rota.events import Bus, DatabaseLost, JobDead, JobHandedBack, JobSucceeded, OutcomeRefused, UpkeepRefused
+from rota.store.db import Database
+from rota.store.link import Link
 from rota.store.migrate import migrate
+from rota.upkeep.reaper import Reaper
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -237,13 +241,69 @@ async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(datab
                 " values ('work', 'elsewhere', 'running', 1, 1, 'gone', now() - interval '1 minute')"
             )
         late = put(connection, "work") if statement == "job_claim" else None
-        refused = await hand.heard(DatabaseLost, timeout_s=30)
-        assert "refuses: not this one" in refused.reason
+        kind = UpkeepRefused if statement == "job_reap" else DatabaseLost
+        refused = await hand.heard(kind, timeout_s=30)
+        assert "not this one" in refused.reason  # type: ignore[attr-defined]
         connection.execute("drop function refuse cascade")
         go.set()
         await hand.heard(JobSucceeded, timeout_s=30, job=held)
         if late is not None:
             await hand.heard(JobSucceeded, timeout_s=30, job=late)
+
+
+@rule("M2", "M33")
+async def test_a_start_that_cannot_be_recorded_keeps_no_other_from_beginning_and_goes_back(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.executor.UNRECORDED_S", 1.0)
+    jobs = rota.Jobs()
+
+    @jobs.job("once", max_attempts=1)
+    async def once() -> None: ...
+
+    put_many(connection, "once", JOBS)
+    bad = put(connection, "once")
+    _refuse(connection, "job", f"new.id = {bad} and new.start_recorded")
+    async with Hand(database, jobs, slots=JOBS + 1) as hand:
+        back = await hand.heard(JobHandedBack, timeout_s=20, job=bad)
+        assert "could not be recorded" in back.why and "not this one" in back.why
+        await asyncio.to_thread(eventually, lambda: over(connection) == JOBS, 20)
+        connection.execute("drop function refuse cascade")
+        await hand.heard(JobSucceeded, timeout_s=20, job=bad)
+    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
+
+
+@rule("M2")
+async def test_a_drain_does_what_is_due_though_its_upkeep_is_refused(database: str, connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, status, claims, attempts, locked_by, locked_until)"
+        " values ('work', 'elsewhere', 'running', 1, 1, 'gone', now() - interval '1 minute')"
+    )
+    _refuse(connection, "job", "new.error_type = 'LeaseExpired'", raises="raise lock_not_available using message = 'not now'")
+    put(connection, "work")
+    hand = Hand(database, _jobs(), drain=True)
+    assert (await hand.run()).succeeded == 1
+    assert any(isinstance(event, DatabaseLost) and event.service == "reaper" for event in hand.events)
+
+
+@rule("M2", "M31")
+async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away(database: str, connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, status, claims, attempts, locked_by, locked_until)"
+        " values ('work', 'running', 1, 1, 'gone', now() - interval '1 minute')"
+    )
+    _refuse(connection, "job", "new.error_type = 'LeaseExpired'", raises="raise lock_not_available using message = 'not now'")
+    link = Link(Database(database), "upkeep")
+    reaper = Reaper(Bus(), link)
+    try:
+        with pytest.raises(DatabaseUnavailable) as refused:
+            await reaper.tick()
+        reaper.away(refused.value, 0.1)
+        connection.execute("drop function refuse cascade")
+        await reaper.tick()
+        assert value(connection, "select status from rota.job") == "queued"
+    finally:
+        await link.close()
 
 
 @rule("M2", "M31")

@@ -10,6 +10,7 @@ from rota.events import JobDead
 from rota.outcome import Failure
 from rota.service import Service
 from rota.store import ops
+from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from rota.events import Bus
@@ -34,6 +35,7 @@ class Expirer(Service):
     def __init__(self, bus: Bus, link: Link, worker: str) -> None:
         super().__init__(bus)
         self._link = link
+        self._refused = RefusedJobs(bus, self.name)
         self._worker = worker
         self._since = _BEGINNING
         self._after: tuple[datetime, int] | None = None
@@ -49,9 +51,10 @@ class Expirer(Service):
             self._everything = before >= self._everything_at
             self._after = (_BEGINNING if self._everything else self._since - MARGIN, 0)
             self._took_s = 0.0
-        started, expired = await self._link.run(ops.expire(self._worker, *self._after, BATCH))
+        started, expired, refusals = await self._link.run(ops.expire(self._worker, *self._after, BATCH))
         self._took_s += monotonic() - before
-        more = len(expired) == BATCH
+        self._refused.tell(refusals)
+        more = bool(expired) and len(expired) + len(refusals) >= BATCH
         self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
         if not more:
             self._since = started

@@ -11,6 +11,7 @@ from rota.job import Status
 from rota.outcome import Failure
 from rota.service import Service
 from rota.store import ops
+from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
@@ -36,14 +37,16 @@ class Reaper(Service):
     def __init__(self, bus: Bus, link: Link) -> None:
         super().__init__(bus)
         self._link = link
+        self._refused = RefusedJobs(bus, self.name)
         self._since = _BEGINNING
         self._everything_at = 0.0
         self._is_away = False
         self._back_at: float | None = None
 
     def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """Others may have been cut off as well: when the connection is back, they get time to renew before anything is taken from them."""
-        self._is_away = True
+        """Others may have been cut off as well: when the connection is back, they get time to renew before anything is taken from them. Not when the
+        database answers, and refuses."""
+        self._is_away = self._is_away or not error.refused
         return super().away(error, back_off_s)
 
     async def tick(self) -> float | None:
@@ -53,8 +56,10 @@ class Reaper(Service):
         if self._is_away:
             self._is_away, self._back_at = False, before
         steady_s = None if self._back_at is None else before - self._back_at
-        started, reaped = await self._link.run(ops.reap(_BEGINNING if everything else self._since - MARGIN, BATCH, steady_s))
-        if len(reaped) < BATCH:
+        started, reaped, refusals = await self._link.run(ops.reap(_BEGINNING if everything else self._since - MARGIN, BATCH, steady_s))
+        self._refused.tell(refusals)
+        more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
+        if not more:
             self._since = started
             if everything:
                 self._everything_at = monotonic() + max(EVERYTHING_S, (monotonic() - before) / EVERYTHING_SHARE)
@@ -72,4 +77,4 @@ class Reaper(Service):
             if lost.status == Status.DEAD:
                 failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
                 self.bus.emit(JobDead(**of, failure=failure))
-        return 0 if len(reaped) == BATCH else PERIOD_S
+        return 0 if more else PERIOD_S

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from rota.errors import DatabaseUnavailable
 from rota.events import DeadPutAway, PartitionDropped, PartitionKept
 from rota.service import Service
 from rota.store import ops
 from rota.store.link import Link
+from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from rota.events import Bus
@@ -34,30 +37,47 @@ class Retention(Service):
     def __init__(self, bus: Bus, link: Link, database: Database) -> None:
         super().__init__(bus)
         self._link = link
+        self._refused = RefusedJobs(bus, self.name)
         self._own = Link(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
+        """Whatever may stand behind a lock runs on it: the other one is the reaper's too."""
+        self._partitions_at = 0.0
+        """Before that, partitions are left as they are, while rows are forgotten batch by batch."""
 
     async def tick(self) -> float | None:
         """Do one pass; return soon when there was more than it takes."""
-        await self._link.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
-        dropped = await self._drop()
-        return SOON_S if await self._forget() or dropped else PERIOD_S
+        trouble: DatabaseUnavailable | None = None
+        if monotonic() >= self._partitions_at:
+            try:
+                if await self._see_to_partitions():
+                    return SOON_S
+            except DatabaseUnavailable as error:
+                if not error.refused:
+                    raise
+                trouble = error
+            self._partitions_at = monotonic() + PERIOD_S
+        if await self._forget():
+            return SOON_S
+        self._partitions_at = 0.0
+        if trouble is not None:
+            raise trouble
+        return PERIOD_S
 
     async def close(self) -> None:
         """Close its own connection; the other one is shared."""
         await self._own.close()
 
-    async def _drop(self) -> bool:
-        due = await self._link.run(ops.partitions_due())
-        if not due:
-            return False
+    async def _see_to_partitions(self) -> bool:
+        """Make those that are missing and drop those that are old; return whether there may be more to drop at once. One that has to stay for now
+        is not tried again before the next period: each try may wait, and is told."""
         try:
-            for step in due:
-                if step.step == "detach":
-                    await self._take(step)
-            off = [step for step in await self._link.run(ops.partitions_due()) if step.step == "drop"]
-            return any([await self._take(step) for step in off])
+            await self._own.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
+            due = await self._link.run(ops.partitions_due())
+            taken = [await self._take(step) for step in due if step.step == "detach"]
+            off = [step for step in await self._link.run(ops.partitions_due()) if step.step == "drop"] if due else []
+            taken += [await self._take(step) for step in off]
+            return bool(off) and all(taken)
         finally:
-            await self._own.close()  # it is needed once a day
+            await self._own.close()  # it is needed once an hour
 
     async def _take(self, step: PartitionStep) -> bool:
         try:
@@ -72,10 +92,27 @@ class Retention(Service):
         return reason is None
 
     async def _forget(self) -> bool:
-        """Forget a batch of each kind of rows; return whether there may be more."""
-        dead = await self._link.run(ops.put_dead_away(BATCH))
+        """Forget a batch of each kind of rows, whatever becomes of the other kinds; return whether there may be more."""
+        more = False
+        trouble: DatabaseUnavailable | None = None
+        for forget in (
+            self._put_dead_away,
+            lambda: self._link.run(ops.expire_keys(BATCH)),
+            lambda: self._link.run(ops.forget_workers(BATCH)),
+        ):
+            try:
+                more |= await forget() >= BATCH
+            except DatabaseUnavailable as error:
+                if not error.refused:
+                    raise
+                trouble = error
+        if trouble is not None and not more:
+            raise trouble
+        return more
+
+    async def _put_dead_away(self) -> int:
+        dead, refusals = await self._link.run(ops.put_dead_away(BATCH))
+        self._refused.tell(refusals)
         if dead:
             self.bus.emit(DeadPutAway(jobs=dead))
-        keys = await self._link.run(ops.expire_keys(BATCH))
-        workers = await self._link.run(ops.forget_workers(BATCH))
-        return BATCH in (dead, keys, workers)
+        return dead + len(refusals) if dead else 0

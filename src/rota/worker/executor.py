@@ -28,6 +28,8 @@ logger = logging.getLogger("rota")
 PATIENCE_S = 1.0
 """How long an async handler may take to stop when it was told to, and any when the worker goes down. Else a thread's attempt ends at once, for it may
 never hear of it."""
+UNRECORDED_S = 10.0
+"""How long a job stays away whose start the database would not take."""
 WATCH_S = 0.1
 """How often running jobs are looked at for their time; they may run over by so much."""
 
@@ -233,6 +235,10 @@ class Executor(Service):
         if held.end is None:
             held.lost = True
         self._handler_ended(held, HandedBack("its lease was lost"))
+
+    def refuse(self, held: Held, why: str) -> None:
+        """The database does not take the start of an admitted job: it goes back, for whoever can record it."""
+        self._handler_ended(held, HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S))
 
     def _refused(self, held: Held) -> End | None:
         """Why a job may not begin now; None when it may."""

@@ -26,11 +26,19 @@ class Starter(Service):
 
     name = "starter"
 
-    def __init__(self, bus: Bus, link: Link, on_recorded: Callable[[Held], None], on_lost: Callable[[Held], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        link: Link,
+        on_recorded: Callable[[Held], None],
+        on_lost: Callable[[Held], None],
+        on_refused: Callable[[Held, str], None],
+    ) -> None:
         super().__init__(bus)
         self._link = link
         self._on_recorded = on_recorded
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._asked: list[Held] = []
 
     def put(self, held: Held) -> None:
@@ -60,6 +68,8 @@ class Starter(Service):
                     self._asked.append(held)
                 case None:
                     self._on_lost(held)
+                case ops.Refused(why):
+                    self._on_refused(held, why)
         return LOCKED_S if self._asked and not any(recorded.values()) else 0
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.config import WorkerConfig
-from rota.errors import RotaError, WorkerExhausted
+from rota.errors import DatabaseUnavailable, RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.release import VERSION
 from rota.service import LoopThread, Service
@@ -178,11 +178,16 @@ class Worker:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""
         await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
         await upkeep.run(ops.beat({**self._sign(), "running": 0}))
-        await upkeep.run(ops.ensure_partitions())
+        await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:
             for upkeeper in (Reaper(self._bus, upkeep), Expirer(self._bus, upkeep, self.name)):
-                while await upkeeper.tick() == 0:
-                    pass
+                try:
+                    while await upkeeper.tick() == 0:
+                        pass
+                except DatabaseUnavailable as error:
+                    if not error.refused:
+                        raise
+                    upkeeper.away(error, 0)  # it says so; what is due can be done all the same
 
     def _build(self, upkeep: Link, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
@@ -199,7 +204,7 @@ class Worker:
             on_progress=lambda context: keeper.report(context),  # noqa: PLW0108
         )
         executor.state = state
-        starter = Starter(bus, Link(database, "start"), executor.begin, executor.drop)
+        starter = Starter(bus, Link(database, "start"), executor.begin, executor.drop, executor.refuse)
         finisher = Finisher(
             bus,
             Link(

@@ -17,13 +17,25 @@ begin
   return true;
 end $$;
 
--- Makes the partitions of today and the next p_days days. Returns how many were made. One at a time over all workers.
+-- Makes the partitions of today and the next p_days days. Returns how many were made. One at a time over all workers: where today's are there and
+-- somebody is at it, the days ahead are left to whoever that is.
 create function rota.partitions_ensure(p_days int) returns int language plpgsql set search_path = rota, pg_temp as $$
 declare
   v_today date := (rota.clock() at time zone 'UTC')::date;
   v_made int := 0;
+  v_missing int[] := array(
+    select distinct a.ahead
+    from generate_series(0, p_days) a(ahead) cross join unnest(array['job_history', 'attempt']) t(name)
+    where to_regclass('rota.' || t.name || '_' || to_char(v_today + a.ahead, 'YYYYMMDD')) is null);
 begin
-  perform pg_advisory_xact_lock(1919906913, hashtext('rota'));
+  if cardinality(v_missing) = 0 then
+    return 0;
+  end if;
+  if 0 = any (v_missing) then
+    perform pg_advisory_xact_lock(1919906913, hashtext('rota'));
+  elsif not pg_try_advisory_xact_lock(1919906913, hashtext('rota')) then
+    return 0;
+  end if;
   for v_ahead in 0 .. p_days loop
     v_made := v_made + rota.partition_ensure('job_history', v_today + v_ahead)::int + rota.partition_ensure('attempt', v_today + v_ahead)::int;
   end loop;

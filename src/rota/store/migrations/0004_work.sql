@@ -232,8 +232,8 @@ create function rota.uptime() returns interval language sql stable parallel safe
 -- then on the loss counts, by the plan stored with the type. A job whose start had to be recorded and was not has not begun, and is never charged.
 -- After the server came up, or after the asking worker's own connection came back (p_steady_s seconds ago; NULL: it was not away), half a lease is left
 -- to those who could not renew, 60 s at most. Reads the lease index from p_since on, so that it does not walk over the entries of all jobs that ever
--- ran; not while some must be waited for.
-create function rota.job_reap(p_since timestamptz, p_limit int, p_steady_s float8 default null)
+-- ran; not while some must be waited for. p_only: of these jobs only; NULL: of all.
+create function rota.job_reap(p_since timestamptz, p_limit int, p_steady_s float8 default null, p_only bigint[] default null)
 returns table (id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz, reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column
@@ -251,6 +251,7 @@ begin
       where j.status = 'running' and j.locked_until >= v_since and j.locked_until < rota.clock()
         and v_steady > least(coalesce((select t.lease from rota.job_type t where t.name = rota.canonical_type(j.job_type)), interval '2 minutes') / 2,
                              interval '60 seconds')
+        and (p_only is null or j.id = any (p_only))
       order by j.locked_until limit p_limit for update skip locked),
     judged as materialized (
       select l.*, t.retry_after, coalesce(t.on_lost, 'retry') = 'dead' or l.attempts >= coalesce(l.max_attempts, t.max_attempts, 10) as gives_up,

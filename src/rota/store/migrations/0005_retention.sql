@@ -39,13 +39,14 @@ create function rota.partitions_due() returns table (step text, name text, comma
 $$;
 
 -- Puts jobs away that have been dead for as long as dead ones are kept, and nobody looked: they move to history with a resolution that says so, and
--- their keys are free, as when a person ignores one. Returns how many.
-create function rota.dead_put_away(p_limit int) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
+-- their keys are free, as when a person ignores one. Returns how many. p_only: of these jobs only; NULL: of all.
+create function rota.dead_put_away(p_limit int, p_only bigint[] default null) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set intervalstyle = 'postgres' set search_path = rota, pg_temp as $$
 declare v_keep interval := (select r.keep from rota.retention r where r.what = 'dead'); v_count int; begin
   with old as materialized (
     select j.* from rota.job j
     where j.status = 'dead' and j.failed_at < rota.clock() - v_keep
+      and (p_only is null or j.id = any (p_only))
     order by j.failed_at limit p_limit for update skip locked),
   gone as (
     delete from rota.job j using old o where j.id = o.id),

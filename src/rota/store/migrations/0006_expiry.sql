@@ -30,7 +30,8 @@ $$;
 
 -- Ends waiting jobs whose expires_at has passed: dead, uncharged, with what held them up. Reads the index of expiries from (p_after, p_after_id) on, so
 -- that it does not walk over the entries of all jobs that ever had one. Nobody holds such a job, so no claim has to be named and the fence stays.
-create function rota.job_expire(p_worker text, p_after timestamptz, p_after_id bigint, p_limit int)
+-- p_only: of these jobs only; NULL: of all.
+create function rota.job_expire(p_worker text, p_after timestamptz, p_after_id bigint, p_limit int, p_only bigint[] default null)
 returns table (id bigint, job_type text, claims int, attempt int, expires_at timestamptz, message text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_mergejoin = off set enable_hashjoin = off
 set jit = off set plan_cache_mode = force_generic_plan set search_path = rota, pg_temp as $$
@@ -41,6 +42,7 @@ begin
     select j as job, j.id from rota.job j
     where j.expires_at is not null and j.status in ('queued', 'failed', 'waiting')
       and (j.expires_at, j.id) > (p_after, p_after_id) and j.expires_at <= rota.clock()
+      and (p_only is null or j.id = any (p_only))
     order by j.expires_at, j.id limit p_limit for update skip locked),
   decided as materialized (
     select l.id, (l.job).started_at, format('not started%s before expires_at (%s): %s', case when (l.job).status = 'failed' then ' again' else '' end,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from rota.store.ops.act import CancelAnswer, cancel
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
+from rota.store.ops.overdue import Overdue, Reaped, expire, reap
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
 from rota.store.ops.retention import PartitionStep, expire_keys, forget_workers, partitions_due, put_dead_away, take_step
 from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, progress, renew, settled, start
-from rota.store.ops.upkeep import Overdue, Reaped, beat, declare, ensure_partitions, expire, reap, stop
+from rota.store.ops.upkeep import beat, declare, ensure_partitions, stop
 
 __all__ = [
     "Attempt",

@@ -9,8 +9,7 @@ import psycopg
 from rota.errors import SchemaError
 from rota.failure import message
 from rota.store.db import Operation, Query
-from rota.store.ops.upkeep import ensure_partitions
-from rota.store.trouble import PartitionMissing
+from rota.store.ops.around import Refusals, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +45,10 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
     return None
 
 
-def put_dead_away(limit: int) -> Operation[int]:
-    """Move jobs that have been dead for long enough to history; return how many."""
-    try:
-        rows = yield Query("dead_put_away", {"limit": limit})
-    except PartitionMissing:
-        yield from ensure_partitions()
-        rows = yield Query("dead_put_away", {"limit": limit})
-    return rows[0][0]  # type: ignore[no-any-return]
+def put_dead_away(limit: int) -> Operation[tuple[int, Refusals]]:
+    """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
+    rows, refusals = yield from taken("dead_put_away", {"limit": limit}, Query("jobs_long_dead", {"limit": limit}))
+    return sum(row[0] for row in rows), refusals
 
 
 def expire_keys(limit: int) -> Operation[int]:

@@ -28,6 +28,14 @@ class Renewed:
     cancels: dict[int, str | None]
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """What the database would not take for one claim, while it took that of others."""
+
+    why: str
+    locked: bool = False
+    """Whether somebody else's open transaction holds the row: it can be written when that ends."""
+
+
 def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     """Renew the leases of (id, claims). One that the database refuses to renew counts as held, and does not cost the others theirs."""
     try:
@@ -44,10 +52,19 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     return Renewed(first.held | second.held, first.renewed | second.renewed, first.cancels | second.cancels)
 
 
-def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool]]:
+def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused]]:
     """Record that (id, claims) are about to begin; return the ids still held, and whether each was recorded: one that somebody else's transaction has
-    locked was not."""
-    return dict((yield Query("job_start", _claims(held))))
+    locked was not. What the database refuses for one never stops the others."""
+    try:
+        return dict((yield Query("job_start", _claims(held))))
+    except (psycopg.Error, PayloadError, SchemaError) as error:
+        if not blames_rows(error) or is_waiting(error):
+            raise
+        if len(held) == 1:
+            return {held[0][0]: Refused(f"{type(error).__name__}: {first_line(error)}")}
+    half = len(held) // 2
+    first = yield from start(held[:half])
+    return first | (yield from start(held[half:]))
 
 
 def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -77,14 +94,6 @@ class Written(msgspec.Struct, frozen=True):
     run_at: datetime | None = None
     reason: str | None = None
     """Why somebody called the job off while it ran."""
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """What the database would not take for one claim, while it took that of others."""
-
-    why: str
-    locked: bool = False
-    """Whether somebody else's open transaction holds the row: it can be written when that ends."""
 
 
 Settled = dict[int, Written | Refused]

@@ -1,0 +1,55 @@
+"""How a pass over many jobs goes on around those that the database refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from rota.errors import PayloadError, SchemaError
+from rota.store.db import Operation, Query, Row
+from rota.store.ops.upkeep import ensure_partitions
+from rota.store.trouble import PartitionMissing, blames_rows, first_line, is_waiting
+
+Refusals = dict[int, str]
+"""What the database says of each job that it refuses."""
+_Take = Callable[[list[int] | None], Operation[list[Row]]]
+
+
+def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operation[tuple[list[Row], Refusals]]:
+    """Run a statement that takes what it finds; where a row may be at fault, run it for the halves of its candidates, and so on, down to that row."""
+
+    def take(only: list[int] | None) -> Operation[list[Row]]:
+        query = Query(statement, {**params, "only": only})
+        try:
+            return (yield query)
+        except PartitionMissing:
+            yield from ensure_partitions()
+            return (yield query)
+
+    try:
+        return (yield from take(None)), {}
+    except (psycopg.Error, PayloadError, SchemaError) as error:
+        if not blames_rows(error) or is_waiting(error):
+            raise
+    ids = [row[0] for row in (yield candidates)]
+    nobody = yield from take([])
+    rows, refusals = yield from _halved(ids, take)
+    return nobody + rows, refusals
+
+
+def _halved(ids: list[int], take: _Take) -> Operation[tuple[list[Row], Refusals]]:
+    if not ids:
+        return [], {}
+    try:
+        return (yield from take(ids)), {}
+    except (psycopg.Error, PayloadError, SchemaError) as error:
+        if not blames_rows(error) or is_waiting(error):
+            raise
+        if len(ids) == 1:
+            return [], {ids[0]: f"{type(error).__name__}: {first_line(error)}"}
+    half = len(ids) // 2
+    rows, refusals = yield from _halved(ids[:half], take)
+    more_rows, more_refusals = yield from _halved(ids[half:], take)
+    return rows + more_rows, refusals | more_refusals

@@ -1,0 +1,52 @@
+"""How what was left behind or came too late is found and ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rota.store.db import Operation, Query
+from rota.store.ops.around import Refusals, taken
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A job whose worker had let its lease expire; `claim` and `worker` are those that lost it."""
+
+    job: int
+    job_type: str
+    claim: int
+    attempt: int
+    worker: str
+    status: str
+    run_at: datetime
+    reason: str | None
+    """Why somebody had called it off."""
+
+
+def reap(since: datetime, limit: int, steady_s: float | None = None) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
+    """Take jobs whose leases expired after `since` from their workers; return the database's clock as well, and those that the database does not let
+    go. `steady_s`: how long ago the asking worker's own connection came back; None: it was not away."""
+    candidates = Query("jobs_lost", {"since": since, "limit": limit})
+    rows, refusals = yield from taken("job_reap", {"since": since, "limit": limit, "steady_s": steady_s}, candidates)
+    return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A job that was not started before its expiry, with what held it up; `claim` is the last one it had, `attempt` the one that did not come about."""
+
+    job: int
+    job_type: str
+    claim: int
+    attempt: int
+    expires_at: datetime
+    message: str
+
+
+def expire(worker: str, after: datetime, after_id: int, limit: int) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
+    """End waiting jobs whose expiry has passed, behind the key (expires_at, id) given; return the database's clock as well, and those that the
+    database does not let end."""
+    where = {"after": after, "after_id": after_id, "limit": limit}
+    rows, refusals = yield from taken("job_expire", {"worker": worker, **where}, Query("jobs_overdue", where))
+    return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None], refusals

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 SURVIVED_S = 1.0
 """A job lost once that has run for so long lets the next begin: many long jobs that went down with a host must not wait for each other."""
-SURVIVED_AGAIN_S = 60.0
-"""The same, where one of the two was lost more often."""
-TURN_S_MAX = 60.0
+SURVIVED_S_MAX = 60.0
+"""It is four times as long for each further loss of one of the two, up to this."""
+TURN_S_MAX = 10.0
 """Other workers help, so none is put off for longer."""
 
 
@@ -50,4 +50,4 @@ class Suspects:
 
 
 def _survival_s(one: Held, other: Held) -> float:
-    return SURVIVED_S if one.job.losses == other.job.losses == 1 else SURVIVED_AGAIN_S
+    return min(SURVIVED_S * 4.0 ** (max(one.job.losses, other.job.losses) - 1), SURVIVED_S_MAX)

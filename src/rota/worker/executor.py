@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rota.context import Context
 from rota.errors import AttemptTimeout, PayloadError
 from rota.events import HandlerAbandoned
-from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Interrupted, Misfit
+from rota.outcome import Cancel, End, Errored, HandedBack, Interrupted, Misfit
 from rota.service import Service
 from rota.worker.handlers import Handlers
 from rota.worker.suspects import Suspects
@@ -244,11 +244,9 @@ class Executor(Service):
         """Why a job may not begin now; None when it may."""
         if held.told is not None:
             return held.told
-        now = monotonic()
-        if held.lost or not held.may_start(now):
+        if held.lost or not held.may_start(monotonic()):
             return HandedBack("its lease had less than a quarter left")
-        late_s = held.late_s(now)
-        return Expired(late_s) if late_s is not None and late_s >= 0 else None
+        return None
 
     def _prepared(self, held: Held) -> dict[str, Any] | End:
         """The arguments of a job that may begin, or why it may not."""

@@ -1,7 +1,7 @@
 -- Why: people call jobs off, and handlers say how far they have come. Both write to jobs that workers hold, so both keep to the workers' rules: rows in
 -- id order through the primary key, and the fence. Oldest release that can live with this: 0.1.0.
 
--- Ends jobs that were called off and that no worker holds: they go to history as cancelled and free their keys. A dead one stays: a person must look.
+-- Ends jobs that were called off and that no worker holds: they go to history as cancelled and free their keys. Of dead ones nobody asks that.
 -- Whoever wrote the request or took the job out of `running` calls it in the same transaction, so nobody else meets such a row. Returns those that are over.
 create function rota.job_call_off(p_ids bigint[]) returns setof bigint
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -10,7 +10,7 @@ begin
   return query
   with over as (
     delete from rota.job j
-    where j.id = any (p_ids) and j.cancel_requested_at is not null and j.status not in ('running', 'dead')
+    where j.id = any (p_ids) and j.cancel_requested_at is not null and j.status <> 'running'
     returning j.*),
   key_freed as (
     delete from rota.idempotency i using over o

@@ -197,6 +197,7 @@ def test_what_fails_for_good_is_dead_whoever_wanted_it_stopped(connection: Conne
     [job] = hand.claim().jobs
     cancel(connection, job.id)
     assert hand.settle((job, GIVE_UP))[job.id].status == "dead"
+    assert cancel(connection, job.id) == [("refused", "dead")]
     assert one(connection, "select status, cancel_reason, last_error from rota.job") == ("dead", "not wanted any more", "no route to host")
     assert one(connection, "select count(*) from rota.idempotency") == (1,)
 

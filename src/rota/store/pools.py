@@ -37,6 +37,9 @@ class Pools:
             "min_size": 0,
             "max_size": POOL_MAX,
             "timeout": wait_s,
+            # Its tries to connect come at doubling pauses. Left to go on for minutes, as they are by default, they would keep a pool shut for half a
+            # minute after the server is back; given up, the next call begins anew.
+            "reconnect_timeout": wait_s,
             "max_idle": IDLE_S,
             "kwargs": {"autocommit": True, "prepare_threshold": PREPARE_AFTER if prepares else None},
         }

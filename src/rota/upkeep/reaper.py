@@ -78,3 +78,7 @@ class Reaper(Service):
                 failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
                 self.bus.emit(JobDead(**of, failure=failure))
         return 0 if more else PERIOD_S
+
+    async def close(self) -> None:
+        """Close its connection: its own, so that nothing else of upkeep delays it, or meets its end first."""
+        await self._link.close()

@@ -222,7 +222,7 @@ class Worker:
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
         keeper = self._keeper(executor, claimer, thread)
-        upkeep_parts = [Reaper(bus, upkeep), Expirer(bus, upkeep, self.name), Retention(bus, upkeep, database)]
+        upkeep_parts = [Reaper(bus, Link(database, "reap")), Expirer(bus, upkeep, self.name), Retention(bus, upkeep, database)]
         self._parts = [executor, starter, finisher, claimer, *upkeep_parts]
         if rings:
             hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}

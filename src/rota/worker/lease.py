@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
+from rota.events import DatabaseLost
 from rota.service import Service
 from rota.store import ops
 
@@ -128,6 +129,10 @@ class LeaseKeeper(Service):
         except DatabaseUnavailable:
             self._hurries += hurried
             raise
+        for job, why in renewed.refused.items():
+            self._tell_once(
+                DatabaseLost(service=self.name, reason=f"the lease of job {job} cannot be renewed: {why}", retry_in_s=self._pause_s())
+            )
         for held in due:
             if held.job.id not in renewed.held:
                 self._lost(held)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +26,8 @@ class Renewed:
     renewed: set[int]
     """Without those that somebody's open transaction has locked: they are held, and the next try is due at once."""
     cancels: dict[int, str | None]
+    refused: dict[int, str] = field(default_factory=dict)
+    """Those that the database would not renew, and why: they are held until somebody reaps them."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -44,12 +46,13 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     except (psycopg.Error, PayloadError, SchemaError) as error:
         if not blames_rows(error) or is_waiting(error):
             raise
+        refusal = f"{type(error).__name__}: {first_line(error)}"
     if len(held) == 1:
-        return Renewed({held[0][0]}, set(), {})
+        return Renewed({held[0][0]}, set(), {}, {held[0][0]: refusal})
     half = len(held) // 2
     first = yield from renew(held[:half], who)
     second = yield from renew(held[half:], who)
-    return Renewed(first.held | second.held, first.renewed | second.renewed, first.cancels | second.cancels)
+    return Renewed(first.held | second.held, first.renewed | second.renewed, first.cancels | second.cancels, first.refused | second.refused)
 
 
 def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused]]:

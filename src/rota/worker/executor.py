@@ -30,6 +30,8 @@ PATIENCE_S = 1.0
 never hear of it."""
 UNRECORDED_S = 10.0
 """How long a job stays away whose start the database would not take."""
+HURRIED_S = 0.3
+"""The same when the worker is in a hurry: one whose parent died is gone within a second, and its jobs must be back by then."""
 WATCH_S = 0.1
 """How often running jobs are looked at for their time; they may run over by so much."""
 
@@ -130,13 +132,13 @@ class Executor(Service):
             for task in waiting:
                 task.cancel()
         if self._running:
-            await self._stop_running()
+            await self._stop_running(HURRIED_S if hurried.is_set() else PATIENCE_S)
 
-    async def _stop_running(self) -> None:
+    async def _stop_running(self, patience_s: float) -> None:
         for one in list(self._running):
-            self._stop(one, "the worker is going down", Interrupted("the worker went down while the handler ran"), PATIENCE_S)
+            self._stop(one, "the worker is going down", Interrupted("the worker went down while the handler ran"), patience_s)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 await self._idle.wait()
         for one in list(self._running):
             if one.end is None:

@@ -215,8 +215,9 @@ class Executor(Service):
         lane.running += 1
         held.admitted = True
         self._running.add(held)
-        self._idle.clear()
-        self.wake()
+        if self._idle.is_set():
+            self._idle.clear()
+            self.wake()
         if held.is_suspect:
             self._suspects.add(held)
         if prepared is None:

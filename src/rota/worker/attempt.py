@@ -24,7 +24,7 @@ _NOTHING = Succeeded(None)
 def too_late(held: Held) -> End | None:
     """Between the decision and its first step the process may have been frozen or busy, or the job told to stop: then its handler does not begin."""
     now = monotonic()
-    late_s = held.late_s(now)
+    late_s = None if held.job.expires_at is None else held.late_s(now)
     if held.told is None and held.may_start(now) and (late_s is None or late_s < 0):
         return None
     held.started_at = held.begun_at = None

@@ -314,7 +314,7 @@ class Executor(Service):
             self._fill(lane)
         if not self._running:
             self._idle.set()
-        if lane.held <= lane.low or lane.running < lane.slots:
+        if lane.running < lane.slots or lane.held <= lane.low:
             self._on_free()
 
     def _ended(self, held: Held, end: End) -> None:

@@ -43,7 +43,8 @@ class Lane:
     @property
     def held(self) -> int:
         """The jobs that run or wait for a slot. Suspects wait for each other, not for a slot: a thousand of them take no other job's place."""
-        return self.running + self.waiting - min(len(self._suspects), PREFETCH_MAX)
+        held = self.running + self.waiting
+        return held - min(len(self._suspects), PREFETCH_MAX) if self._suspects else held
 
     @property
     def wanted(self) -> int:

@@ -65,7 +65,10 @@ class Told:
 
 async def until_the_keeper_rests(connection: Connection) -> None:
     """Wait until the lease keeper has asked nothing for a second: after its start, or the listener's, it asks by itself."""
-    rests = "select count(*) > 0 from pg_stat_activity where application_name = 'rota lease' and now() - state_change > '1 s'"
+    rests = (
+        "select count(*) > 0 from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+        " and now() - state_change > '1 s'"
+    )
     await asyncio.to_thread(eventually, lambda: connected(connection, "listen") and value(connection, rests))
 
 
@@ -250,7 +253,9 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
         await until_the_keeper_rests(connection)
         with psycopg.connect(database) as other:
             other.execute("select answer from rota.job_cancel(array[%s::bigint])", [job])
-            other.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rota listen'")
+            other.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota listen'"
+            )
             await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
         await hand.heard(JobCancelled)  # the call went out while nobody listened; the next renewal is 40 s away
 
@@ -293,7 +298,9 @@ async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
     kept.hold()
     await kept.keeper.tick()
     for turn in (kept.hurry, kept.keeper.tick):  # both looks that the call asks for fail
-        connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rota lease'")
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+        )
         with pytest.raises(rota.DatabaseUnavailable):
             await turn()
         await asyncio.sleep(0)

@@ -163,7 +163,10 @@ async def test_what_could_not_be_written_because_somebody_holds_the_row_is_writt
         with psycopg.connect(database) as other:
             other.execute("select from rota.job for update")
             go.set()
-            asked = "select count(*) > 0 from pg_stat_activity where application_name = 'rota lease' and query like '%%job_progress%%'"
+            asked = (
+                "select count(*) > 0 from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+                " and query like '%%job_progress%%'"
+            )
             await asyncio.to_thread(eventually, lambda: value(connection, asked), what="it was tried")
         await asyncio.to_thread(eventually, lambda: value(connection, SEEN) is not None)
     assert said.is_set()
@@ -211,7 +214,9 @@ async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_b
     context = kept.hold()
     await kept.keeper.tick()
     context.progress(1)
-    connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rota lease'")
+    connection.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+    )
     with pytest.raises(rota.DatabaseUnavailable):
         await kept.keeper.tick()
     assert value(connection, SEEN) is None

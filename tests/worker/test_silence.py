@@ -66,7 +66,7 @@ async def test_a_bell_that_died_silently_is_replaced(connection: Connection, pro
 
 
 @rule("M2", "M31")
-@pytest.mark.parametrize("role", ["claim", "finish", "upkeep"])
+@pytest.mark.parametrize("role", ["claim", "finish", "reap"])
 async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
     connection: Connection, proxy: Proxy, through: str, impatient: None, role: str
 ) -> None:

@@ -12,13 +12,14 @@ union all select 'starts', count(*) from chaos.witness where said = 'start'
 union all select 'most starts of a job', coalesce(max(n), 0) from (select count(*) as n from chaos.witness where said = 'start' group by job) s
 union all select 'renewals', count(*) from chaos.change where was_status = 'running' and status = 'running' and until > was_until
 union all select 'starts recorded by Rota', count(*) from chaos.change where recorded and was_recorded is false
-union all select 'reaped', count(*) from chaos.claim where ended_by = 'rota upkeep'
-union all select 'reaped, charged', count(*) from chaos.claim where ended_by = 'rota upkeep' and charged
+union all select 'reaped', count(*) from chaos.claim where ended_by in ('rota upkeep', 'rota reap')
+union all select 'reaped, charged', count(*) from chaos.claim where ended_by in ('rota upkeep', 'rota reap') and charged
 union all select 'reaped, uncharged: the first loss', count(*) from chaos.claim
-  where ended_by = 'rota upkeep' and not charged and recorded is null
-union all select 'reaped, uncharged: not yet begun', count(*) from chaos.claim where ended_by = 'rota upkeep' and not charged and recorded is false
+  where ended_by in ('rota upkeep', 'rota reap') and not charged and recorded is null
+union all select 'reaped, uncharged: not yet begun', count(*) from chaos.claim
+  where ended_by in ('rota upkeep', 'rota reap') and not charged and recorded is false
 union all select 'given back by their worker, uncharged', count(*) from chaos.claim
-  where ended_by <> 'rota upkeep' and ended_status = 'queued' and not charged
+  where ended_by not in ('rota upkeep', 'rota reap') and ended_status = 'queued' and not charged
 union all select 'attempts failed by their handler', count(*) from rota.attempt where release is not null
 union all select 'attempts that overlapped, the lease of the first lost', count(*) from chaos.claim a
   join chaos.claim b on b.job = a.job and b.seq > a.seq and b.began

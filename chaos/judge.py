@@ -129,7 +129,7 @@ CHECKS = [
         """
         select c.job, c.was_claims as claim, c.role, c.was_worker, c.at, to_timestamp(s.since_s) as since
         from chaos.silence s
-        join chaos.change c on split_part(c.was_worker, ':', 2)::int = s.pid and c.was_status = 'running' and c.role <> 'rota upkeep'
+        join chaos.change c on split_part(c.was_worker, ':', 2)::int = s.pid and c.was_status = 'running' and c.role not in ('rota upkeep', 'rota reap')
           and c.at > to_timestamp(s.since_s) + interval '1 second' and c.at < coalesce(to_timestamp(s.until_s), 'infinity')
         """,
     ),
@@ -156,7 +156,7 @@ CHECKS = [
         select c.job, c.claim, c.ended_status, c.ended_by, later.claim as later from chaos.claim c
         join rota.job_type t on t.on_lost = 'dead' join chaos.job j on j.id = c.job and j.job_type = t.name
         join chaos.claim later on later.job = c.job and later.claim > c.claim and later.began
-        where c.began and c.ended_by = 'rota upkeep'
+        where c.began and c.ended_by in ('rota upkeep', 'rota reap')
         """,
     ),
     Check(
@@ -178,7 +178,7 @@ CHECKS = [
         "the first loss is not charged, unless its start was recorded",
         """
         select c.job, c.claim, c.worker, c.ended_status, c.losses from chaos.claim c
-        where c.ended_by = 'rota upkeep' and c.charged and coalesce(c.was_losses, 0) = 0 and c.recorded is not true
+        where c.ended_by in ('rota upkeep', 'rota reap') and c.charged and coalesce(c.was_losses, 0) = 0 and c.recorded is not true
         """,
     ),
     Check(

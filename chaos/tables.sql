@@ -5,7 +5,7 @@ create schema chaos;
 create table chaos.change (
   seq bigint generated always as identity primary key,
   at timestamptz not null default clock_timestamp(),
-  role text not null default current_setting('application_name'),  -- which part of which process wrote: 'rota upkeep' is the reaper
+  role text not null default current_setting('application_name'),  -- which part of which process wrote: 'rota reap' is the reaper, in a drain 'rota upkeep'
   job bigint not null,
   was_status text,                               -- NULL: it was inserted
   status text,                                   -- NULL: it moved to history

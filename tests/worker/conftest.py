@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from rota.store.migrate import migrate
+from tests.support.server import PostgresServer
 from tests.worker.fleet import FleetProcess
 from tests.worker.process import WorkerProcess
+from tests.worker.table import Connection
 
 StartWorker = Callable[..., WorkerProcess]
+Connect = Callable[[], Connection]
 StartFleet = Callable[..., FleetProcess]
 
 
@@ -54,3 +59,18 @@ def free_port() -> int:
         given.bind(("127.0.0.1", 0))
         port: int = given.getsockname()[1]
         return port
+
+
+@pytest.fixture
+def connect(own_server: PostgresServer) -> Iterator[Connect]:
+    """Connect to the test's own server, migrated: after each restart anew."""
+    migrate(own_server.url())
+    opened: list[Connection] = []
+
+    def again() -> Connection:
+        opened.append(psycopg.connect(own_server.url(), autocommit=True))
+        return opened[-1]
+
+    yield again
+    for connection in opened:
+        connection.close()

@@ -5,44 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 import rota
 from rota.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
-from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
-from tests.worker.conftest import StartWorker
+from tests.worker.conftest import Connect, StartWorker
 from tests.worker.hand import Hand
 from tests.worker.process import notes
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
 pytestmark = pytest.mark.system
-
-Connect = Callable[[], Connection]
-
-
-@pytest.fixture
-def connect(own_server: PostgresServer) -> Iterator[Connect]:
-    """Connect to the test's own server, migrated: after each restart anew."""
-    migrate(own_server.url())
-    opened: list[Connection] = []
-
-    def again() -> Connection:
-        opened.append(psycopg.connect(own_server.url(), autocommit=True))
-        return opened[-1]
-
-    yield again
-    for connection in opened:
-        connection.close()
 
 
 @rule("M2", "M32")

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
-from tests.worker.conftest import StartWorker
+from tests.worker.conftest import Connect, StartWorker
 from tests.worker.process import WorkerProcess, notes
 from tests.worker.table import Connection, over, put, put_many, rows, value
 
 pytestmark = pytest.mark.system
-
-Connect = Callable[[], Connection]
-
-
-@pytest.fixture
-def connect(own_server: PostgresServer) -> Iterator[Connect]:
-    """Connect to the test's own server, migrated: after each restart anew."""
-    migrate(own_server.url())
-    opened: list[Connection] = []
-
-    def again() -> Connection:
-        opened.append(psycopg.connect(own_server.url(), autocommit=True))
-        return opened[-1]
-
-    yield again
-    for connection in opened:
-        connection.close()
 
 
 @dataclass(frozen=True)

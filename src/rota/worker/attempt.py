@@ -24,13 +24,16 @@ _NOTHING = Succeeded(None)
 def too_late(held: Held) -> End | None:
     """Between the decision and its first step the process may have been frozen or busy, or the job told to stop: then its handler does not begin."""
     now = monotonic()
-    late_s = None if held.job.expires_at is None else held.late_s(now)
-    if held.told is None and held.may_start(now) and (late_s is None or late_s < 0):
-        return None
-    held.started_at = held.begun_at = None
-    if held.told is None and held.may_start(now) and late_s is not None:
-        return Expired(late_s)
-    return held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop, or its lease ran out, before it began")
+    end: End | None = None
+    if held.told is not None:
+        end = held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop before it began")
+    elif not held.may_start(now):
+        end = HandedBack("its lease ran out before it began")
+    elif held.job.expires_at is not None and (late_s := held.late_s(now)) >= 0:
+        end = Expired(late_s)
+    if end is not None:
+        held.started_at = held.begun_at = None
+    return end
 
 
 def end_of(job: Job, result: Any) -> End:

@@ -28,10 +28,10 @@ logger = logging.getLogger("rota")
 PATIENCE_S = 1.0
 """How long an async handler may take to stop when it was told to, and any when the worker goes down. Else a thread's attempt ends at once, for it may
 never hear of it."""
-UNRECORDED_S = 10.0
-"""How long a job stays away whose start the database would not take."""
 HURRIED_S = 0.3
 """The same when the worker is in a hurry: one whose parent died is gone within a second, and its jobs must be back by then."""
+UNRECORDED_S = 10.0
+"""How long a job stays away whose start the database would not take."""
 WATCH_S = 0.1
 """How often running jobs are looked at for their time; they may run over by so much."""
 

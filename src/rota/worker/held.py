@@ -84,12 +84,11 @@ class Held:
         """Whether its last attempt was lost with a worker: it may be what killed it."""
         return self.job.suspected is True
 
-    def late_s(self, now: float) -> float | None:
-        """How long the job is past its expiry, negative before it; None without one. By the database's clock at the claim and ours since."""
-        job = self.job
-        if job.expires_at is None or job.started_at is None:
-            return None
-        return now - self.claimed_at - (job.expires_at - job.started_at).total_seconds()
+    def late_s(self, now: float) -> float:
+        """How long a job that has an expiry is past it, negative before it. By the database's clock at the claim and ours since."""
+        assert self.job.expires_at is not None
+        assert self.job.started_at is not None
+        return now - self.claimed_at - (self.job.expires_at - self.job.started_at).total_seconds()
 
 
 HeldJobs = dict[int, Held]

@@ -148,7 +148,7 @@ async def test_a_pass_begins_where_the_last_one_ended_less_a_margin_and_seldom_a
         _put_late(connection, "t", 3, "1 day")
         _put_late(connection, "t", 1, "30 s")
         assert await watched.a_pass() == 1, "the next at what has expired since, and a minute before"
-        watched.expirer._everything_at = 0.0
+        watched.expirer._reading.everything_at = 0.0
         assert await watched.a_pass() == 3, "once its time has come, at everything again"
         assert await watched.a_pass() == 0
     finally:

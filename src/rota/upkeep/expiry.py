@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -10,21 +9,18 @@ from rota.events import JobDead
 from rota.outcome import Failure
 from rota.service import Service
 from rota.store import ops
+from rota.upkeep.reading import Reading
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rota.events import Bus
     from rota.store.link import Link
 
 PERIOD_S = 10.0
 """A job that nobody claims is dead so soon after its expiry. One that is claimed too late is so at once, by its worker."""
 BATCH = 500
-MARGIN = timedelta(seconds=60)
-"""A pass reads the index of expiries from the time of the last one, less this: it does not walk over the entries of all jobs that ever had one."""
-EVERYTHING_SHARE = 0.01
-"""Of one connection's time for passes that read the whole index: they find what began to wait again, or committed, later than the margin."""
-EVERYTHING_S = 60.0
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Expirer(Service):
@@ -37,19 +33,16 @@ class Expirer(Service):
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
         self._worker = worker
-        self._since = _BEGINNING
+        self._reading = Reading()
         self._after: tuple[datetime, int] | None = None
         """Where the pass that is under way goes on; None between two passes."""
-        self._everything = False
-        self._everything_at = 0.0
         self._took_s = 0.0
 
     async def tick(self) -> float | None:
         """End one batch of the pass; return at once when there may be more."""
         before = monotonic()
         if self._after is None:
-            self._everything = before >= self._everything_at
-            self._after = (_BEGINNING if self._everything else self._since - MARGIN, 0)
+            self._after = (self._reading.begin(), 0)
             self._took_s = 0.0
         started, expired, refusals = await self._link.run(ops.expire(self._worker, *self._after, BATCH))
         self._took_s += monotonic() - before
@@ -57,9 +50,7 @@ class Expirer(Service):
         more = bool(expired) and len(expired) + len(refusals) >= BATCH
         self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
         if not more:
-            self._since = started
-            if self._everything:
-                self._everything_at = monotonic() + max(EVERYTHING_S, self._took_s / EVERYTHING_SHARE)
+            self._reading.end(started, self._took_s)
         for gone in expired:
             failure = Failure("Expired", gone.message, "fatal", "expired")
             self.bus.emit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from rota.job import Status
 from rota.outcome import Failure
 from rota.service import Service
 from rota.store import ops
+from rota.upkeep.reading import Reading
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 PERIOD_S = 4.0
 """An expired lease is noticed within it: a dead worker's job is due again less than five seconds after its lease."""
 BATCH = 500
-MARGIN = timedelta(seconds=60)
-"""A pass reads the lease index from the time of the last one, less this: it does not walk over the entries of all jobs that ever ran."""
-EVERYTHING_SHARE = 0.01
-"""Of one connection's time for passes that read the whole index; they find what committed later than the margin."""
-EVERYTHING_S = 60.0
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Reaper(Service):
@@ -38,8 +32,7 @@ class Reaper(Service):
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
-        self._since = _BEGINNING
-        self._everything_at = 0.0
+        self._reading = Reading()
         self._is_away = False
         self._back_at: float | None = None
 
@@ -52,17 +45,14 @@ class Reaper(Service):
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
         before = monotonic()
-        everything = before >= self._everything_at
         if self._is_away:
             self._is_away, self._back_at = False, before
         steady_s = None if self._back_at is None else before - self._back_at
-        started, reaped, refusals = await self._link.run(ops.reap(_BEGINNING if everything else self._since - MARGIN, BATCH, steady_s))
+        started, reaped, refusals = await self._link.run(ops.reap(self._reading.begin(), BATCH, steady_s))
         self._refused.tell(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
         if not more:
-            self._since = started
-            if everything:
-                self._everything_at = monotonic() + max(EVERYTHING_S, (monotonic() - before) / EVERYTHING_SHARE)
+            self._reading.end(started, monotonic() - before)
         for lost in reaped:
             of: dict[str, Any] = {
                 "job": lost.job,

@@ -17,8 +17,7 @@ from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
 from rota.health import answering
-from rota.job import Job, Status
-from rota.job_type import Enqueued, JobType, NewJob
+from rota.job_type import JobType
 from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicates
 from rota.load import load
 from rota.loop import run_alone
@@ -32,7 +31,7 @@ from rota.worker.worker import Crew, Report, Worker
 E = TypeVar("E", bound=Event)
 
 
-class App:
+class App(Client):
     """Job types, a database, and what can be done with both. Connects to nothing until first used; safe to create before a fork.
 
     Args:
@@ -72,10 +71,9 @@ class App:
         self._notify = notify
         self._database: Database | None = None
         self._bus = Bus()
-        self._client = Client(lambda: self.database)
         self._own = Jobs()
         self._registries = [self._own]
-        self._own.bind(self._client)
+        self._own.bind(self)
         if isinstance(jobs, str | Jobs):
             raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {jobs!r}")
         self._take_in([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
@@ -87,10 +85,10 @@ class App:
         for registry in registries:
             if not isinstance(registry, Jobs):
                 raise DeclarationError(f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {registry!r}")
-            registry.refuse_other(self._client)
+            registry.refuse_other(self)
         refuse_duplicates(job_type for registry in registries for job_type in registry.types.values())
         for registry in registries:
-            registry.bind(self._client)
+            registry.bind(self)
         self._registries += registries
 
     @property
@@ -125,108 +123,6 @@ class App:
         """Call `listener(event)` for each event of that class in this process: `app.on(rota.events.JobDead, report)`. It must return quickly; when it
         fails, that is logged, and no job is harmed."""
         self._bus.on(kind, listener)
-
-    # Enqueue and read
-
-    def enqueue(self, job: NewJob) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
-        return self._client.enqueue(job)
-
-    async def aenqueue(self, job: NewJob) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`."""
-        return await self._client.aenqueue(job)
-
-    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Enqueued]:
-        """Insert jobs of any types, all or none, one INSERT per 1,000; results are in the order of the input."""
-        return self._client.enqueue_many(jobs, connection=connection)
-
-    async def aenqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Enqueued]:
-        """Insert jobs of any types, all or none; results are in the order of the input."""
-        return await self._client.aenqueue_many(jobs, connection=connection)
-
-    def get(self, id: int) -> Job:
-        """Return a job, live or over. Raises JobNotFound."""
-        return self._client.get(id)
-
-    async def aget(self, id: int) -> Job:
-        """Return a job, live or over. Raises JobNotFound."""
-        return await self._client.aget(id)
-
-    def jobs(
-        self,
-        *,
-        status: str | None = None,
-        job_type: str | None = None,
-        queue: str | None = None,
-        idempotency_key: str | None = None,
-        error_type: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[Job]:
-        """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
-        return self._client.jobs(
-            ops.Filter(
-                status=status,
-                job_type=job_type,
-                queue=queue,
-                idempotency_key=idempotency_key,
-                error_type=error_type,
-                before=before,
-                limit=limit,
-            )
-        )
-
-    async def ajobs(
-        self,
-        *,
-        status: str | None = None,
-        job_type: str | None = None,
-        queue: str | None = None,
-        idempotency_key: str | None = None,
-        error_type: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[Job]:
-        """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
-        return await self._client.ajobs(
-            ops.Filter(
-                status=status,
-                job_type=job_type,
-                queue=queue,
-                idempotency_key=idempotency_key,
-                error_type=error_type,
-                before=before,
-                limit=limit,
-            )
-        )
-
-    def join(self, id: int, *, timeout: Duration | None = None) -> Job:
-        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
-        return self._client.join(id, None if timeout is None else seconds(timeout, name="timeout"))
-
-    async def ajoin(self, id: int, *, timeout: Duration | None = None) -> Job:
-        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
-        return await self._client.ajoin(id, None if timeout is None else seconds(timeout, name="timeout"))
-
-    # Act
-
-    def cancel(self, id: int, *, why: str | None = None, connection: Any = None) -> Status:
-        """Call a job off; return where it stands now. `cancelled`: it waited, and is over. `running`: its worker is told to stop it; it will be
-        `cancelled` if its handler stops for that, `succeeded` if it finishes all the same. Asked again, the first reason stays.
-
-        Args:
-            why: kept with the job, on one line of at most 500 characters.
-            connection: whose transaction this joins. Until it ends, the worker of a running job waits with what it has to write.
-
-        Raises:
-            WrongStatus: the job is dead or over by now.
-            JobNotFound: there is no such job.
-        """
-        return self._client.cancel(id, why, connection)
-
-    async def acancel(self, id: int, *, why: str | None = None, connection: Any = None) -> Status:
-        """Call a job off; return where it stands now. Raises as `cancel`."""
-        return await self._client.acancel(id, why, connection)
 
     # Work
 

@@ -315,9 +315,19 @@ def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(connectio
 
 def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Connection) -> None:
     kept = "select what, keep from rota.retention order by 1"
-    assert rows(connection, kept) == [("attempts", timedelta(days=90)), ("dead", timedelta(days=90)), ("history", timedelta(days=14))]
+    assert rows(connection, kept) == [
+        ("actions", timedelta(days=90)),
+        ("attempts", timedelta(days=90)),
+        ("dead", timedelta(days=90)),
+        ("history", timedelta(days=14)),
+    ]
     connection.execute("delete from rota.retention where what = 'dead'")
     migrate(database, keep={"history": timedelta(days=30), "dead": timedelta(days=7)})
-    assert rows(connection, kept) == [("attempts", timedelta(days=90)), ("dead", timedelta(days=7)), ("history", timedelta(days=30))]
+    assert rows(connection, kept) == [
+        ("actions", timedelta(days=90)),
+        ("attempts", timedelta(days=90)),
+        ("dead", timedelta(days=7)),
+        ("history", timedelta(days=30)),
+    ]
     migrate(database)
     assert rows(connection, kept)[-1] == ("history", timedelta(days=30))

@@ -12,7 +12,8 @@ import typer
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
-from rota.client import Client, too_large
+from rota.client import Direct
+from rota.client.enqueueing import too_large
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jsonb import text_bytes
@@ -54,7 +55,7 @@ def enqueue(
     if declared is not None:
         new = NewJob(declared, declared.codec.encode((), arguments), chosen)
         with session(app, url, schema) as opened:
-            enqueued = Client(lambda: opened.database).enqueue(new.using(connection=opened.connection))
+            enqueued = Direct(opened.database).enqueue(new.using(connection=opened.connection))
     else:
         row = _row(job_type, _anything(job_type, arguments), chosen)
         with session(app, url, schema) as opened:

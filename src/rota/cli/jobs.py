@@ -10,7 +10,8 @@ import typer
 
 from rota.cli.output import job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client import ID_MAX, LIST_MAX, reason, refused
+from rota.client.acting import refused
+from rota.client.base import ID_MAX, LIST_MAX, reason
 from rota.errors import JobNotFound
 from rota.job import Job, Progress, Status
 from rota.store import ops

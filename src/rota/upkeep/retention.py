@@ -99,6 +99,7 @@ class Retention(Service):
             self._put_dead_away,
             lambda: self._link.run(ops.expire_keys(BATCH)),
             lambda: self._link.run(ops.forget_workers(BATCH)),
+            lambda: self._link.run(ops.forget_actions(BATCH)),
         ):
             try:
                 more |= await forget() >= BATCH

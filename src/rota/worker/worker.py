@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.config import WorkerConfig
-from rota.errors import DatabaseUnavailable, RotaError, WorkerExhausted
+from rota.errors import RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.release import VERSION
 from rota.service import LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link
-from rota.upkeep.expiry import Expirer
-from rota.upkeep.reaper import Reaper
-from rota.upkeep.retention import Retention
+from rota.upkeep import rounds
 from rota.worker.claimer import Claimer
 from rota.worker.departure import Departure
 from rota.worker.executor import Executor
@@ -180,14 +178,7 @@ class Worker:
         await upkeep.run(ops.beat({**self._sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:
-            for upkeeper in (Reaper(self._bus, upkeep), Expirer(self._bus, upkeep, self.name)):
-                try:
-                    while await upkeeper.tick() == 0:
-                        pass
-                except DatabaseUnavailable as error:
-                    if not error.refused:
-                        raise
-                    upkeeper.away(error, 0)  # it says so; what is due can be done all the same
+            await rounds.one_round(self._bus, upkeep, self.name)
 
     def _build(self, upkeep: Link, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
@@ -222,8 +213,7 @@ class Worker:
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
         keeper = self._keeper(executor, claimer, thread)
-        upkeep_parts = [Reaper(bus, Link(database, "reap")), Expirer(bus, upkeep, self.name), Retention(bus, upkeep, database)]
-        self._parts = [executor, starter, finisher, claimer, *upkeep_parts]
+        self._parts = [executor, starter, finisher, claimer, *rounds.services(bus, database, upkeep, self.name)]
         if rings:
             hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))

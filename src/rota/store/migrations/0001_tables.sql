@@ -37,6 +37,8 @@ create table rota.job (
   verdict_rule text,
   idempotency_key text check (length(idempotency_key) between 1 and 255),
   meta jsonb,
+  schedule text,                                 -- of which schedule it is a run, …
+  scheduled_for timestamptz,                     -- … and of which of its ticks; NULL: somebody triggered it
   created_at timestamptz not null default rota.clock(),
   updated_at timestamptz not null default rota.clock(),
   started_at timestamptz,                        -- when the last attempt's handler began; until the attempt is settled, the time of its claim
@@ -116,6 +118,21 @@ create table rota.idempotency (
   primary key (job_type, key)
 );
 
+-- What people did, to what and why. All of job, queue and schedule NULL: to everything.
+create table rota.action (
+  id bigint generated always as identity primary key,
+  at timestamptz not null default rota.clock(),
+  verb text not null,                            -- as in TRANSITIONS: cancel, requeue …; also pause, resume, trigger …
+  job bigint,
+  queue text,
+  schedule text,
+  by text not null,                              -- who: what they said of themselves, else the role that the session logged in with
+  why text,
+  detail jsonb                                   -- what belongs to the verb: requeued_as, until …
+);
+create index action_job on rota.action (job, at) where job is not null;
+create index action_at on rota.action (at);
+
 create table rota.queue (
   name text primary key,
   bell_until timestamptz,                        -- some worker waits to be rung until then
@@ -148,12 +165,12 @@ create view rota.jobs as
 select j.id, coalesce(j.origin_id, j.id) as origin_id, j.queue, j.job_type, j.payload, j.payload_version, j.status, j.priority, j.run_at, j.expires_at,
   j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = rota.canonical_type(j.job_type)), 10) as max_attempts,
   j.claims, j.locked_by, j.locked_until, coalesce(j.losses, 0::smallint) as losses, j.cancel_requested_at, j.cancel_reason, j.progress, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
-  j.created_at, j.updated_at, j.started_at, j.failed_at, null::timestamptz as finished_at, null::jsonb as result, null::text as release,
+  j.schedule, j.scheduled_for, j.created_at, j.updated_at, j.started_at, j.failed_at, null::timestamptz as finished_at, null::jsonb as result, null::text as release,
   null::jsonb as resolution
 from rota.job j
 union all
 select j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload, j.payload_version, j.status, j.priority, j.run_at, j.expires_at,
   j.attempts, coalesce(j.max_attempts, (select t.max_attempts from rota.job_type t where t.name = rota.canonical_type(j.job_type)), 10),
   j.claims, j.locked_by, j.locked_until, coalesce(j.losses, 0::smallint) as losses, j.cancel_requested_at, j.cancel_reason, j.progress, j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule, j.idempotency_key, j.meta,
-  j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at, j.result, j.release, j.resolution
+  j.schedule, j.scheduled_for, j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at, j.result, j.release, j.resolution
 from rota.job_history j;

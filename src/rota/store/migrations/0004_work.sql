@@ -10,7 +10,7 @@ create function rota.job_claim(
   p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int)
 returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
   expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz, start_recorded boolean,
-  losses smallint, suspected boolean)
+  losses smallint, suspected boolean, schedule text, scheduled_for timestamptz)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
@@ -39,7 +39,7 @@ begin
     limit p_limit))
   returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
     j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses,
-    case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end;
+    case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end, j.schedule, j.scheduled_for;
 end $$;
 
 -- Records that jobs are about to begin, for those whose claim asked for it; returns those still held, and which were recorded. A row that another
@@ -137,12 +137,12 @@ begin
   kept as (
     insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
       claims, locked_by, losses, cancel_requested_at, cancel_reason, progress, misfits, last_error, error_type, response_code, verdict, verdict_rule,
-      idempotency_key, meta, created_at, updated_at, started_at, failed_at, finished_at, result, release)
+      idempotency_key, meta, schedule, scheduled_for, created_at, updated_at, started_at, failed_at, finished_at, result, release)
     select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
       o.claims, o.locked_by, o.losses, o.cancel_requested_at, coalesce(o.cancel_reason, e.reason), o.progress, o.misfits,
       -- The reason for which it was called off takes the place of what the last attempt failed of; that is in `attempt`.
       coalesce(e.reason, o.last_error), case when e.reason is null then o.error_type end, case when e.reason is null then o.response_code end,
-      case when e.reason is null then o.verdict end, case when e.reason is null then o.verdict_rule end, o.idempotency_key, o.meta,
+      case when e.reason is null then o.verdict end, case when e.reason is null then o.verdict_rule end, o.idempotency_key, o.meta, o.schedule, o.scheduled_for,
       o.created_at, rota.clock(), rota.clock() - e.ran_s * interval '1 second', o.failed_at, rota.clock(), e.result::jsonb, p_release
     from over o join ended e on e.id = o.id and e.claims = o.claims
     where e.status <> 'succeeded' or o.job_type not in (select name from unkept))

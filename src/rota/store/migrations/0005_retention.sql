@@ -3,10 +3,10 @@
 
 -- How long is kept what is over; a what without a row is kept for ever. `rota migrate --keep-history 30d` changes a row, and so does plain SQL.
 create table rota.retention (
-  what text primary key check (what in ('history', 'attempts', 'dead')),
+  what text primary key check (what in ('history', 'attempts', 'dead', 'actions')),
   keep interval not null check (keep >= interval '1 day')
 );
-insert into rota.retention (what, keep) values ('history', '14 days'), ('attempts', '90 days'), ('dead', '90 days');
+insert into rota.retention (what, keep) values ('history', '14 days'), ('attempts', '90 days'), ('dead', '90 days'), ('actions', '90 days');
 
 -- What retention reads, so that its passes never read whole tables. A job without a key, and one that does not die, is in none of them.
 create index job_dead on rota.job (failed_at) where status = 'dead';
@@ -56,10 +56,10 @@ declare v_keep interval := (select r.keep from rota.retention r where r.what = '
       and i.job_type in (o.job_type, rota.canonical_type(o.job_type)) and i.key = o.idempotency_key and i.job = o.id)
   insert into rota.job_history (id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at, attempts, max_attempts,
     claims, locked_by, losses, cancel_requested_at, cancel_reason, progress, misfits, last_error, error_type, response_code, verdict, verdict_rule,
-    idempotency_key, meta, created_at, updated_at, started_at, failed_at, finished_at, resolution)
+    idempotency_key, meta, schedule, scheduled_for, created_at, updated_at, started_at, failed_at, finished_at, resolution)
   select o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, o.status, o.priority, o.run_at, o.expires_at, o.attempts, o.max_attempts,
     o.claims, o.locked_by, o.losses, o.cancel_requested_at, o.cancel_reason, o.progress, o.misfits, o.last_error, o.error_type, o.response_code, o.verdict,
-    o.verdict_rule, o.idempotency_key, o.meta, o.created_at, o.updated_at, o.started_at, o.failed_at, rota.clock(),
+    o.verdict_rule, o.idempotency_key, o.meta, o.schedule, o.scheduled_for, o.created_at, o.updated_at, o.started_at, o.failed_at, rota.clock(),
     jsonb_build_object('by', 'retention', 'at', rota.clock(), 'why', format('dead for %s', v_keep))
   from old o;
   get diagnostics v_count = row_count;
@@ -85,6 +85,18 @@ declare v_count int; begin
     select w.name from rota.worker w
     where coalesce(w.stopped_at, w.heartbeat_at) < rota.clock() - interval '1 day' limit p_limit for update skip locked)
   delete from rota.worker w using gone g where w.name = g.name;
+  get diagnostics v_count = row_count;
+  return v_count;
+end $$;
+
+-- Forgets what people did, when that is as old as the setting. Returns how many.
+create function rota.actions_forget(p_limit int) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = rota, pg_temp as $$
+declare v_count int; begin
+  with old as materialized (
+    select a.id from rota.action a
+    where a.at < rota.clock() - (select r.keep from rota.retention r where r.what = 'actions') order by a.at limit p_limit for update skip locked)
+  delete from rota.action a using old o where a.id = o.id;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

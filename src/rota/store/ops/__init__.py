@@ -7,7 +7,7 @@ from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.overdue import Overdue, Reaped, expire, reap
 from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
-from rota.store.ops.retention import PartitionStep, expire_keys, forget_workers, partitions_due, put_dead_away, take_step
+from rota.store.ops.retention import PartitionStep, expire_keys, forget_actions, forget_workers, partitions_due, put_dead_away, take_step
 from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, progress, renew, settled, start
 from rota.store.ops.upkeep import beat, declare, ensure_partitions, stop
 
@@ -38,6 +38,7 @@ __all__ = [
     "expire_keys",
     "find",
     "finish",
+    "forget_actions",
     "forget_workers",
     "give_back",
     "insert",

@@ -107,6 +107,8 @@ def claim(
             start_recorded=row[17],
             losses=row[18] or 0,
             suspected=row[19],
+            schedule=row[20],
+            scheduled_for=row[21],
             locked_by=worker,
             started_at=started,
         )

@@ -42,6 +42,8 @@ _JOB_COLUMNS = [
     "claims",
     "idempotency_key",
     "meta_json",
+    "schedule",
+    "scheduled_for",
     "created_at",
     "status",
     "locked_by",

@@ -59,3 +59,8 @@ def expire_keys(limit: int) -> Operation[int]:
 def forget_workers(limit: int) -> Operation[int]:
     """Forget workers that have been gone for a day; return how many."""
     return (yield Query("workers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+def forget_actions(limit: int) -> Operation[int]:
+    """Forget what people did so long ago that it is kept no longer; return how many."""
+    return (yield Query("actions_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

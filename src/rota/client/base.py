@@ -1,0 +1,73 @@
+"""What every part of the client stands on: running a store operation, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rota.errors import UsageError
+from rota.failure import one_line
+from rota.options import check_integer
+
+if TYPE_CHECKING:
+    from rota.store.db import Database, Operation
+
+T = TypeVar("T")
+
+ID_MAX = 2**63 - 1
+LIST_MAX = 10_000
+
+
+class Asking(ABC):
+    """Asks the database, on its own connections or on the caller's."""
+
+    _warned = False
+
+    @property
+    @abstractmethod
+    def database(self) -> Database:
+        """The database that is asked."""
+
+    def _run(self, verb: str, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
+        """Run an operation in plain code. Warns once where that blocks a running loop, in which `a<verb>` should be awaited."""
+        self._warn_in_loop(verb)
+        return self.database.run(operation, connection, atomic=atomic)
+
+    async def _arun(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
+        """Run an operation on the running loop."""
+        return await self.database.arun(operation, connection, atomic=atomic)
+
+    def _warn_in_loop(self, verb: str) -> None:
+        if self._warned:
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        self._warned = True
+        warnings.warn(f"{verb}() blocks the running event loop; await a{verb}() instead", RuntimeWarning, stacklevel=_of_the_caller())
+
+
+def _of_the_caller() -> int:
+    """How far up the stack of `_warn_in_loop` the first line stands that is not Rota's own."""
+    level = 2
+    frame = sys._getframe(level)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "rota":
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def check_id(given: object) -> None:
+    """Raise UsageError unless it can be the id of a job."""
+    check_integer(given, "a job's id", 1, ID_MAX)
+
+
+def reason(why: object) -> str | None:
+    """What somebody gave as their reason, fit to be stored. Raises UsageError."""
+    if why is not None and not isinstance(why, str):
+        raise UsageError(f"why must be a text, not {why!r}")
+    return (one_line(why) if why else "") or None

@@ -1,0 +1,37 @@
+"""All of upkeep: what every worker does of it beside its jobs, and the one round that a drain does before them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.errors import DatabaseUnavailable
+from rota.store.link import Link
+from rota.upkeep.expiry import Expirer
+from rota.upkeep.reaper import Reaper
+from rota.upkeep.retention import Retention
+
+if TYPE_CHECKING:
+    from rota.events import Bus
+    from rota.service import Service
+    from rota.store.db import Database
+
+
+def services(bus: Bus, database: Database, shared: Link, worker: str) -> list[Service]:
+    """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
+    return [Reaper(bus, Link(database, "reap")), Expirer(bus, shared, worker), Retention(bus, shared, database)]
+
+
+async def one_round(bus: Bus, shared: Link, worker: str) -> None:
+    """Do all that is due of what may make jobs due, or end them. Retention is not in it: it may have to wait, and goes on beside the jobs.
+
+    Raises:
+        DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
+    """
+    for upkeeper in (Reaper(bus, shared), Expirer(bus, shared, worker)):
+        try:
+            while await upkeeper.tick() == 0:
+                pass
+        except DatabaseUnavailable as error:
+            if not error.refused:
+                raise
+            upkeeper.away(error, 0)

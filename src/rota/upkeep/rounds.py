@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def services(bus: Bus, database: Database, shared: Link, worker: str) -> list[Service]:
     """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
-    return [Reaper(bus, Link(database, "reap")), Expirer(bus, shared, worker), Retention(bus, shared, database)]
+    return [
+        Reaper(bus, Link(database, "reap")),
+        Expirer(bus, shared, worker),
+        Retention(bus, shared, database),
+    ]
 
 
 async def one_round(bus: Bus, shared: Link, worker: str) -> None:
@@ -27,7 +31,11 @@ async def one_round(bus: Bus, shared: Link, worker: str) -> None:
     Raises:
         DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
     """
-    for upkeeper in (Reaper(bus, shared), Expirer(bus, shared, worker)):
+    upkeepers: list[Service] = [
+        Reaper(bus, shared),
+        Expirer(bus, shared, worker),
+    ]
+    for upkeeper in upkeepers:
         try:
             while await upkeeper.tick() == 0:
                 pass

@@ -295,7 +295,7 @@ class Executor(Service):
     def _handler_ended(self, held: Held, end: End) -> None:
         self._lane_of[held.job.queue].ended += 1
         self._ended(held, end)
-        if held in self.abandoned:
+        if self.abandoned and held in self.abandoned:
             self.abandoned.remove(held)
         else:
             self._free_slot(held)

@@ -81,8 +81,9 @@ class Finisher(Service):
     def put(self, held: Held) -> None:
         """Take an attempt that ended."""
         self._ended.append(held)
-        self._empty.clear()
-        self.wake()
+        if len(self._ended) == 1:  # else the loop has been woken for those before it
+            self._empty.clear()
+            self.wake()
 
     async def flush(self, for_s: float) -> bool:
         """Wait until everything is written, at most so long; return whether it is."""
@@ -139,15 +140,16 @@ class Finisher(Service):
     async def _write(self, batch: list[Held]) -> None:
         over: list[tuple[Held, Ending]] = []
         others: list[tuple[Held, Ending]] = []
+        careful = False
         for held in batch:
             if held.lost or self._held.get(held.job.id) is not held:
                 self._lost(held)
                 continue
             ending = self._settled(held)
+            careful = careful or held.unsure or held.unwritten is not None
             (over if ending.transition.status.is_over else others).append((held, ending))
         for part, write in ((over, ops.finish), (others, ops.give_back)):
             if part:
-                careful = any(held.unsure or held.unwritten for held, _ in part)
                 written = await self._link.run(write([ending for _, ending in part], self._release, careful=careful))
                 if len(written) < len(part):
                     written |= await self._settled_before((held, ending) for held, ending in part if held.job.id not in written)

@@ -33,6 +33,7 @@ class Held:
         "claimed_at",
         "context",
         "end",
+        "is_suspect",
         "job",
         "job_type",
         "lease_s",
@@ -49,6 +50,8 @@ class Held:
 
     def __init__(self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float) -> None:
         self.job = job
+        self.is_suspect = job.suspected is True
+        """Whether its last attempt was lost with a worker: it may be what killed it."""
         self.job_type = job_type
         self.claimed_at = claimed_at
         self.renewed_at = claimed_at
@@ -78,11 +81,6 @@ class Held:
     def may_start(self, now: float) -> bool:
         """Whether at least a quarter of the lease is left."""
         return now - self.renewed_at <= self.lease_s * 0.75
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether its last attempt was lost with a worker: it may be what killed it."""
-        return self.job.suspected is True
 
     def late_s(self, now: float) -> float:
         """How long a job that has an expiry is past it, negative before it. By the database's clock at the claim and ours since."""

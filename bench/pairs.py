@@ -1,0 +1,92 @@
+"""Two releases in turns: `python bench/pairs.py OTHER/src`. Only the ratio within a pair means anything; single pairs scatter by a fifth."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.server import DurableServer  # noqa: E402
+from tests.support.guard import Run  # noqa: E402
+
+DRAIN = """
+import logging, resource, sys, time
+import rota
+from rota.store.migrate import migrate
+
+url, jobs = sys.argv[1], int(sys.argv[2])
+migrate(url)
+app = rota.App(url)
+
+@app.job("noop")
+async def noop(): ...
+
+logging.getLogger("rota").setLevel(logging.WARNING)
+app.sync()
+for _ in range(jobs // 1000):
+    app.enqueue_many([noop.new()] * 1000)
+
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+cpu, began = cpu_s(), time.perf_counter()
+report = app.drain(slots=100)
+took = time.perf_counter() - began
+assert report.succeeded == jobs, report
+print(jobs / took, 1e6 * (cpu_s() - cpu) / jobs)
+app.close()
+"""
+"""What a release does: both must be able to run it."""
+
+
+def main() -> None:
+    """Print each pair as it comes, and the medians at the end."""
+    parser = argparse.ArgumentParser(prog="bench/pairs.py", description=__doc__)
+    parser.add_argument("other", type=Path, help="the src directory of the release to compare with")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=40_000)
+    options = parser.parse_args()
+    if not (options.other / "rota").is_dir():
+        parser.error(f"{options.other} has no package rota: name the src directory of a checkout")
+    run = Run()
+    try:
+        server = DurableServer(run.place)
+        server.start()
+        ratios = [_pair(server, options.other.resolve(), options.jobs, turn) for turn in range(options.pairs)]
+        speed, cpu = (statistics.median(values) for values in zip(*ratios, strict=True))
+        print(f"median of {options.pairs} pairs: {speed:.3f} of the other's speed, {cpu:.3f} of its client's CPU")
+        server.stop("immediate")
+    finally:
+        run.end()
+
+
+def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[float, float]:
+    order = [other, ROOT / "src"] if turn % 2 == 0 else [ROOT / "src", other]
+    measured = {src: _drained(server, src, jobs) for src in order}
+    (speed, cpu), (other_speed, other_cpu) = measured[ROOT / "src"], measured[other]
+    print(f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: {speed / other_speed:.3f}", flush=True)
+    return speed / other_speed, cpu / other_cpu
+
+
+def _drained(server: DurableServer, src: Path, jobs: int) -> tuple[float, float]:
+    with server.database(migrated=False) as url:
+        done = subprocess.run(
+            [sys.executable, "-c", DRAIN, url, str(jobs)],
+            env={**os.environ, "PYTHONPATH": str(src)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    speed, cpu = map(float, done.stdout.split())
+    return speed, cpu
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on stdout; when it fails, one on the last line of
 stderr: `{"error": {"type": …, "message": …}}`. Exit status: 0 done, 1 another error, 2 usage, 3 configuration or schema, 4 a worker or
-its processes gave up, 5 database unreachable.
+its processes gave up, 5 database unreachable, 6 a drain in a restored copy (`rota resume --copy`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import db, demo, enqueue, jobs, overview, schema, work
+from rota.cli import db, demo, enqueue, jobs, overview, pause, schema, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.release import VERSION
@@ -30,6 +30,8 @@ cli.command()(enqueue.enqueue)
 cli.command()(jobs.jobs)
 cli.command()(jobs.job)
 cli.command()(jobs.cancel)
+cli.command()(pause.pause)
+cli.command()(pause.resume)
 cli.command()(overview.stats)
 cli.command()(overview.queues)
 cli.command()(overview.workers)

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from rota.cli.output import cell, print_json, print_table
+from rota.cli.pause import in_words, what
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.duration import words
 from rota.store import ops
@@ -44,14 +45,18 @@ def stats(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = N
 
 
 def queues(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
-    """List the queues and priorities that have jobs ready, or to come."""
+    """List the queues and priorities that have jobs ready, or to come, and what is paused."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.table("queues", {"limit": COUNT_MAX}, columns=_QUEUES))
+        pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
     if as_json:
-        print_json({"queues": found, "counted_to": COUNT_MAX})
+        paused = {name: msgspec.to_builtins(pause) for name, pause in pauses.items()}
+        print_json({"queues": found, "counted_to": COUNT_MAX, "paused_all": paused.pop(None, None), "paused": list(paused.values())})
         return
     rows = [(row["queue"], row["priority"], _at_least(row["due"]), _at_least(row["later"]), row["oldest_run_at"]) for row in found]
     print_table(("queue", "priority", "due", "later", "oldest run at"), rows, empty="no job is ready or to come")
+    for pause in pauses.values():
+        typer.echo(f"{what(pause)}: {in_words(pause)}")
 
 
 def workers(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:

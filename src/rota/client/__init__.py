@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from rota.client.acting import Acting
 from rota.client.enqueueing import Enqueueing
+from rota.client.pausing import Pausing
 from rota.client.reading import Reading
 
 if TYPE_CHECKING:
     from rota.store.db import Database
 
 
-class Client(Enqueueing, Reading, Acting):
+class Client(Enqueueing, Reading, Acting, Pausing):
     """All of it. An App is one."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import socket
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -71,3 +73,17 @@ def reason(why: object) -> str | None:
     if why is not None and not isinstance(why, str):
         raise UsageError(f"why must be a text, not {why!r}")
     return (one_line(why) if why else "") or None
+
+
+def who(by: object) -> str:
+    """Who acts: what they say of themselves, on one line of at most 200 characters, else `user@host` of this process. Raises UsageError."""
+    if by is not None and not isinstance(by, str):
+        raise UsageError(f"by must be a text, not {by!r}")
+    return (one_line(by, 200) if by else "") or one_line(f"{_user()}@{socket.gethostname()}", 200)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have a number and no name
+        return "unknown"

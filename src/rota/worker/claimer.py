@@ -67,6 +67,8 @@ class Claimer(Service):
         """In a drain: the database was unreachable, which ended it."""
         self.workers = 1
         """How many workers share the budget for looks back."""
+        self.paused: frozenset[str] = frozenset()
+        """Those of its queues that were paused when the last claim asked."""
         self._link = link
         self._executor = executor
         self._held = held
@@ -126,6 +128,7 @@ class Claimer(Service):
         claimed = await self._link.run(
             ops.claim(self._who, self._branches(look), self._limit(look), [self._asked_since[queue] for queue in look.slots], known)
         )
+        self.paused = claimed.paused | (self.paused - look.slots.keys())
         now = monotonic()
         if probe:
             self._probe_at = now + PROBE_S
@@ -221,6 +224,8 @@ class Claimer(Service):
         full = len(claimed.jobs) >= self._limit(look)
         for queue, slots in look.slots.items():
             jobs = by_queue.get(queue, [])
+            if queue in claimed.paused:
+                continue  # due jobs were left out: its frontiers wait where they are
             if full and not jobs:
                 continue  # the limit was reached before it came to this queue
             cut = full or len(jobs) >= slots

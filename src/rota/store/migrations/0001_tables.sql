@@ -137,7 +137,27 @@ create table rota.queue (
   name text primary key,
   bell_until timestamptz,                        -- some worker waits to be rung until then
   look_back_to timestamptz,                      -- jobs due since then became claimable behind the workers' frontiers …
-  look_back_asked_at timestamptz                 -- … at this time
+  look_back_asked_at timestamptz,                -- … at this time
+  paused_at timestamptz,                         -- since then nothing of it is claimed; NULL: it is not paused …
+  paused_until timestamptz,                      -- … nor when this has passed; NULL: until somebody resumes it
+  paused_by text,
+  paused_why text
+);
+-- What every claim asks. The other columns of a queue are written again and again; a look into this index meets none of that.
+create index queue_paused on rota.queue (name) where paused_at is not null;
+
+-- What concerns all of it: one row. Written by people, and by a worker that finds the stamp right for the first time, or wrong.
+create table rota.site (
+  is_only boolean primary key default true check (is_only),
+  paused_at timestamptz,                         -- since then nothing is claimed at all, as in queue
+  paused_until timestamptz,
+  paused_by text,
+  paused_why text,
+  stamped_at timestamptz not null,               -- when the next two were written down: where they differ later, this is a restored copy
+  database_name text not null,
+  system_identifier bigint,                      -- the server's; NULL: it may not be asked here
+  worked_at timestamptz,                         -- when the first worker started
+  copied text                                    -- how the stamp differs, seen by a worker: nothing is claimed; NULL: it does not
 );
 
 create table rota.worker (

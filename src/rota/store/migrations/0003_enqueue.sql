@@ -51,7 +51,8 @@ begin
   if exists (select from rota.queue q where q.bell_until > rota.clock()) then
     perform pg_notify(tg_table_schema, due.queue)
     from (select distinct f.queue from fresh f join rota.queue q on q.name = f.queue
-          where f.status = 'queued' and f.run_at <= rota.clock() and q.bell_until > rota.clock()) due;
+          where f.status = 'queued' and f.run_at <= rota.clock() and q.bell_until > rota.clock()
+            and (q.paused_at is null or q.paused_until <= rota.clock())) due;  -- of a paused one nobody may claim
   end if;
   return null;
 end $$;

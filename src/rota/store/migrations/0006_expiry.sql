@@ -12,6 +12,7 @@ create function rota.held_up(p_job rota.job) returns text language sql stable se
     when p_job.run_at >= p_job.expires_at then format('it was not due before %s', said.run_at)
     when p_job.status = 'waiting' then 'it waited for another job to end'
     when p_job.misfits is not null then format('its payload fits none of the releases that tried: %s', array_to_string(p_job.misfits, ', '))
+    when pause.said is not null then pause.said || said.failures
     when crew.alive = 0 then 'no worker was alive' || said.failures
     when crew.know = 0 then format('no live worker knew its type %L', p_job.job_type) || said.failures
     when crew.serve = 0 then format('no live worker served its queue %L', p_job.queue) || said.failures
@@ -21,6 +22,13 @@ create function rota.held_up(p_job rota.job) returns text language sql stable se
   from (select to_char(p_job.run_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"') as run_at,
           case when p_job.status = 'failed' then format('; attempts that failed before: %s, the last with %s', p_job.attempts, p_job.error_type) else '' end
             as failures) said,
+    -- What is paused still, and was when the expiry came.
+    (select (
+       select format('%s was paused by %s%s', p.what, p.paused_by, ': ' || p.paused_why)
+       from (select 'everything' as what, s.paused_at, s.paused_until, s.paused_by, s.paused_why from rota.site s
+             union all
+             select format('its queue %L', q.name), q.paused_at, q.paused_until, q.paused_by, q.paused_why from rota.queue q where q.name = p_job.queue) p
+       where p.paused_at <= p_job.expires_at and (p.paused_until is null or p.paused_until > p_job.expires_at) limit 1) as said) pause,
     (select count(*) as alive, count(*) filter (where p_job.job_type = any (w.job_types)) as know, count(*) filter (where w.queues ? p_job.queue) as serve,
        count(*) filter (where p_job.job_type = any (w.job_types) and w.queues ? p_job.queue) as could,
        coalesce(sum(w.running) filter (where p_job.job_type = any (w.job_types) and w.queues ? p_job.queue), 0) as running

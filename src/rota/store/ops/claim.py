@@ -53,6 +53,8 @@ class Claimed:
     started: datetime
     jobs: list[Job]
     news: News
+    paused: frozenset[str] = frozenset()
+    """Queues that are paused: that nothing came from them says nothing about them."""
 
 
 _NO_NEWS = News()
@@ -116,7 +118,8 @@ def claim(
         if row[2] is not None
     ]
     jobs.sort(key=_start_order)
-    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news))
+    paused = frozenset(row[4] for row in rows if row[2] is None and row[4] is not None)
+    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news), paused)
 
 
 def _start_order(job: Job) -> tuple[int, datetime, int]:

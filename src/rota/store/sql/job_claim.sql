@@ -6,7 +6,8 @@
 -- Rows: started timestamptz; news text; id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2; priority int2;
 --   run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4; claims int4; idempotency_key text; meta text; created_at timestamptz;
 --   start_recorded bool (false: job_start must record it before it begins); losses int2; suspected bool; schedule text; scheduled_for timestamptz.
---   One row with a NULL id when nothing was due. news is NULL, or JSON: {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
+--   One row with a NULL id when nothing was due; for each paused queue one that has a queue and no id.
+--   news is NULL, or JSON: {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job is handed to two; M31, a claim is a lease; M22, due by the database's clock.
 select rota.clock() as started, news.news, c.id, c.origin_id, c.queue, c.job_type, c.payload, c.payload_version, c.priority, c.run_at, c.expires_at,

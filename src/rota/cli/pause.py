@@ -1,0 +1,95 @@
+"""`rota pause` and `rota resume`: a queue, everything, or a restored copy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from rota.cli.output import cell, print_json
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
+from rota.client.base import reason, who
+from rota.client.pausing import checked_until
+from rota.errors import UsageError
+from rota.options import check_queue
+from rota.store import ops
+from rota.store.ops import Pause
+
+QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept and shown.")]
+ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")]
+
+
+def pause(
+    queue: QueueArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything: no claims, no schedules.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Resume by itself: after a duration (2h) or at an instant (2026-11-21T18:00+01:00)."),
+    ] = None,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let nothing more of a queue be claimed, or nothing at all. What runs goes on; enqueueing goes on."""
+    _refuse_unclear(queue=queue is not None, all=everything)
+    when, said, actor = checked_until(until), reason(why), who(by)
+    with session(app, url, schema) as opened:
+        if queue is None:
+            paused = opened.run(ops.pause_all(when, said, actor))
+        else:
+            paused = opened.run(ops.pause_queue(check_queue(queue, "a queue's name"), when, said, actor))
+    print_json({"paused": msgspec.to_builtins(paused)}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
+
+
+def resume(
+    queue: QueueArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="End a pause of everything; queues paused by name stay so.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Let this restored copy of a database do the work of its jobs.")] = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let work go on. What was not paused is left as it is, and that is said."""
+    _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
+    said, actor = reason(why), who(by)
+    with session(app, url, schema) as opened:
+        if copy:
+            name, resumed = "this copy", opened.run(ops.resume_copy(said, actor))
+        elif queue is None:
+            name, resumed = "everything", opened.run(ops.resume_all(said, actor))
+        else:
+            name, resumed = f"queue {cell(queue).plain}", opened.run(ops.resume_queue(check_queue(queue, "a queue's name"), said, actor))
+        left = opened.run(ops.pauses())
+    if as_json:
+        print_json({"resumed": resumed, "still_paused": [msgspec.to_builtins(one) for one in left]})
+        return
+    unchanged = "is no restored copy: its stamp is right" if copy else "was not paused"
+    typer.echo(f"{name} {'resumed' if resumed else unchanged}")
+    for one in left:
+        typer.echo(f"still paused: {what(one)}: {in_words(one)}")
+
+
+def what(paused: Pause) -> str:
+    """What is paused, to read."""
+    return "everything" if paused.queue is None else f"queue {cell(paused.queue).plain}"
+
+
+def in_words(paused: Pause) -> str:
+    """Since when, until when, by whom and why."""
+    until = "until it is resumed" if paused.paused_until is None else f"until {cell(paused.paused_until).plain}"
+    why = "" if paused.paused_why is None else f": {cell(paused.paused_why).plain}"
+    return f"paused since {cell(paused.paused_at).plain} {until} by {cell(paused.paused_by).plain}{why}"
+
+
+def _refuse_unclear(**given: bool) -> None:
+    if sum(given.values()) != 1:
+        options = " or ".join(f"--{name}" for name in given if name != "queue")
+        raise UsageError(f"give either a queue or {options}")

@@ -1,0 +1,77 @@
+"""What people pause and resume, and whether a database is a restored copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import psycopg
+
+from rota.errors import UsageError
+from rota.store.db import Operation, Query, Row
+from rota.store.trouble import first_line
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """What is paused, and who wanted that."""
+
+    queue: str | None
+    """None: everything."""
+    paused_at: datetime
+    paused_until: datetime | None
+    """None: until somebody resumes it."""
+    paused_by: str
+    paused_why: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Until:
+    """When a pause ends by itself: at an instant, after so many seconds of the database's clock, or, with neither, not at all."""
+
+    at: datetime | None = None
+    for_s: float | None = None
+
+
+def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation[Pause]:
+    """Pause a queue. Raises UsageError when the instant has passed by the database's clock."""
+    return (yield from _paused("queue_pause", {"queue": queue, "until": until.at, "for_s": until.for_s, "why": why, "by": by}))
+
+
+def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
+    """Pause everything. Raises UsageError when the instant has passed by the database's clock."""
+    return (yield from _paused("pause_all", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}))
+
+
+def resume_queue(queue: str, why: str | None, by: str) -> Operation[bool]:
+    """Resume a queue; return whether it was paused."""
+    return (yield Query("queue_resume", {"queue": queue, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+
+
+def resume_all(why: str | None, by: str) -> Operation[bool]:
+    """End a pause of everything; return whether there was one."""
+    return (yield Query("resume_all", {"why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+
+
+def resume_copy(why: str | None, by: str) -> Operation[bool]:
+    """Let a restored copy work; return whether it was one."""
+    return (yield Query("resume_copy", {"why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+
+
+def pauses() -> Operation[list[Pause]]:
+    """List what is paused; what concerns everything comes first."""
+    return [Pause(*row) for row in (yield Query("pauses"))]
+
+
+def copy_check() -> Operation[str | None]:
+    """Look whether this is a restored copy; return how its stamp differs, None when it does not."""
+    return (yield Query("copy_check"))[0][0]  # type: ignore[no-any-return]
+
+
+def _paused(name: str, params: dict[str, Any]) -> Operation[Pause]:
+    try:
+        rows: list[Row] = yield Query(name, params)
+    except psycopg.errors.InvalidParameterValue as error:
+        raise UsageError(first_line(error)) from None
+    return Pause(*rows[0])

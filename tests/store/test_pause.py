@@ -1,0 +1,200 @@
+"""A paused queue: what the claim takes, what it tells, and who is written down."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.store import ops
+from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def actions(connection: Connection) -> list[TupleRow]:
+    return connection.execute("select verb, queue, by, why, detail from rota.action order by id").fetchall()
+
+
+@rule("M87")
+def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(app: rota.App, connection: Connection) -> None:
+    insert(connection, 2, queue="email")
+    insert(connection, 2)
+    hand = Hand(connection, queues=["email", "default"])
+    app.pause_queue("email", why="the provider is down", by="anna")
+
+    claimed = hand.claim()
+    assert [job.queue for job in claimed.jobs] == ["default", "default"]
+    assert claimed.paused == {"email"}
+
+    assert app.resume_queue("email", by="bert")
+    claimed = hand.claim()
+    assert ([job.queue for job in claimed.jobs], claimed.paused) == (["email", "email"], frozenset())
+    assert actions(connection) == [("pause", "email", "anna", "the provider is down", None), ("resume", "email", "bert", None, None)]
+
+
+@rule("M87")
+def test_a_pause_holds_for_every_claim_that_begins_after_its_commit_and_for_none_before(
+    app: rota.App, connection: Connection, second: Connection
+) -> None:
+    insert(connection, 3)
+    hand = Hand(second)
+    with connection.transaction():
+        connection.execute("select rota.queue_pause('default')")
+        assert len(hand.claim(1).jobs) == 1  # it does not wait for the pause either
+    assert hand.claim().jobs == []
+    with connection.transaction():
+        connection.execute("select rota.queue_resume('default')")
+        assert hand.claim().jobs == []
+    assert len(hand.claim().jobs) == 2
+
+
+@rule("M87")
+def test_what_runs_when_its_queue_is_paused_goes_on_and_its_retry_waits(app: rota.App, connection: Connection) -> None:
+    done, failed = insert(connection, 2)
+    hand = Hand(connection)
+    jobs = {job.id: job for job in hand.claim().jobs}
+    app.pause_queue("default")
+
+    assert hand.renew(*jobs.values()) == {done, failed}
+    assert hand.settle((jobs[done], SUCCEED), (jobs[failed], FAIL)).keys() == {done, failed}
+    connection.execute("update rota.job set run_at = rota.clock() - interval '1 s'")
+    assert hand.claim().jobs == []
+    app.resume_queue("default")
+    assert [job.id for job in hand.claim().jobs] == [failed]
+
+
+@rule("M22", "M87")
+def test_a_pause_ends_by_itself_by_the_database_s_clock(app: rota.App, connection: Connection) -> None:
+    insert(connection, 1)
+    hand = Hand(connection)
+    pause = app.pause_queue("default", until="1h")
+    assert pause.paused_until is not None
+    assert timedelta(minutes=59) < pause.paused_until - pause.paused_at <= timedelta(hours=1)
+    assert hand.claim().jobs == []
+    connection.execute("update rota.queue set paused_until = rota.clock()")
+    claimed = hand.claim()
+    assert (len(claimed.jobs), claimed.paused, app.pauses()) == (1, frozenset(), [])
+    assert app.resume_queue("default") is False
+
+
+@rule("M87")
+def test_paused_again_the_newest_reason_and_end_hold_and_a_resume_of_what_runs_writes_nothing(
+    app: rota.App, connection: Connection
+) -> None:
+    assert app.resume_queue("never seen") is False
+    first = app.pause_queue("never seen", why="one", by="a")
+    again = app.pause_queue("never seen", until="1h", why="two\nlines", by="b")
+    assert again.paused_at == first.paused_at
+    assert app.pauses() == [again]
+    assert (again.paused_by, again.paused_why) == ("b", "two lines")
+    assert [row[0] for row in actions(connection)] == ["pause", "pause"]
+
+
+@rule("M87")
+def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(app: rota.App, connection: Connection) -> None:
+    insert(connection, 1, queue="a")
+    insert(connection, 1, queue="b")
+    hand = Hand(connection, queues=["a", "b"])
+    app.pause_queue("b")
+    app.pause_all(why="restore", by="anna")
+    assert connection.execute("select rota.is_paused()").fetchone() == (True,)
+    claimed = hand.claim()
+    assert (claimed.jobs, set(claimed.paused)) == ([], {"a", "b"})
+    assert [pause.queue for pause in app.pauses()] == [None, "b"]
+
+    assert app.resume_all()
+    assert not app.resume_all()
+    assert connection.execute("select rota.is_paused()").fetchone() == (False,)
+    assert [job.queue for job in hand.claim().jobs] == ["a"]
+    assert actions(connection)[1] == ("pause", None, "anna", "restore", None)
+    assert [row[0] for row in actions(connection)] == ["pause", "pause", "resume"]
+
+
+@rule("M87")
+async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection) -> None:
+    pause = await app.apause_queue("q", until=timedelta(hours=1))
+    everything = await app.apause_all()
+    assert await app.apauses() == [everything, pause]
+    assert (await app.aresume_queue("q"), await app.aresume_all(), await app.aresume_copy()) == (True, True, False)
+    assert "@" in actions(connection)[0][2]  # user@host
+    await app.aclose()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda app: app.pause_queue(""), "a queue's name must be 1 to 100"),
+        (lambda app: app.pause_queue("q", until="2026-01-01T00:00"), "names no time zone"),
+        (lambda app: app.pause_queue("q", until="2020-01-01T00:00Z"), "until must lie in the future"),
+        (lambda app: app.pause_all(until=7), "until must be a timedelta"),
+        (lambda app: app.pause_all(by=7), "by must be a text"),
+    ],
+)
+def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(app: rota.App, connection: Connection, call: object, says: str) -> None:
+    with pytest.raises(rota.UsageError, match=says):
+        call(app)  # type: ignore[operator]
+    assert (app.pauses(), actions(connection)) == ([], [])
+
+
+def test_in_sql_whoever_is_logged_in_is_who_did_it(connection: Connection) -> None:
+    connection.execute("select * from rota.pause_all(p_why => 'a' || chr(10) || chr(27) || 'b')")
+    assert actions(connection) == [("pause", None, "postgres", "a b", None)]
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        connection.execute("select * from rota.queue_pause('')")
+
+
+@rule("M36", "M87")
+def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(app: rota.App, connection: Connection) -> None:
+    app.pause_queue("default", why="mending", by="anna")
+    connection.execute("update rota.queue set paused_at = paused_at - interval '1 minute'")
+    insert(connection, 1, expires_at="now")
+    connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
+    [expired] = Hand(connection).run(ops.expire("w", BEGINNING, 0, 10))[1]
+    assert "its queue 'default' was paused by anna: mending" in expired.message
+
+
+@rule("M87")
+def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(app: rota.App, connection: Connection, second: Connection) -> None:
+    hand = Hand(connection)
+    hand.run(ops.ring_me(["default"], 60))
+    second.execute("listen rota")
+
+    def rings() -> list[str]:
+        return [ring.payload for ring in second.notifies(timeout=0.2)]
+
+    app.pause_queue("default")
+    insert(connection, 1)
+    assert rings() == []
+    app.resume_queue("default")
+    assert rings() == ["default"]
+    app.pause_all()
+    app.resume_all()
+    assert rings() == ["default"]
+
+
+@rule("M14", "M87")
+def test_the_question_whether_a_queue_is_paused_costs_a_claim_a_few_blocks_however_often_the_bell_was_set(
+    connection: Connection, second: Connection
+) -> None:
+    """The bell writes the row of a queue again and again, and under an old snapshot no version of it goes away."""
+    connection.execute("insert into rota.queue (name) values ('default')")
+    second.execute("begin isolation level repeatable read")
+    second.execute("select from rota.queue")
+    for _ in range(500):
+        connection.execute("update rota.queue set bell_until = rota.clock() where name = 'default'")
+
+    def blocks() -> int:
+        row = connection.execute(
+            "explain (analyze, buffers, format json) select * from rota.job_claim("
+            "'w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1)"
+        ).fetchone()
+        assert row is not None
+        plan = row[0][0]["Plan"]
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    assert [blocks() for _ in range(3)][-1] <= 5

@@ -9,6 +9,7 @@ from rota.errors import (
     AttemptCancelled,
     AttemptTimeout,
     ConfigurationError,
+    CopiedDatabase,
     DatabaseUnavailable,
     DeclarationError,
     JobNotFound,
@@ -28,6 +29,7 @@ from rota.jobs import Jobs
 from rota.outcome import Cancel, Dead, Retry, Snooze
 from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.release import VERSION
+from rota.store.ops import Pause
 from rota.worker.worker import Report
 
 __version__ = VERSION
@@ -39,6 +41,7 @@ __all__ = [
     "Cancel",
     "ConfigurationError",
     "Context",
+    "CopiedDatabase",
     "DatabaseUnavailable",
     "Dead",
     "DeclarationError",
@@ -52,6 +55,7 @@ __all__ = [
     "JoinTimeout",
     "Linear",
     "NewJob",
+    "Pause",
     "PayloadError",
     "Quadratic",
     "Report",

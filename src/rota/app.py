@@ -185,6 +185,7 @@ class App(Client):
             for_: claim nothing more after so long. Defaults to no limit.
 
         Raises:
+            CopiedDatabase: the database is a restored copy; nothing was claimed, and no job changed.
             DatabaseUnavailable: the database was unreachable, at the start or later.
         """
         return run_alone("drain", self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, signals=signals), self.aclose)

@@ -148,6 +148,20 @@ class DatabaseUnavailable(RotaError):
     """Whether it answers, and refused a statement of a worker's: others may go through."""
 
 
+class CopiedDatabase(RotaError):
+    """The database is a restored copy, or was renamed, or its server replaced: the schema's stamp says so. A drain claimed nothing and changed no job.
+    If this copy is to work, run `rota resume --copy`."""
+
+    exit_code = 6
+    reason: str
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"this is a restored copy ({reason}): nothing was claimed; run `rota resume --copy` if it is to do the work of its jobs",
+            reason=reason,
+        )
+
+
 # A worker's own end
 
 

@@ -219,6 +219,17 @@ class DatabaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseCopied(Event):
+    """This is a restored copy: the worker claims nothing and does no upkeep until somebody says that it may. Said once a minute."""
+
+    level = logging.ERROR
+    reason: str
+
+    def text(self) -> str:
+        return f"this is a restored copy ({self.reason}): nothing is claimed and no upkeep done until `rota resume --copy`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepRefused(Event):
     """The database refuses what a part of the worker would do to one job, which stays as it is; the others are seen to, and a later pass tries again."""
 

@@ -21,8 +21,17 @@ BACK_OFF_S = (0.1, 10.0)
 """The first and the longest pause while the database is away; doubled each time, with jitter so that a fleet does not come back at once."""
 CALL_OFF_S = 0.5
 """How long a task may take to end when it is cancelled, before it is cancelled again."""
+CLOSED_S = 1.0
+"""How often is looked whether a closed gate is open."""
 TELL_S = 10.0
 """The same trouble is told at most once in so long: a database that is away for an hour does not fill the log."""
+
+
+class Gate:
+    """Whether those that change jobs may: closed while the database is a restored copy that nobody has released. Threads may read it."""
+
+    closed: str | None = None
+    """Why; None: open."""
 
 
 class Service(ABC):
@@ -31,6 +40,8 @@ class Service(ABC):
     name: str
     back_off_most_s = BACK_OFF_S[1]
     """The longest pause while the database is away."""
+    gate: Gate | None = None
+    """It turns only while this is open."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
@@ -70,6 +81,9 @@ class Service(ABC):
             while not self._stopping:
                 self._awake.clear()
                 self._hurried.clear()
+                if self.gate is not None and self.gate.closed is not None:
+                    await self._pause(CLOSED_S, self._hurried)
+                    continue
                 try:
                     pause_s = await self.tick()
                     self.recovered()

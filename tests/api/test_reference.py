@@ -77,6 +77,10 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.ajoin),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.cancel),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.acancel),
+        ("`app.pause_queue(...)` and `await app.apause_queue(...)`", rota.App.pause_queue),
+        ("`app.pause_queue(...)` and `await app.apause_queue(...)`", rota.App.apause_queue),
+        ("`app.pause_all(...)` and `await app.apause_all(...)`", rota.App.pause_all),
+        ("`app.pause_all(...)` and `await app.apause_all(...)`", rota.App.apause_all),
     ],
 )
 def test_each_option_is_on_the_page_with_its_default(heading: str, function: Callable[..., Any]) -> None:

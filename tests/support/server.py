@@ -62,6 +62,11 @@ class PostgresServer:
         """Where clients find a database by the unix socket, as the superuser."""
         return f"postgresql://{SUPERUSER}@/{dbname}?host={self.socket_dir}&port={self.port}"
 
+    @property
+    def binaries(self) -> Path:
+        """Where psql, pg_dump and their like are."""
+        return _binaries(self.place)
+
     def start(self) -> None:
         """Start the server, on the port that it had before if it had one; returns when it answers."""
         with locked(starting_lock(self.place)):
@@ -88,6 +93,12 @@ class PostgresServer:
         """Stop and start; the port stays."""
         self.stop(mode)
         self.start()
+
+    def dump_to(self, dbname: str, other: PostgresServer, other_dbname: str) -> None:
+        """Dump a database and restore it, as people do, into an empty one of this or another server."""
+        dump = self.socket_dir / f"{uuid4().hex[:8]}.dump"
+        self._run("pg_dump", "--format", "custom", "--file", str(dump), self.url(dbname))
+        self._run("pg_restore", "--exit-on-error", "--dbname", other.url(other_dbname), str(dump))
 
     def _initialise(self) -> None:
         shutil.rmtree(self.socket_dir, ignore_errors=True)

@@ -17,7 +17,7 @@ import rota
 from rota.events import Bus
 from rota.fleet import Fleet
 from rota.health import CLIENTS_MAX, answering
-from rota.service import Service
+from rota.service import Gate, Service
 from rota.worker import pulse as vitals
 from rota.worker.pulse import Pulse
 from rota.worker.watch import LoopWatch
@@ -131,7 +131,7 @@ class _Part(Service):
 
 
 async def test_a_database_that_takes_a_question_and_never_answers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pulse = Pulse()
+    pulse = Pulse(Gate())
     pulse.begin(LoopWatch(Bus(), {}), _Part(Bus()))
     assert pulse.unready() is None
     monkeypatch.setattr(vitals, "SILENT_S", -1.0)

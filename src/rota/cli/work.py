@@ -121,6 +121,7 @@ def _sum(reports: list[Report]) -> Report:
         sum(report.failed for report in reports),
         sum(report.dead for report in reports),
         reports[-1].oldest_due if reports else None,
+        sorted({queue for report in reports for queue in report.paused}),
     )
 
 

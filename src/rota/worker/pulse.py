@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rota.worker.lease import BEAT_S
 
 if TYPE_CHECKING:
-    from rota.service import Service
+    from rota.service import Gate, Service
     from rota.worker.watch import LoopWatch
 
 WEDGED_S = 10.0
@@ -20,8 +20,9 @@ SILENT_S = 3 * BEAT_S
 class Pulse:
     """What is known of the parts that a worker cannot do without. `unwell` and `unready` may be asked from any thread; None means well, or ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate) -> None:
         self.is_stopping = False
+        self._gate = gate
         self._answered_at = monotonic()
         self._watch: LoopWatch | None = None
         self._asking: tuple[Service, ...] = ()
@@ -50,4 +51,8 @@ class Pulse:
         away_s = max((now - since for part in self._asking if (since := part.away_since) is not None), default=None)
         if away_s is None and now - self._answered_at > SILENT_S:
             away_s = now - self._answered_at
-        return self.unwell() if away_s is None else f"the database has not answered for {away_s:.0f} s"
+        if away_s is not None:
+            return f"the database has not answered for {away_s:.0f} s"
+        if self._gate.closed is not None:
+            return "the database is a restored copy: it waits for `rota resume --copy`"
+        return self.unwell()

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.config import WorkerConfig
-from rota.errors import RotaError, WorkerExhausted
+from rota.errors import CopiedDatabase, RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
+from rota.failure import one_line
 from rota.release import VERSION
-from rota.service import LoopThread, Service
+from rota.service import Gate, LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link
@@ -32,6 +33,7 @@ from rota.worker.listener import Listener
 from rota.worker.processes import Processes
 from rota.worker.pulse import Pulse
 from rota.worker.reach import refuse_unreachable
+from rota.worker.stamp import StampWatch
 from rota.worker.starter import Starter
 from rota.worker.watch import LoopWatch
 
@@ -56,7 +58,7 @@ class Crew:
     """Where the App is made; None when that is not known."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker did, when it is over."""
 
     claimed: int
@@ -66,10 +68,14 @@ class Report(msgspec.Struct, frozen=True):
     oldest_due: datetime | None
     """When the oldest job that is still due was due; None when none is, or when the database could not be asked."""
 
+    paused: list[str] = []
+    """Those of its queues from which it took nothing at the end, for they were paused, in order."""
+
     def line(self) -> str:
         """The last line of a drain."""
+        paused = f", paused: {', '.join(map(one_line, self.paused))}" if self.paused else ""
         oldest = "none" if self.oldest_due is None else self.oldest_due.isoformat(timespec="seconds")
-        return f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}, oldest due: {oldest}"
+        return f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}, oldest due: {oldest}{paused}"
 
 
 class Worker:
@@ -83,7 +89,8 @@ class Worker:
         self._crew = crew
         self._bus = bus
         self._config = config
-        self.pulse = Pulse()
+        self._gate = Gate()
+        self.pulse = Pulse(self._gate)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -117,6 +124,7 @@ class Worker:
 
         Raises:
             SchemaError: the schema is missing or not this release's.
+            CopiedDatabase: in a drain, and the database is a restored copy.
             DatabaseUnavailable: at the start; in a drain also later. What its jobs came to was recorded if that was possible at all.
             WorkerExhausted: its slots are full of handlers that do not stop.
         """
@@ -151,11 +159,16 @@ class Worker:
         if failure is not None:
             raise failure
         counts = finisher.counts
-        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due)
+        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due, sorted(claimer.paused))
 
     def _exhausted(self, executor: Executor) -> None:
         if self._failure is None:
             self._failure = WorkerExhausted(sorted(held.job.job_type for held in executor.abandoned))
+            self.stop()
+
+    def _copied(self, reason: str) -> None:
+        if self._failure is None:
+            self._failure = CopiedDatabase(reason)
             self.stop()
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> Any:
@@ -174,6 +187,9 @@ class Worker:
 
     async def _begin(self, upkeep: Link) -> None:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""
+        self._gate.closed = copied = await upkeep.run(ops.copy_check())
+        if self._config.drain and copied is not None:
+            raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
         await upkeep.run(ops.beat({**self._sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
@@ -213,7 +229,11 @@ class Worker:
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
         keeper = self._keeper(executor, claimer, thread)
-        self._parts = [executor, starter, finisher, claimer, *rounds.services(bus, database, upkeep, self.name)]
+        upkeepers = rounds.services(bus, database, upkeep, self.name)
+        for part in upkeepers:
+            part.gate = self._gate  # the claims are stopped by the database itself
+        watch = StampWatch(bus, upkeep, self._gate, self._copied if config.drain else None)
+        self._parts = [executor, starter, finisher, claimer, *upkeepers, watch]
         if rings:
             hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))

@@ -1,0 +1,58 @@
+"""The blocks of docs/pausing.md do what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import rota
+from tests.store.test_copy import made
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+
+PAGE = (Path(__file__).parents[2] / "docs/pausing.md").read_text()
+SHOP = "import rota\n\napp = rota.App()\n\n\n@app.job('mail')\ndef mail() -> None: ...\n"
+
+
+@rule("M87")
+@pytest.mark.system
+def test_every_shell_line_of_the_page_does_what_it_says(server: PostgresServer, database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "rota").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
+    (tmp_path / "rota").chmod(0o755)
+    with psycopg.connect(database, autocommit=True) as own:
+        own.execute("insert into rota.job (job_type) values ('mail')")
+    with made(server) as name:
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path}:{server.binaries}:{os.environ['PATH']}",
+            "ROTA_APP": "shop:app",
+            "ROTA_DATABASE_URL": database,
+            "PRODUCTION": database,
+            "STAGING": server.url(name),
+        }
+        said = {}
+        for line in [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]:
+            done = subprocess.run(
+                ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert done.returncode == (6 if line.endswith("# exit status 6") else 0), f"{line}\n{done.stdout}{done.stderr}"
+            said[line] = done.stdout
+        assert "the provider is down" in next(out for line, out in said.items() if line.startswith("rota queues"))
+        with psycopg.connect(server.url(name), autocommit=True) as copy:
+            assert copy.execute("select rota.is_paused(), (select count(*) from rota.job)").fetchone() == (True, 1)
+
+
+@rule("M87")
+def test_every_python_block_of_the_page_holds(database: str) -> None:
+    app = rota.App(database)
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(block, {"app": app})  # the page is ours
+    app.close()

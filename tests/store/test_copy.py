@@ -1,0 +1,158 @@
+"""What is taken for a restored copy, and what is not. Databases are really dumped, restored, renamed and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
+
+import rota
+from rota.store import ops
+from rota.store.db import Database
+from rota.store.migrate import migrate
+from tests.store.work import Hand, insert
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def name_of(url: str) -> str:
+    return str(conninfo_to_dict(url)["dbname"])
+
+
+def check(connection: Connection) -> str | None:
+    """What a worker asks when it starts."""
+    return Database("").drive(connection, ops.copy_check())
+
+
+def command(connection: Connection, text: str, *names: str) -> None:
+    connection.execute(sql.SQL(text).format(*map(sql.Identifier, names)))
+
+
+@contextmanager
+def made(server: PostgresServer, template: str = "template1") -> Iterator[str]:
+    """The name of a database, made from a template and dropped in the end."""
+    name = f"c_{uuid4().hex[:12]}"
+    with psycopg.connect(server.url(), autocommit=True) as admin:
+        command(admin, "create database {} template {}", name, template)
+        try:
+            yield name
+        finally:
+            command(admin, "drop database if exists {} with (force)", name)
+
+
+@rule("M87")
+def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_that_it_may(server: PostgresServer, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as own:
+        insert(own, 1)  # no worker has ever been here: the jobs are somebody's all the same
+    with made(server) as name:
+        server.dump_to(name_of(database), server, name)
+        with psycopg.connect(server.url(name), autocommit=True) as copy:
+            difference = check(copy)
+            assert difference is not None and name in difference
+            assert migrate(server.url(name)) == []  # which does not stamp anew
+            assert check(copy) == difference
+            assert copy.execute("select rota.is_paused()").fetchone() == (True,)
+            claimed = Hand(copy).claim()  # whoever claims by SQL learns it too
+            assert (claimed.jobs, set(claimed.paused)) == ([], {"default"})
+
+            app = rota.App(server.url(name))
+            assert app.resume_copy(why="staging", by="anna") is True
+            assert app.resume_copy() is False
+            app.close()
+            assert check(copy) is None
+            assert len(Hand(copy).claim().jobs) == 1
+            [(verb, by, why, detail)] = copy.execute("select verb, by, why, detail from rota.action").fetchall()
+            assert (verb, by, why, detail) == ("resume", "anna", "staging", {"copy": difference})
+
+
+@rule("M87")
+@pytest.mark.slow
+def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
+    server: PostgresServer, own_server: PostgresServer, database: str, connection: Connection
+) -> None:
+    assert check(connection) is None
+    with psycopg.connect(own_server.url(), autocommit=True) as admin:
+        command(admin, "create database {}", name_of(database))
+    server.dump_to(name_of(database), own_server, name_of(database))
+    with psycopg.connect(own_server.url(name_of(database)), autocommit=True) as copy:
+        assert "of server" in str(check(copy))
+        copy.execute("update rota.site set system_identifier = null")  # stamped where nobody may ask: then the names decide
+        assert check(copy) is None
+
+
+@rule("M87")
+def test_a_copy_of_an_empty_template_stamps_anew_by_itself_also_with_jobs_of_its_own(database: str, connection: Connection) -> None:
+    stamped = connection.execute("select database_name from rota.site").fetchone()
+    insert(connection, 1)
+    connection.execute("select * from rota.pause_all()")
+    assert check(connection) is None
+    assert stamped != connection.execute("select database_name from rota.site").fetchone() == (name_of(database),)
+
+
+@rule("M87")
+@pytest.mark.parametrize("what", ["jobs", "a worker"])
+def test_a_copy_of_a_template_that_had_something_to_protect_is_a_copy(
+    server: PostgresServer, database: str, connection: Connection, what: str
+) -> None:
+    if what == "jobs":
+        insert(connection, 1)
+    else:
+        assert check(connection) is None
+    connection.close()
+    with made(server, name_of(database)) as name, psycopg.connect(server.url(name), autocommit=True) as copy:
+        assert check(copy) is not None
+
+
+@rule("M87")
+def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(server: PostgresServer, admin: Connection, database: str) -> None:
+    other = f"r_{uuid4().hex[:12]}"
+    with psycopg.connect(database, autocommit=True) as own:
+        assert check(own) is None
+        insert(own, 1)
+    command(admin, "alter database {} rename to {}", name_of(database), other)
+    with psycopg.connect(server.url(other), autocommit=True) as own:
+        assert check(own) is not None
+        assert Hand(own).claim().jobs == []
+    command(admin, "alter database {} rename to {}", other, name_of(database))
+    with psycopg.connect(database, autocommit=True) as own:
+        assert check(own) is None
+        assert len(Hand(own).claim().jobs) == 1
+
+
+@rule("M87")
+def test_where_the_server_may_not_be_asked_the_name_alone_decides(admin: Connection, database: str, connection: Connection) -> None:
+    role = f"owner_{uuid4().hex[:12]}"
+    command(admin, "create role {}", role)
+    try:
+        assert check(connection) is None
+        connection.execute("revoke execute on function pg_control_system() from public")
+        command(connection, "grant usage on schema rota to {}", role)
+        command(connection, "grant all on all tables in schema rota to {}", role)
+        command(connection, "set role {}", role)
+        assert connection.execute("select rota.system_identifier()").fetchone() == (None,)
+        assert check(connection) is None
+    finally:
+        connection.execute("reset role")
+        command(connection, "drop owned by {}", role)
+        command(admin, "drop role {}", role)
+
+
+def test_a_dump_without_data_is_stamped_by_its_first_worker(connection: Connection) -> None:
+    connection.execute("delete from rota.site")
+    assert check(connection) is None
+    assert connection.execute("select database_name = current_database() from rota.site").fetchone() == (True,)
+
+
+def test_a_look_at_a_right_stamp_writes_nothing(connection: Connection) -> None:
+    assert check(connection) is None
+    row = connection.execute("select ctid from rota.site").fetchone()
+    assert check(connection) is None
+    assert connection.execute("select ctid from rota.site").fetchone() == row

@@ -1,0 +1,149 @@
+"""Workers in a restored copy: a dump of production in staging sends no mail."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import rota
+from tests.store.test_copy import made, name_of
+from tests.support.cli import SHOP, CommandLine
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+from tests.worker.conftest import StartWorker
+from tests.worker.hand import Hand
+from tests.worker.table import put, rows, status
+
+
+@pytest.fixture
+def restored(server: PostgresServer, database: str) -> Iterator[str]:
+    """The URL of a dump of `database`, restored beside it: with a job that is due, one of a worker that was lost, and one that has expired."""
+    with psycopg.connect(database, autocommit=True) as own:
+        for _ in range(3):
+            put(own, "quick")
+        own.execute(
+            "update rota.job set status = 'running', locked_by = 'gone', locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1"
+            " where id = 2"
+        )
+        own.execute("update rota.job set expires_at = rota.clock() - interval '1 s' where id = 3")
+    with made(server) as name:
+        server.dump_to(name_of(database), server, name)
+        yield server.url(name)
+
+
+def all_jobs(url: str) -> list[object]:
+    with psycopg.connect(url, autocommit=True) as own:
+        return [rows(own, "select j from rota.job j order by id"), rows(own, "select id from rota.job_history")]
+
+
+@rule("M80", "M87")
+def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(restored: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP.replace('"send_mail"', '"quick"'))
+    command = CommandLine(tmp_path, ROTA_DATABASE_URL=restored, ROTA_APP="shop:app")
+    before = all_jobs(restored)
+    ran = command("work", "--drain")
+    assert (ran.status, ran.out) == (6, "")
+    assert f"this is database {name_of(restored)} of server" in ran.err and "rota resume --copy" in ran.err.splitlines()[-1]
+    assert all_jobs(restored) == before
+    assert command.ok("resume", "--copy", "--why", "staging").out == "this copy resumed\n"
+    assert command.ok("work", "--drain").out.startswith("claimed ")
+    assert all_jobs(restored) != before
+
+
+@rule("M81", "M84", "M87")
+def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(restored: str, start_worker: StartWorker, free_port: int) -> None:
+    before = all_jobs(restored)
+    worker = start_worker(restored, health_port=free_port)
+
+    def ready() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/readyz") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    eventually(lambda: "ERROR this is a restored copy" in worker.log, what="the error is logged")
+    assert ready() == (503, "the database is a restored copy: it waits for `rota resume --copy`\n")
+    assert all_jobs(restored) == before
+    app = rota.App(restored)
+    assert app.resume_copy()
+    app.close()
+    worker.until_noted("start 1")
+    eventually(lambda: ready()[0] == 200)
+    assert worker.log.count("this is a restored copy") == 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+@rule("M87")
+async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_on_when_it_may(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOOK_S", "CLOSED_LOOK_S", "TELL_S"):
+        monkeypatch.setattr(f"rota.worker.stamp.{name}", 0.05)
+    types = rota.Jobs()
+
+    @types.job("t")
+    async def t() -> None: ...
+
+    with psycopg.connect(database, autocommit=True) as own:
+        async with Hand(database, types, poll_s=0.05) as hand:
+            await hand.heard(rota.events.JobSucceeded, job=put(own, "t"))
+            own.execute("update rota.site set database_name = 'production'")
+            await hand.heard(rota.events.DatabaseCopied)
+            assert hand.worker.pulse.unready() is not None and hand.worker.pulse.unwell() is None
+            job, told = put(own, "t"), len(hand.events)
+            await hand.heard(rota.events.DatabaseCopied, told + 10)  # as often as it polls
+            assert status(own, job) == "queued"
+            own.execute("select rota.resume_copy()")
+            await hand.heard(rota.events.JobSucceeded, job=job)
+
+
+@rule("M80", "M87")
+async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_runs_and_says_so(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.stamp.LOOK_S", 0.05)
+    types = rota.Jobs()
+    with psycopg.connect(database, autocommit=True) as own:
+
+        @types.job("t")
+        async def t() -> None:
+            own.execute("update rota.site set database_name = 'production'")
+            await asyncio.to_thread(eventually, lambda: hand.worker.is_stopping)
+
+        first = put(own, "t")
+        hand = Hand(database, types, drain=True, poll_s=0.05)
+        with pytest.raises(rota.CopiedDatabase, match="stamped as database production"):
+            await hand.run()
+        assert status(own, first) == "succeeded"
+
+
+@rule("M87")
+async def test_in_a_copy_no_upkeep_is_done_either(restored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of all its parts would have been over."""
+    for name in ("CLOSED_LOOK_S", "TELL_S"):
+        monkeypatch.setattr(f"rota.worker.stamp.{name}", 0.05)
+    types = rota.Jobs()
+
+    @types.job("quick")
+    async def quick() -> None: ...
+
+    before = all_jobs(restored)
+    async with Hand(restored, types, poll_s=0.05) as hand:
+        await hand.heard(rota.events.DatabaseCopied, 10)
+        assert all_jobs(restored) == before
+        with psycopg.connect(restored, autocommit=True) as own:
+            own.execute("select rota.resume_copy()")
+        await hand.heard(rota.events.JobDead, job=3)
+        await hand.heard(rota.events.JobReaped, job=2)
+        await hand.heard(rota.events.JobSucceeded, job=2)

@@ -16,6 +16,7 @@ from rota.errors import (
     JoinTimeout,
     PayloadError,
     RotaError,
+    ScheduleNotFound,
     SchemaError,
     SchemaMissing,
     SchemaTooNew,
@@ -29,6 +30,7 @@ from rota.jobs import Jobs
 from rota.outcome import Cancel, Dead, Retry, Snooze
 from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.release import VERSION
+from rota.schedule import Run, Schedule
 from rota.store.ops import Pause
 from rota.worker.worker import Report
 
@@ -62,6 +64,9 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "RotaError",
+    "Run",
+    "Schedule",
+    "ScheduleNotFound",
     "SchemaError",
     "SchemaMissing",
     "SchemaTooNew",

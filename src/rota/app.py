@@ -12,17 +12,19 @@ import msgspec
 
 from rota import embedded, member
 from rota.client import Client
+from rota.client.scheduling import declare_and_plan
 from rota.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
 from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
 from rota.health import answering
 from rota.job_type import JobType
-from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicates
+from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicate_schedules, refuse_duplicates
 from rota.load import load
 from rota.loop import run_alone
 from rota.options import check_integer
 from rota.release import release_of
+from rota.schedule import Definition
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.worker.orders import obeying
@@ -79,6 +81,8 @@ class App(Client):
         self._take_in([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
+        self.schedule = self._own.schedule
+        """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`, with the options of `Jobs.schedule`."""
 
     def _take_in(self, registries: list[Jobs]) -> None:
         """All of them or none: an App that cannot be made leaves its Jobs free for another."""
@@ -87,6 +91,7 @@ class App(Client):
                 raise DeclarationError(f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {registry!r}")
             registry.refuse_other(self)
         refuse_duplicates(job_type for registry in registries for job_type in registry.types.values())
+        refuse_duplicate_schedules(definition for registry in registries for definition in registry.definitions.values())
         for registry in registries:
             registry.bind(self)
         self._registries += registries
@@ -95,6 +100,12 @@ class App(Client):
     def types(self) -> dict[str, JobType[..., ..., Any]]:
         """The job types of this App, by name."""
         return {name: job_type for registry in self._registries for name, job_type in registry.types.items()}
+
+    @property
+    def definitions(self) -> dict[str, Definition]:
+        """The schedules that the code of this App declares, by name. Raises DeclarationError when two have one name."""
+        refuse_duplicate_schedules(definition for registry in self._registries for definition in registry.definitions.values())
+        return {name: definition for registry in self._registries for name, definition in registry.definitions.items()}
 
     @property
     def url(self) -> str | None:
@@ -127,9 +138,15 @@ class App(Client):
     # Work
 
     def sync(self) -> int:
-        """Declare the job types in the database, as a worker's start does, and return how many; run it at deploy, before the first INSERT."""
+        """Declare the job types and schedules in the database, as a worker's start does; run it at deploy, before the first INSERT.
+
+        Returns how many job types there are.
+        """
         self.database.run(migrate.check(self.schema))
-        return self.database.run(ops.declare(self._declaration(), self.release))
+        schedules = self._schedules()
+        types = self.database.run(ops.declare(self._declaration(), self.release))
+        self.database.run(declare_and_plan(schedules, self.release))
+        return types
 
     def run(
         self,
@@ -213,7 +230,7 @@ class App(Client):
         by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
         if not by_name:
             raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
-        crew = Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module)
+        crew = Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module, self._schedules())
         worker = Worker(self.database, crew, self._bus, config)
         with answering(health_port, worker.pulse.unwell, worker.pulse.unready), obeying(worker, signals=signals):
             await self.database.arun(migrate.check(self.schema))
@@ -223,6 +240,9 @@ class App(Client):
 
     def _declaration(self) -> str:
         return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()
+
+    def _schedules(self) -> str:
+        return msgspec.json.encode([definition.row() for definition in self.definitions.values()]).decode()
 
     def close(self) -> None:
         """Close the connections that enqueueing and reading opened. The App can be used again."""

@@ -14,6 +14,7 @@ from rota.failure import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from rota.job import Job
 
@@ -39,6 +40,12 @@ class Context:
         self._stopped: str | None = None
         self._said: tuple[float, float | None, str | None] | None = None
         self._on_progress = on_progress
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The tick of the schedule that the job is a run of: the same at every attempt, however late it runs. None for a job of no schedule, and when
+        somebody triggered it."""
+        return self.job.scheduled_for
 
     @property
     def cancelled(self) -> str | None:

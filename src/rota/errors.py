@@ -82,6 +82,15 @@ class JobNotFound(UsageError):
         super().__init__(f"no job {job}: it never existed, or its history is no longer kept", job=job)
 
 
+class ScheduleNotFound(UsageError):
+    """No schedule has that name: it was never made, or was deleted."""
+
+    schedule: str
+
+    def __init__(self, schedule: str) -> None:
+        super().__init__(f"no schedule {schedule!r}", schedule=schedule)
+
+
 class WrongStatus(RotaError):
     """The job stands where this cannot be done to it: it is dead or over by now. Nothing was changed."""
 

@@ -7,8 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from rota.failure import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from rota.outcome import Failure
 
@@ -240,6 +243,70 @@ class UpkeepRefused(Event):
 
     def text(self) -> str:
         return f"{self.service}: the database refuses job {self.job}, which stays as it is for now: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnqueued(Event):
+    """A tick of a schedule became a job."""
+
+    schedule: str
+    job: int
+    scheduled_for: datetime
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: job {self.job} enqueued for {self.scheduled_for:%Y-%m-%d %H:%M}Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSkipped(Event):
+    """A tick of a schedule was skipped, because the job `live` of it was still going. `job` is its row in history."""
+
+    level = logging.WARNING
+    schedule: str
+    job: int
+    scheduled_for: datetime
+    live: int
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: tick {self.scheduled_for:%Y-%m-%d %H:%M}Z skipped as job {self.job}, job {self.live} is still going"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicksMissed(Event):
+    """So many ticks, counted up to a hundred, came while no worker was up, and are passed over: `catch_up` says so."""
+
+    level = logging.WARNING
+    schedule: str
+    ticks: int
+    next_run_at: datetime
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: {self.ticks} missed ticks passed over; the next is {self.next_run_at:%Y-%m-%d %H:%M}Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRefused(Event):
+    """A schedule cannot be planned, or its job not be enqueued. `paused`: it is the row's own fault, and it is paused until somebody mends it; else a
+    later pass tries again."""
+
+    level = logging.ERROR
+    schedule: str
+    reason: str
+    paused: bool
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: {'paused' if self.paused else 'its tick has to wait'}: {one_line(self.reason)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleDisabled(Event):
+    """The newest release has not declared the schedule for an hour; it no longer runs."""
+
+    level = logging.WARNING
+    schedule: str
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: disabled, the newest release does not declare it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from rota.context import Context
 from rota.duration import Duration, seconds
 from rota.errors import DeclarationError, UsageError
-from rota.job_type import JobType, ProcessSettings, Sender, Settings, Upgrade
+from rota.job_type import JobType, NewJob, ProcessSettings, Sender, Settings, Upgrade
 from rota.options import EXPIRES_S_MIN, check_choice, check_integer, check_max_attempts, check_priority, check_queue, check_text
 from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, PLAN_MAX, ErrorTypes, RetryPolicy
+from rota.schedule import CatchUp, Definition, Overlap, check_options, defined, without_arguments
 from rota.size import Size, size_bytes
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
@@ -41,6 +45,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.types: dict[str, JobType[..., ..., Any]] = {}
+        self.definitions: dict[str, Definition] = {}
         self._sender: Sender | None = None
 
     @property
@@ -173,6 +178,78 @@ class Jobs:
 
         return declare
 
+    @overload
+    def schedule(
+        self,
+        name: str,
+        cron: str | None,
+        job: NewJob,
+        *,
+        timezone: str = ...,
+        catch_up: CatchUp = ...,
+        overlap: Overlap = ...,
+        jitter: Duration | None = ...,
+    ) -> None: ...
+
+    @overload
+    def schedule(
+        self,
+        name: str,
+        cron: str | None,
+        job: None = ...,
+        *,
+        timezone: str = ...,
+        catch_up: CatchUp = ...,
+        overlap: Overlap = ...,
+        jitter: Duration | None = ...,
+    ) -> Callable[[T], T]: ...
+
+    def schedule(
+        self,
+        name: str,
+        cron: str | None,
+        job: NewJob | None = None,
+        *,
+        timezone: str = "UTC",
+        catch_up: CatchUp = "latest",
+        overlap: Overlap = "skip",
+        jitter: Duration | None = None,
+    ) -> Any:
+        """Declare what should run again and again; as a decorator above `@jobs.job(…)`, for a job type that needs no arguments.
+
+        It comes into the database with `app.sync()` and when a worker starts.
+
+        Args:
+            name: 1 … 200 characters, one of its kind in the database.
+            cron: five fields, minute hour day month weekday; None: it runs when somebody triggers it.
+            job: made with `job_type.new(…)`, with the options queue, priority, max_attempts, expires and meta of `using`.
+            timezone: in which the cron text is read, by its IANA name.
+            catch_up: of ticks that came while no worker was up: `skip` all that are more than 5 min late, run the `latest`, or `all`, at most 100.
+            overlap: whether a tick is skipped (`skip`) while an earlier run is queued, running or waits for a retry; `allow` runs both.
+            jitter: a duration up to a day over which the runs are spread, each by a hash of name and tick. Defaults to none.
+
+        Raises:
+            DeclarationError: cron text, zone or an option cannot be, the name is taken, or the job type needs arguments.
+        """
+        place = _place()
+        options: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter, "place": place}
+        with _of_schedule(name, place):
+            check_options(name, cron, **options)
+            if job is not None:
+                self._define(defined(name, cron, job, **options))
+                return None
+
+        def decorate(job_type: T) -> T:
+            with _of_schedule(name, place):
+                self._define(defined(name, cron, without_arguments(job_type, name), **options))
+            return job_type
+
+        return decorate
+
+    def _define(self, definition: Definition) -> None:
+        refuse_duplicate_schedules([*self.definitions.values(), definition])
+        self.definitions[definition.name] = definition
+
     def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
         refuse_duplicates([*self.types.values(), job_type])
         self.types[job_type.name] = job_type
@@ -187,6 +264,32 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
             if name in seen:
                 raise DeclarationError(f"job type {name!r} is declared twice: at {seen[name].place} and at {job_type.place}")
             seen[name] = job_type
+
+
+def refuse_duplicate_schedules(definitions: Iterable[Definition]) -> None:
+    """Raise DeclarationError when two schedules have one name, naming both places."""
+    seen: dict[str, Definition] = {}
+    for definition in definitions:
+        if definition.name in seen:
+            first = seen[definition.name]
+            raise DeclarationError(f"schedule {definition.name!r} is declared twice: at {first.place} and at {definition.place}")
+        seen[definition.name] = definition
+
+
+@contextmanager
+def _of_schedule(name: Any, place: str) -> Iterator[None]:
+    try:
+        yield
+    except DeclarationError:
+        raise
+    except UsageError as error:
+        raise DeclarationError(f"schedule {name!r} at {place}: {error}") from None
+
+
+def _place() -> str:
+    """Where the caller of a method of `Jobs` is written, as file:line."""
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:

@@ -67,6 +67,14 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
     ("heading", "function"),
     [
         ("`job(...)`", rota.Jobs.job),
+        ("`schedule(...)`", rota.Jobs.schedule),
+        ("`app.put_schedule(...)` and `await app.aput_schedule(...)`", rota.App.put_schedule),
+        ("`app.put_schedule(...)` and `await app.aput_schedule(...)`", rota.App.aput_schedule),
+        *(
+            ("`app.pause_schedule(...)` and `await app.apause_schedule(...)`", getattr(rota.App, f"{a}{verb}_schedule"))
+            for verb in ("pause", "resume", "trigger", "delete")
+            for a in ("", "a")
+        ),
         ("`App(...)`", rota.App),
         ("`app.run(...)` and `await app.arun(...)`", rota.App.arun),
         ("`app.drain(...)` and `await app.adrain(...)`", rota.App.drain),

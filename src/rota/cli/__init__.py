@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import db, demo, enqueue, jobs, overview, pause, schema, work
+from rota.cli import db, demo, enqueue, jobs, overview, pause, schedules, schema, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.release import VERSION
@@ -32,11 +32,13 @@ cli.command()(jobs.job)
 cli.command()(jobs.cancel)
 cli.command()(pause.pause)
 cli.command()(pause.resume)
+cli.command()(schedules.schedules)
 cli.command()(overview.stats)
 cli.command()(overview.queues)
 cli.command()(overview.workers)
 cli.command()(overview.types)
 cli.command()(demo.demo)
+cli.add_typer(schedules.app, name="schedule")
 cli.add_typer(db.app, name="db")
 
 # What typer raises for a wrong command line. It has no public name of its own: older releases take it from click, newer ones from inside.

@@ -50,14 +50,14 @@ def enqueue(
         "idempotency_key": idempotency_key,
     }
     chosen = Chosen().updated(options)
-    arguments = _arguments(job_type, payload)
-    declared = _declared(find_app(app), job_type, force=force)
+    arguments = given_arguments(job_type, payload)
+    declared = declared_type(find_app(app), job_type, force=force)
     if declared is not None:
         new = NewJob(declared, declared.codec.encode((), arguments), chosen)
         with session(app, url, schema) as opened:
             enqueued = Direct(opened.database).enqueue(new.using(connection=opened.connection))
     else:
-        row = _row(job_type, _anything(job_type, arguments), chosen)
+        row = _row(job_type, unchecked_payload(job_type, arguments), chosen)
         with session(app, url, schema) as opened:
             enqueued = _enqueue_row(opened, row)
     _say(enqueued, as_json=as_json)
@@ -75,7 +75,8 @@ def _instant(text: str | None) -> datetime | None:
     return instant
 
 
-def _arguments(job_type: str, payload: str) -> dict[str, Any]:
+def given_arguments(job_type: str, payload: str) -> dict[str, Any]:
+    """What `--payload` says. Raises PayloadError."""
     try:
         arguments = msgspec.json.decode(payload.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -85,7 +86,7 @@ def _arguments(job_type: str, payload: str) -> dict[str, Any]:
     return arguments
 
 
-def _declared(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
+def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
     """The type of that name or alias. None when there is none and it is to be inserted all the same."""
     if app is None:
         if force:
@@ -100,7 +101,7 @@ def _declared(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
     return known.get(name)
 
 
-def _anything(job_type: str, arguments: dict[str, Any]) -> str:
+def unchecked_payload(job_type: str, arguments: dict[str, Any]) -> str:
     """The payload of a type that nobody here knows; only what cannot be stored is refused."""
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode((), {"payload": arguments})
     return text[len('{"payload":') : -1]

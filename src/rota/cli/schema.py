@@ -73,7 +73,7 @@ def _say(schema: str, applied: list[str], *, as_json: bool) -> None:
 
 
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
-    """Declare the App's job types in the database. A worker's start does the same; a deploy does it before the first INSERT."""
+    """Declare the App's job types and schedules in the database. A worker's start does the same; a deploy does it before the first INSERT."""
     chosen = need_app(app)
     with connected(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
@@ -82,4 +82,6 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"schema": chosen.schema, "declared": names})
     else:
-        typer.echo(f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}")
+        schedules = sorted(chosen.definitions)
+        more = f"; {len(schedules)} schedules: {', '.join(schedules)}" if schedules else ""
+        typer.echo(f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}{more}")

@@ -8,12 +8,13 @@ from rota.client.acting import Acting
 from rota.client.enqueueing import Enqueueing
 from rota.client.pausing import Pausing
 from rota.client.reading import Reading
+from rota.client.scheduling import Scheduling
 
 if TYPE_CHECKING:
     from rota.store.db import Database
 
 
-class Client(Enqueueing, Reading, Acting, Pausing):
+class Client(Enqueueing, Reading, Acting, Pausing, Scheduling):
     """All of it. An App is one."""
 
 

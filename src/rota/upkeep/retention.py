@@ -100,6 +100,7 @@ class Retention(Service):
             lambda: self._link.run(ops.expire_keys(BATCH)),
             lambda: self._link.run(ops.forget_workers(BATCH)),
             lambda: self._link.run(ops.forget_actions(BATCH)),
+            lambda: self._link.run(ops.forget_runs(BATCH)),
         ):
             try:
                 more |= await forget() >= BATCH

@@ -9,6 +9,7 @@ from rota.store.link import Link
 from rota.upkeep.expiry import Expirer
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
+from rota.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from rota.events import Bus
@@ -21,6 +22,7 @@ def services(bus: Bus, database: Database, shared: Link, worker: str) -> list[Se
     return [
         Reaper(bus, Link(database, "reap")),
         Expirer(bus, shared, worker),
+        Scheduler(bus, shared),
         Retention(bus, shared, database),
     ]
 
@@ -34,6 +36,7 @@ async def one_round(bus: Bus, shared: Link, worker: str) -> None:
     upkeepers: list[Service] = [
         Reaper(bus, shared),
         Expirer(bus, shared, worker),
+        Scheduler(bus, shared),
     ]
     for upkeeper in upkeepers:
         try:

@@ -56,6 +56,8 @@ class Crew:
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None
     module: str | None = None
     """Where the App is made; None when that is not known."""
+    schedules: str = "[]"
+    """Those declared in code, as `schedules_declare` takes them, in JSON."""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -191,6 +193,7 @@ class Worker:
         if self._config.drain and copied is not None:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
+        await upkeep.run(ops.declare_schedules(self._crew.schedules, self._crew.release, is_deploy=False))  # before it counts as alive
         await upkeep.run(ops.beat({**self._sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:

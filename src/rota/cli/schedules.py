@@ -1,0 +1,247 @@
+"""`rota schedules` and `rota schedule …`: what runs again and again, when it does next, what came of it, and acting on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from typer.core import TyperGroup
+
+from rota.cli.enqueue import declared_type, given_arguments, unchecked_payload
+from rota.cli.output import print_facts, print_json, print_table
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, session
+from rota.client import scheduling
+from rota.client.base import ID_MAX, LIST_MAX
+from rota.duration import words
+from rota.errors import UsageError
+from rota.job_type import NewJob
+from rota.options import Chosen, Options, check_text
+from rota.schedule import Definition, Run, Schedule, check_options, defined
+from rota.store import ops
+
+NEXT_MAX = 10
+RUNS = 10
+
+
+class _ShowByName(TyperGroup):
+    """`rota schedule NAME` is `rota schedule show NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowByName,
+    help="Show one schedule (`rota schedule NAME`), or make, change, pause, resume, trigger or delete it.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with who did it.")]
+ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")]
+
+
+def schedules(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
+    """List all schedules."""
+    with session(app, url, schema) as opened:
+        found = opened.run(ops.schedules())
+    if as_json:
+        print_json({"schedules": [_as_dict(one) for one in found]})
+        return
+    columns = ("name", "type", "cron", "time zone", "state", "next run at", "last run at", "last job", "from")
+    rows = [
+        (one.name, one.job_type, one.cron or "-", one.timezone, _state(one), one.next_run_at, one.last_run_at, one.last_job, one.origin)
+        for one in found
+    ]
+    print_table(columns, rows, empty="no schedules")
+
+
+@app.command()
+def show(
+    name: Name,
+    times: Annotated[int, typer.Option("--next", min=0, max=1000, help="So many of the next times.")] = NEXT_MAX,
+    limit: Annotated[int, typer.Option(min=0, max=LIST_MAX, help="So many of the last runs.")] = RUNS,
+    before: Annotated[int | None, typer.Option(metavar="ID", min=1, max=ID_MAX, help="Only older runs: the next page.")] = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a schedule: its facts, its next times in its own zone, its last runs with outcome and duration."""
+    with session(app, url, schema) as opened:
+        found = opened.run(scheduling.get_schedule(name))
+        runs = opened.run(ops.runs(name, before, limit))
+    coming, trouble = _coming(found, times)
+    if as_json:
+        print_json(
+            {"schedule": _as_dict(found), "next": [at.isoformat() for at in coming], "runs": [msgspec.structs.asdict(run) for run in runs]}
+        )
+        return
+    print_facts([*_facts(found), ("trouble", trouble)])
+    if coming:
+        typer.echo(f"\nNext times, {found.timezone}{'' if found.is_active else ' (it would run, but is ' + _state(found) + ')'}")
+        for at in coming:
+            typer.echo(at.strftime("%a %Y-%m-%d %H:%M %z"))
+    if limit:
+        typer.echo("\nLast runs")
+        print_table(("job", "tick", "enqueued at", "status", "attempts", "started at", "took", "error"), map(_run, runs), empty="none")
+
+
+@app.command()
+def put(
+    name: Name,
+    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
+    cron: Annotated[str | None, typer.Option(metavar="TEXT", help="When: '0 2 * * *'. Without: only when triggered.")] = None,
+    payload: Annotated[str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")] = "{}",
+    timezone: Annotated[str, typer.Option(metavar="ZONE", help="In which the cron text is read.")] = "UTC",
+    catch_up: Annotated[str, typer.Option(metavar="skip|latest|all", help="Ticks that came while no worker was up.")] = "latest",
+    overlap: Annotated[str, typer.Option(metavar="skip|allow", help="A tick while an earlier run is still going.")] = "skip",
+    jitter: Annotated[str | None, typer.Option(metavar="DURATION", help="Over which the runs are spread.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Defaults to the type's.")] = None,
+    priority: Annotated[int | None, typer.Option(help="-100 to 100, higher first. Defaults to the type's.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="1 to 10,000. Defaults to the type's.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also for a type that the App does not have, unchecked.")] = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
+    chosen = Chosen().updated(Options(queue=queue, priority=priority, max_attempts=max_attempts))
+    arguments = given_arguments(job_type, payload)
+    declared = declared_type(find_app(app), job_type, force=force)
+    timing: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
+    if declared is not None:
+        definition = defined(name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing)
+    else:
+        jitter_s = check_options(name, cron, **timing)
+        payload_json = unchecked_payload(check_text(job_type, "the job type's name", 200), arguments)
+        definition = Definition(name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s)
+    with session(app, url, schema) as opened, opened.connection.transaction():
+        put_now = opened.run(scheduling.put(definition.row(), "cli", by, why))
+    _say(put_now, as_json=as_json)
+
+
+@app.command()
+def pause(
+    name: Name,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Enqueue no more ticks until it is resumed, over deploys too. What is enqueued already runs."""
+    with session(app, url, schema) as opened:
+        _say(opened.run(scheduling.act("pause", name, by, why)), as_json=as_json)
+
+
+@app.command()
+def resume(
+    name: Name,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End a pause. The ticks that fell into it are not caught up with."""
+    with session(app, url, schema) as opened:
+        _say(opened.run(scheduling.act("resume", name, by, why)), as_json=as_json)
+
+
+@app.command()
+def trigger(
+    name: Name,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Enqueue a run now, also of a paused schedule and while another run is going."""
+    with session(app, url, schema) as opened:
+        job = opened.run(scheduling.trigger(name, by, why))
+    if as_json:
+        print_json({"schedule": name, "job": job})
+    else:
+        typer.echo(f"job {job} queued")
+
+
+@app.command()
+def delete(
+    name: Name,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a schedule that is not declared in code. Its runs stay."""
+    with session(app, url, schema) as opened:
+        opened.run(scheduling.delete(name, by, why))
+    if as_json:
+        print_json({"schedule": name, "deleted": True})
+    else:
+        print_facts([("deleted", name)])
+
+
+def _say(schedule: Schedule, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"schedule": _as_dict(schedule)})
+    else:
+        print_facts(_facts(schedule))
+
+
+def _as_dict(schedule: Schedule) -> dict[str, Any]:
+    facts = msgspec.structs.asdict(schedule)
+    facts["payload"] = msgspec.Raw(facts.pop("payload_json").encode())
+    return facts
+
+
+def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
+    yield "schedule", schedule.name
+    yield "state", _state(schedule)
+    yield "job type", schedule.job_type
+    yield "payload", schedule.payload_json
+    yield "cron", "none: it runs when it is triggered" if schedule.cron is None else f"{schedule.cron} ({schedule.timezone})"
+    yield "catch up", schedule.catch_up
+    yield "overlap", schedule.overlap
+    yield "jitter", None if not schedule.jitter_s else timedelta(seconds=schedule.jitter_s)
+    for name in ("queue", "priority", "max_attempts", "next_run_at", "last_run_at", "last_job"):
+        yield name.replace("_", " "), getattr(schedule, name)
+    yield "made by", schedule.origin if schedule.release is None else f"{schedule.origin}, release {schedule.release}"
+    for name in ("paused_at", "paused_by", "paused_why", "disabled_at", "created_at", "updated_at"):
+        yield name.replace("_", " "), getattr(schedule, name)
+
+
+def _state(schedule: Schedule) -> str:
+    if schedule.disabled_at is not None:
+        return "disabled"
+    if schedule.paused_at is not None:
+        return "paused"
+    return "active" if schedule.cron is not None else "manual"
+
+
+def _coming(schedule: Schedule, count: int) -> tuple[list[datetime], str | None]:
+    try:
+        return schedule.next_times(count), None
+    except UsageError as error:
+        return [], str(error)
+
+
+def _run(run: Run) -> tuple[Any, ...]:
+    took = None if run.ran_s is None else words(run.ran_s)
+    error = run.last_error if run.error_type is None else f"{run.error_type}: {run.last_error}"
+    return run.job, run.scheduled_for or "triggered", run.enqueued_at, run.status, run.attempts, run.started_at, took, error

@@ -1,0 +1,284 @@
+"""What a schedule is, and which of its ticks are due. Pure: no I/O, no clock.
+
+`plan` decides from what the row says and from the database's now; the store writes the decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import msgspec
+
+from rota.cron import missed_fires, next_fire, parse
+from rota.duration import seconds
+from rota.errors import PayloadError, UsageError
+from rota.job_type import JobType, NewJob
+from rota.options import Chosen, check_choice, check_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.cron import Cron
+
+CatchUp = Literal["skip", "latest", "all"]
+Overlap = Literal["skip", "allow"]
+
+CATCH_UP_MAX = 100
+"""Ticks that `catch_up="all"` makes up for at once, the latest ones. More than that is an incident, not a schedule."""
+MISSED_S = 300.0
+"""So late a tick is missed for `catch_up="skip"`: longer than from one drain of a crontab to the next."""
+JITTER_S_MAX = 86_400.0
+MIDNIGHT = "0 0 * * *"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a pass reads of a schedule."""
+
+    name: str
+    cron: str
+    timezone: str
+    catch_up: str
+    jitter_s: float | None
+    next_run_at: datetime | None
+    """The tick that was announced; None: none is yet, plan from `since` on."""
+    since: datetime
+    """Ticks up to then are none."""
+    unfit: str | None = None
+    """Why its job cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A run to enqueue."""
+
+    at: datetime
+    """Of the tick: the job's `scheduled_for`."""
+    run_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done about a schedule now."""
+
+    ticks: tuple[Tick, ...]
+    next_run_at: datetime
+    missed: int
+    """Ticks that were due and are passed over; counted up to a hundred."""
+
+
+def plan(due: Due, now: datetime) -> Plan:
+    """Decide which ticks to enqueue at `now`, and which is the next after it. Raises UsageError when it cannot be planned."""
+    if due.unfit is not None:
+        raise UsageError(due.unfit)
+    cron = parse(due.cron, due.timezone)
+    following = next_fire(cron, now)
+    if following is None:
+        raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
+    passed = _passed(cron, due, now)
+    chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
+    ticks = tuple(Tick(at, at + _spread(due.name, at, due.jitter_s)) for at in chosen if not _is_missed(due.catch_up, at, now))
+    return Plan(ticks, following, len(passed) - len(ticks))
+
+
+def _passed(cron: Cron, due: Due, now: datetime) -> list[datetime]:
+    """The ticks that have come and are not dealt with, in order: the latest, one more than are caught up with.
+
+    An announced one counts, whatever a newer zone file or a hand has made of it."""
+    if due.next_run_at is None:
+        return missed_fires(cron, due.since, now, CATCH_UP_MAX + 1)
+    if due.next_run_at > now:
+        return []
+    return [due.next_run_at, *missed_fires(cron, due.next_run_at, now, CATCH_UP_MAX)]
+
+
+def _is_missed(catch_up: str, at: datetime, now: datetime) -> bool:
+    return catch_up == "skip" and (now - at).total_seconds() > MISSED_S
+
+
+def _spread(name: str, at: datetime, jitter_s: float | None) -> timedelta:
+    """How long after its tick a run is due: a hash of (name, tick), the same in every process and release of Python."""
+    if not jitter_s:
+        return timedelta(0)
+    digest = sha256(f"{name}\0{at.timestamp():.6f}".encode()).digest()
+    return timedelta(seconds=jitter_s * int.from_bytes(digest[:8]) / 2**64)
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it was when it was read: one row of `rota.schedule`. Names are the column names; instants are aware datetimes."""
+
+    name: str
+    origin: str
+    """Who made it: code, api, cli or sql."""
+    job_type: str
+    payload_json: str
+    queue: str | None
+    """None, here and below: the type's."""
+    priority: int | None
+    max_attempts: int | None
+    cron: str | None
+    """None: it runs when somebody triggers it."""
+    timezone: str
+    catch_up: str
+    overlap: str
+    jitter_s: float | None
+    paused_at: datetime | None
+    paused_by: str | None
+    """`rota` when it cannot be planned or enqueued as it is."""
+    paused_why: str | None
+    disabled_at: datetime | None
+    """Since when the newest release no longer declares it."""
+    next_run_at: datetime | None
+    """The next tick; None while there is none, or the next pass has still to plan it."""
+    since: datetime
+    last_run_at: datetime | None
+    last_job: int | None
+    release: str | None
+    created_at: datetime
+    updated_at: datetime
+    now: datetime
+    """The database's clock when it was read."""
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The arguments of its jobs, as stored."""
+        return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ticks are enqueued."""
+        return self.cron is not None and self.paused_at is None and self.disabled_at is None
+
+    def next_times(self, count: int = 10) -> list[datetime]:
+        """The next ticks, in the schedule's zone; those that it would have if it were neither paused nor disabled. None for one without a cron text.
+
+        Raises:
+            UsageError: the cron text or the zone cannot be.
+        """
+        return next_times(self.cron, self.timezone, self.now, count)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a schedule: a row of `rota.runs`."""
+
+    job: int
+    scheduled_for: datetime | None
+    """The tick; None when somebody triggered it."""
+    enqueued_at: datetime
+    status: str
+    """Of the job. `cancelled` with the error type `Overlap`: skipped, because an earlier run was still going."""
+    attempts: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    ran_s: float | None
+    """How long its last attempt took; None while none has ended."""
+    error_type: str | None
+    last_error: str | None
+
+
+def next_times(cron: str | None, timezone: str, after: datetime, count: int) -> list[datetime]:
+    """The next ticks after an instant, in the zone. Raises UsageError."""
+    if cron is None:
+        return []
+    parsed = parse(cron, timezone)
+    return [tick.astimezone(parsed.zone) for tick in islice(_ticks(parsed, after), count)]
+
+
+def _ticks(cron: Cron, after: datetime) -> Iterator[datetime]:
+    tick = next_fire(cron, after)
+    while tick is not None:
+        yield tick
+        tick = next_fire(cron, tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A schedule that is declared or put, checked."""
+
+    name: str
+    cron: str | None
+    job_type: str
+    payload_json: str
+    payload_version: int | None
+    chosen: Chosen
+    timezone: str
+    catch_up: str
+    overlap: str
+    jitter_s: float | None
+    place: str = ""
+    """Where it is written, as file:line."""
+
+    def row(self) -> dict[str, Any]:
+        """What its row says."""
+        chosen = self.chosen
+        return {
+            "name": self.name,
+            "job_type": self.job_type,
+            "payload": msgspec.Raw(self.payload_json.encode()),
+            "payload_version": self.payload_version,
+            "queue": chosen.queue,
+            "priority": chosen.priority,
+            "max_attempts": chosen.max_attempts,
+            "expires_s": chosen.expires_s,
+            "meta": None if chosen.meta_json is None else msgspec.Raw(chosen.meta_json.encode()),
+            "cron": self.cron,
+            "timezone": self.timezone,
+            "catch_up": self.catch_up,
+            "overlap": self.overlap,
+            "jitter_s": self.jitter_s,
+        }
+
+
+def defined(name: Any, cron: Any, job: Any, *, timezone: Any, catch_up: Any, overlap: Any, jitter: Any, place: str = "") -> Definition:
+    """Check what is said of a schedule. Raises UsageError."""
+    jitter_s = check_options(name, cron, timezone=timezone, catch_up=catch_up, overlap=overlap, jitter=jitter)
+    _check_job(job)
+    kind = job.job_type
+    return Definition(
+        name, cron, kind.name, job.payload_json, kind.settings.version, job.chosen, timezone, catch_up, overlap, jitter_s, place
+    )
+
+
+def check_options(name: Any, cron: Any, *, timezone: Any, catch_up: Any, overlap: Any, jitter: Any, place: str = "") -> float | None:
+    """Check all but the job; return the jitter in seconds. Raises UsageError."""
+    check_text(name, "a schedule's name", 200)
+    if not isinstance(timezone, str):
+        raise UsageError(f"timezone must be the name of one, such as 'Europe/Stockholm', not {timezone!r}")
+    if cron is not None and not isinstance(cron, str):
+        raise UsageError(f"cron must be a text such as '0 2 * * *', or None for a schedule that is only triggered, not {cron!r}")
+    parse(MIDNIGHT if cron is None else cron, timezone)
+    check_choice(catch_up, "catch_up", get_args(CatchUp))
+    check_choice(overlap, "overlap", get_args(Overlap))
+    return None if jitter is None else seconds(jitter, name="jitter", most=JITTER_S_MAX)
+
+
+def _check_job(job: Any) -> None:
+    if isinstance(job, JobType):
+        raise UsageError(f"give the job and not its type: {job.name}.new(…)")
+    if not isinstance(job, NewJob):
+        raise UsageError(f"its job must be made with job_type.new(…), not {job!r}")
+    chosen = job.chosen
+    for option, value in {
+        "run_at": chosen.run_at,
+        "delay": chosen.delay_s,
+        "idempotency_key": chosen.idempotency_key,
+        "connection": chosen.connection,
+    }.items():
+        if value is not None:
+            raise UsageError(f"the job of a schedule takes no {option}: its tick is what says when, and each tick is one job")
+
+
+def without_arguments(job_type: Any, name: str) -> NewJob:
+    """The job of a type that the decorator stands above. Raises UsageError."""
+    if not isinstance(job_type, JobType):
+        raise UsageError(f"@….schedule({name!r}, …) stands above @….job(…), which makes a job type of the function")
+    try:
+        return job_type.new()
+    except PayloadError as error:
+        raise UsageError(
+            f"as a decorator it is for a job type that needs no arguments ({error}); give them: schedule({name!r}, …, {job_type.name}.new(…))"
+        ) from None

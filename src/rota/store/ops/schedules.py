@@ -1,0 +1,128 @@
+"""What should run again and again: declared, planned, advanced, and what people do to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+
+from rota.errors import PayloadError, SchemaError
+from rota.schedule import Due, Plan, Run, Schedule
+from rota.store.db import Operation, Query
+from rota.store.trouble import blames_rows, first_line, is_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    """Which schedules are to be planned now."""
+
+    now: datetime
+    is_paused: bool
+    """Everything is: nothing may be planned."""
+    next_in_s: float | None
+    """Until the next tick of all others; None when there is none."""
+    due: list[Due]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a tick: `job` is the run, or the row in history of one that was skipped while the job `live` was still going."""
+
+    scheduled_for: datetime
+    job: int
+    live: int | None
+
+
+def schedules_due(after: datetime, limit: int) -> Operation[Agenda]:
+    """Read what is to be planned, among ticks announced for later than `after`."""
+    rows = yield Query("schedules_due", {"after": after, "limit": limit})
+    now, is_paused, next_in_s = rows[0][:3]
+    return Agenda(now, is_paused, next_in_s, [Due(*row[3:]) for row in rows if row[3] is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRun:
+    """What the database says of a job that it does not take."""
+
+    reason: str
+    is_for_good: bool
+    """Whether it is the schedule's own fault, which trying again does not mend."""
+
+
+def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
+    """Enqueue the ticks of a plan and announce the next one, in one transaction; None when somebody else did, or changed the schedule."""
+    query = Query(
+        "schedule_advance",
+        {
+            "name": due.name,
+            "next_run_at": due.next_run_at,
+            "since": due.since,
+            "then": plan.next_run_at,
+            "ticks": [tick.at for tick in plan.ticks],
+            "run_ats": [tick.run_at for tick in plan.ticks],
+        },
+    )
+    try:
+        rows = yield query
+    except (psycopg.Error, PayloadError, SchemaError) as error:
+        if not blames_rows(error) or is_waiting(error):
+            raise
+        own = isinstance(error, PayloadError | psycopg.IntegrityError | psycopg.DataError)
+        return RefusedRun(f"its job cannot be enqueued: {first_line(error)}", own)
+    return [Done(*row) for row in rows[1:]] if rows else None
+
+
+def announce(due: Due, next_run_at: datetime) -> Operation[bool]:
+    """Write the first tick of a schedule that has none yet, if it is still the one that was seen."""
+    answer = yield from advance(due, Plan((), next_run_at, 0))
+    return isinstance(answer, list)
+
+
+def refuse(due: Due, why: str) -> Operation[bool]:
+    """Pause a schedule that cannot be planned or enqueued as it is; return whether it was still that one."""
+    params = {"name": due.name, "next_run_at": due.next_run_at, "since": due.since, "why": why}
+    return (yield Query("schedule_refuse", params))[0][0]  # type: ignore[no-any-return]
+
+
+def declare_schedules(schedules: str, release: str, *, is_deploy: bool) -> Operation[int]:
+    """Declare the schedules of a release, a JSON array; return how many. A worker's start changes nothing when a newer release is at work."""
+    params = {"schedules": schedules, "release": release, "is_deploy": is_deploy}
+    return (yield Query("schedules_declare", params))[0][0]  # type: ignore[no-any-return]
+
+
+def disable_schedules() -> Operation[list[str]]:
+    """Disable what the newest release has not declared for an hour; return their names."""
+    return [row[0] for row in (yield Query("schedules_disable"))]
+
+
+def schedules(name: str | None = None) -> Operation[list[Schedule]]:
+    """Read all schedules, or the one of that name."""
+    rows = yield Query("schedules", {"name": name})
+    return [Schedule(**dict(zip(Schedule.__struct_fields__, row, strict=True))) for row in rows]
+
+
+def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
+    """Read the runs of a schedule, the newest first."""
+    rows = yield Query("runs", {"schedule": schedule, "before": before, "limit": limit})
+    return [Run(**dict(zip(Run.__struct_fields__, row, strict=True))) for row in rows]
+
+
+def put_schedule(schedule: str, origin: str, why: str | None, by: str) -> Operation[str]:
+    """Make or change a schedule, a JSON object; return `made`, `changed` or `code`."""
+    return (yield Query("schedule_put", {"schedule": schedule, "origin": origin, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+
+
+def act_on_schedule(verb: str, name: str, why: str | None, by: str) -> Operation[str]:
+    """Pause, resume or delete a schedule; return what the database answers."""
+    return (yield Query(f"schedule_{verb}", {"name": name, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+
+
+def trigger_schedule(name: str, why: str | None, by: str) -> Operation[int | None]:
+    """Enqueue a run of a schedule now; return its job, None when there is no such schedule."""
+    return (yield Query("schedule_trigger", {"name": name, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+
+
+def forget_runs(limit: int) -> Operation[int]:
+    """Forget runs that history no longer knows either; return how many."""
+    return (yield Query("schedule_runs_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -1,0 +1,102 @@
+"""Turns ticks of schedules into jobs. Every worker tries; the database lets one of them do each tick."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rota.errors import UsageError
+from rota.events import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
+from rota.schedule import plan
+from rota.service import Service
+from rota.store import ops
+from rota.upkeep.reading import Reading
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rota.events import Bus
+    from rota.schedule import Due, Plan
+    from rota.store.link import Link
+
+PERIOD_S = 5.0
+"""The longest pause: so soon a row is planned that somebody inserted or changed. Announced ticks are waited for to the moment."""
+PAUSE_S_MIN = 0.01
+BATCH = 100
+"""Schedules of one pass."""
+DISABLE_PERIOD_S = 60.0
+TELL_S = 3600.0
+"""The same refusal is told at most once in so long."""
+
+
+class Scheduler(Service):
+    """One pass plans what is new, enqueues what is due, and announces the next ticks."""
+
+    name = "scheduler"
+
+    def __init__(self, bus: Bus, link: Link) -> None:
+        super().__init__(bus)
+        self._link = link
+        self._reading = Reading()
+        self._disable_at = 0.0
+        self._refused_at: dict[str, float] = {}
+
+    async def tick(self) -> float | None:
+        """Do one pass; return at once when there may be more, else the seconds until the next tick."""
+        before = monotonic()
+        if before >= self._disable_at:
+            for name in await self._link.run(ops.disable_schedules()):
+                self.bus.emit(ScheduleDisabled(schedule=name))
+            self._disable_at = before + DISABLE_PERIOD_S
+        before = monotonic()
+        agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
+        if agenda.is_paused:
+            return PERIOD_S  # what comes due meanwhile has still to be read when that is over
+        announced = [at for due in agenda.due if (at := await self._advance(due, agenda.now)) is not None]
+        if announced and len(agenda.due) >= BATCH:
+            return 0
+        took_s = monotonic() - before
+        self._reading.end(agenda.now, took_s)
+        waits_s = [(at - agenda.now).total_seconds() for at in announced]
+        if agenda.next_in_s is not None:
+            waits_s.append(agenda.next_in_s)
+        return min([PERIOD_S, *(max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s)])
+
+    async def _advance(self, due: Due, now: datetime) -> datetime | None:
+        """See to one schedule; return its next tick, None when somebody else saw to it or it cannot be."""
+        try:
+            decided = plan(due, now)
+        except UsageError as error:
+            await self._refuse(due, str(error))
+            return None
+        answer = await self._link.run(ops.advance(due, decided))
+        if isinstance(answer, ops.RefusedRun):
+            if answer.is_for_good:
+                await self._refuse(due, answer.reason)
+            else:
+                self._tell(due.name, answer.reason)
+            return None
+        if answer is None:
+            return None
+        self._say(due, decided, answer)
+        return decided.next_run_at
+
+    async def _refuse(self, due: Due, why: str) -> None:
+        if await self._link.run(ops.refuse(due, why)):
+            self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=True))
+
+    def _tell(self, name: str, why: str) -> None:
+        now = monotonic()
+        self._refused_at = {other: at for other, at in self._refused_at.items() if now - at < TELL_S}
+        if name not in self._refused_at:
+            self._refused_at[name] = now
+            self.bus.emit(ScheduleRefused(schedule=name, reason=why, paused=False))
+
+    def _say(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
+        if decided.missed:
+            self.bus.emit(TicksMissed(schedule=due.name, ticks=decided.missed, next_run_at=decided.next_run_at))
+        for one in done:
+            if one.live is None:
+                self.bus.emit(RunEnqueued(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for))
+            else:
+                self.bus.emit(RunSkipped(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for, live=one.live))

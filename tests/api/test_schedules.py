@@ -1,0 +1,228 @@
+"""What an application and its operators do with schedules."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from tests.store.planned import at, set_clock
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def shop(app: rota.App, connection: Connection) -> rota.App:
+    """An App with a job type, on a database whose clock stands at noon."""
+    set_clock(connection, "2026-03-28 12:00:00")
+    app.job("report")(lambda day="today": None)
+    return app
+
+
+def actions(connection: Connection) -> list[tuple[Any, ...]]:
+    return connection.execute("select verb, schedule, by, why from rota.action order by id").fetchall()
+
+
+@rule("M10", "M82")
+def test_sync_declares_what_the_code_says_and_announces_the_next_tick(shop: rota.App) -> None:
+    shop.schedule("nightly", "30 2 * * *", shop.types["report"].new(), timezone="Europe/Stockholm")
+    shop.schedule("by hand", None, shop.types["report"].new())
+    assert shop.sync() == 1
+    by_hand, nightly = shop.schedules()
+    assert (nightly.origin, nightly.release, nightly.next_run_at) == ("code", "unknown", at("2026-03-29 01:00"))
+    assert (by_hand.cron, by_hand.next_run_at, by_hand.is_active, by_hand.next_times()) == (None, None, False, [])
+    stockholm = ZoneInfo("Europe/Stockholm")
+    assert nightly.next_times(2) == [datetime(2026, 3, 29, 3, 0, tzinfo=stockholm), datetime(2026, 3, 30, 2, 30, tzinfo=stockholm)]
+    assert nightly.next_times(1)[0].utcoffset() == timedelta(hours=2)
+    assert len(nightly.next_times()) == 10
+
+
+@rule("M10", "M87")
+def test_put_makes_and_changes_a_schedule_and_says_who_and_why(shop: rota.App, connection: Connection) -> None:
+    job = shop.types["report"].using(queue="slow").new(day="monday")
+    made = shop.put_schedule("weekly", "0 3 * * 1", job, by="ann", why="asked by sales", jitter="5m")
+    assert (made.origin, made.queue, made.payload, made.next_run_at) == ("api", "slow", {"day": "monday"}, at("2026-03-30 03:00"))
+    assert (made.jitter_s, made.is_active) == (300.0, True)
+    changed = shop.put_schedule("weekly", "0 4 * * 1", job)
+    assert (changed.next_run_at, changed.jitter_s) == (at("2026-03-30 04:00"), None)
+    assert actions(connection)[0] == ("put", "weekly", "ann", "asked by sales")
+    assert "@" in actions(connection)[1][2]
+
+
+@rule("M87")
+def test_pause_resume_trigger_and_delete_are_kept_with_who_and_why(shop: rota.App, connection: Connection) -> None:
+    shop.put_schedule("s", "0 * * * *", shop.types["report"].new(), catch_up="all", by="ann")
+    paused = shop.pause_schedule("s", by="bob", why="stocktaking")
+    assert (paused.paused_by, paused.paused_why, paused.is_active) == ("bob", "stocktaking", False)
+    assert shop.pause_schedule("s", by="eve", why="another").paused_by == "bob"
+    set_clock(connection, "2026-03-28 15:30:00")
+    resumed = shop.resume_schedule("s", by="cy")
+    assert (resumed.paused_at, resumed.paused_why) == (None, None)
+    assert resumed.next_run_at == at("2026-03-28 16:00"), "what fell into the pause is not caught up with"
+    job = shop.get(shop.trigger_schedule("s", by="dan"))
+    assert (job.schedule, job.scheduled_for, job.status) == ("s", None, "queued")
+    assert (shop.get_schedule("s").last_job, shop.get_schedule("s").last_run_at) == (job.id, at("2026-03-28 15:30"))
+    shop.delete_schedule("s", by="eve", why="no longer needed")
+    assert shop.schedules() == []
+    assert [run.job for run in shop.schedule_runs("s")] == [job.id]
+    assert actions(connection)[1:] == [
+        ("pause", "s", "bob", "stocktaking"),
+        ("resume", "s", "cy", None),
+        ("trigger", "s", "dan", None),
+        ("delete", "s", "eve", "no longer needed"),
+    ]
+
+
+@rule("M87")
+async def test_all_of_it_can_be_awaited(shop: rota.App) -> None:
+    await shop.aput_schedule("s", None, shop.types["report"].new())
+    assert (await shop.apause_schedule("s")).paused_at is not None
+    assert (await shop.aresume_schedule("s")).paused_at is None
+    job = await shop.atrigger_schedule("s")
+    assert [run.job for run in await shop.aschedule_runs("s")] == [job]
+    assert [one.name for one in await shop.aschedules()] == [(await shop.aget_schedule("s")).name] == ["s"]
+    await shop.adelete_schedule("s")
+    with pytest.raises(rota.ScheduleNotFound):
+        await shop.aget_schedule("s")
+    await shop.aclose()
+
+
+@rule("M20")
+def test_a_schedule_is_put_and_triggered_in_the_caller_s_transaction(shop: rota.App, database: str) -> None:
+    with psycopg.connect(database) as own:
+        shop.put_schedule("s", "0 * * * *", shop.types["report"].new(), connection=own)
+        shop.trigger_schedule("s", connection=own)
+        own.rollback()
+    assert shop.schedules() == [] and shop.jobs() == []
+
+
+@rule("M82")
+def test_a_code_schedule_is_changed_and_deleted_in_the_code(shop: rota.App, connection: Connection) -> None:
+    job = shop.types["report"].new()
+    shop.schedule("s", "0 * * * *", job)
+    shop.sync()
+    with pytest.raises(rota.UsageError, match="declared in code: change it there"):
+        shop.put_schedule("s", "0 3 * * *", job)
+    with pytest.raises(rota.UsageError, match="declared in code and would come back"):
+        shop.delete_schedule("s")
+    assert shop.get_schedule("s").cron == "0 * * * *"
+    connection.execute("update rota.schedule set disabled_at = rota.clock()")
+    assert shop.put_schedule("s", "0 3 * * *", job).origin == "api"
+    shop.delete_schedule("s")
+    assert [verb for verb, *_ in actions(connection)] == ["put", "delete"]
+
+
+@pytest.mark.parametrize("verb", ["get", "pause", "resume", "trigger", "delete"])
+def test_a_name_that_is_none_is_said(shop: rota.App, verb: str) -> None:
+    with pytest.raises(rota.ScheduleNotFound, match="no schedule 'nothing'") as caught:
+        getattr(shop, f"{verb}_schedule")("nothing")
+    assert caught.value.schedule == "nothing"
+
+
+def test_a_payload_over_the_limit_is_refused_before_it_is_put(shop: rota.App) -> None:
+    with pytest.raises(rota.PayloadError, match="over the limit"):
+        shop.put_schedule("s", None, shop.types["report"].new(day="x" * 70_000))
+
+
+@rule("M10")
+def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(shop: rota.App, connection: Connection) -> None:
+    shop.put_schedule("s", None, shop.types["report"].new())
+    ids = [shop.trigger_schedule("s") for _ in range(4)]
+    connection.execute("update rota.schedule_run set scheduled_for = '2026-03-28 11:00Z' where job = %s", [ids[0]])
+    connection.execute("select rota.partitions_ensure(0)")
+    over = "insert into rota.job_history select j.*, j.run_at + interval '9 s' from rota.job j where id = any (%s)"
+    connection.execute(
+        "update rota.job set started_at = run_at + interval '2 s', failed_at = run_at + interval '3 s', error_type = 'ValueError',"
+        " last_error = 'no', attempts = 1, status = case when id = %s then 'dead' else status end",
+        [ids[1]],
+    )
+    connection.execute("alter table rota.job drop constraint job_status")
+    connection.execute(
+        "update rota.job set status = 'succeeded', failed_at = null, error_type = null, last_error = null where id = %s", [ids[0]]
+    )
+    connection.execute(over, [[ids[0]]])
+    connection.execute("delete from rota.job where id = any (%s)", [[ids[0], ids[2]]])  # the third: a success that leaves no row
+    newest, unkept, dead, first = shop.schedule_runs("s")
+    assert [run.job for run in (newest, unkept, dead, first)] == ids[::-1]
+    assert (first.status, first.ran_s, first.scheduled_for, first.error_type) == ("succeeded", 7.0, at("2026-03-28 11:00"), None)
+    assert (dead.status, dead.ran_s, dead.error_type, dead.last_error, dead.attempts) == ("dead", 1.0, "ValueError", "no", 1)
+    assert (unkept.status, unkept.ran_s) == ("succeeded", None)
+    assert (newest.status, newest.ran_s, newest.scheduled_for) == ("queued", None, None)
+    assert [run.job for run in shop.schedule_runs("s", before=ids[2], limit=1)] == [ids[1]]
+
+
+@rule("M10")
+def test_a_run_is_known_also_when_another_than_the_scheduler_inserted_it_and_forgotten_with_history(
+    shop: rota.App, connection: Connection
+) -> None:
+    connection.execute("insert into rota.job (job_type, schedule, scheduled_for) values ('t', 's', rota.clock())")
+    assert len(shop.schedule_runs("s")) == 1
+    forget = "select rota.schedule_runs_forget(10)"
+    set_clock(connection, "2026-04-11 11:59:59")
+    assert connection.execute(forget).fetchone() == (0,)
+    set_clock(connection, "2026-04-11 12:00:01")
+    assert connection.execute(forget).fetchone() == (1,)
+
+
+@rule("M82", "M81")
+async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick(database: str, connection: Connection) -> None:
+    app = rota.App(database, release="1")
+    seen: list[tuple[Any, ...]] = []
+
+    @app.schedule("s", "0 * * * *")
+    @app.job("t", takes_context=True)
+    async def handler(ctx: rota.Context) -> None:
+        seen.append((ctx.job.schedule, ctx.scheduled_for))
+
+    set_clock(connection, "2026-03-28 12:00:00")
+    assert (await app.adrain()).claimed == 0
+    set_clock(connection, "2026-03-28 13:00:01")
+    assert (await app.adrain()).succeeded == 1
+    [run] = await app.aschedule_runs("s")
+    await app.aclose()
+    assert seen == [("s", at("2026-03-28 13:00"))]
+    assert (run.status, run.scheduled_for) == ("succeeded", at("2026-03-28 13:00"))
+
+
+@rule("M81", "M82")
+async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhile(database: str, connection: Connection) -> None:
+    from tests.worker.hand import Hand
+
+    jobs = rota.Jobs()
+    jobs.job("t")(lambda: None)
+    async with Hand(database, jobs) as hand:
+        connection.execute("insert into rota.schedule (name, job_type, cron, next_run_at) values ('s', 't', '0 0 1 1 *', rota.clock())")
+        await hand.heard(rota.events.RunEnqueued)
+        await hand.heard(rota.events.JobSucceeded)
+
+
+@rule("M87")
+def test_people_may_act_from_sql_with_a_grant_and_nobody_without(connection: Connection) -> None:
+    connection.execute("insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')")
+    for call in ("pause('s', 'why')", "resume('s')", "trigger('s', p_by => 'ann')", "delete('s')", "put('{}', 'sql')"):
+        public = f"select has_function_privilege('public', 'rota.schedule_{call.partition('(')[0]}'::regproc, 'execute')"
+        assert connection.execute(public.encode()).fetchone() == (False,)
+    answers = [
+        connection.execute(f"select rota.schedule_{call}".encode()).fetchone()
+        for call in (
+            "pause('s', 'why')",
+            "resume('s')",
+            "resume('s')",
+            "trigger('s', p_by => 'ann')",
+            "trigger('n')",
+            "delete('s')",
+            "delete('s')",
+        )
+    ]
+    assert answers == [("paused",), ("resumed",), ("not paused",), (1,), (None,), ("deleted",), ("not found",)]
+    user = connection.execute("select session_user").fetchone()
+    assert user is not None
+    assert [(verb, by) for verb, _, by, _ in actions(connection)] == [
+        ("pause", user[0]), ("resume", user[0]), ("trigger", "ann"), ("delete", user[0])
+    ]  # fmt: skip

@@ -1,0 +1,94 @@
+"""`rota schedules` and `rota schedule …`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.cli import run
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+Rota = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
+    """`rota` in the project, in this process: its status, its stdout and its stderr."""
+    monkeypatch.chdir(shop)
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+
+    def rota(*arguments: str) -> tuple[int, str, str]:
+        status = run(arguments)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return rota
+
+
+@rule("M10", "M87")
+def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota, connection: Connection) -> None:
+    status, out, _ = here(
+        "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
+        "--jitter", "5m", "--priority", "2", "--by", "ann", "--why", "sales",
+    )  # fmt: skip
+    assert status == 0 and "active" in out and "0 8 * * 1 (Asia/Kolkata)" in out
+    assert connection.execute("select verb, schedule, by, why from rota.action").fetchall() == [("put", "mail", "ann", "sales")]
+    assert "paused" in here("schedule", "pause", "mail", "--why", "broken", "--by", "bob")[1]
+    assert "paused" in here("schedules")[1]
+    assert "active" in here("schedule", "resume", "mail")[1]
+    assert here("schedule", "trigger", "mail")[1] == "job 1 queued\n"
+    status, out, _ = here("schedule", "mail")
+    assert status == 0
+    assert out.count("08:00 +0530") == 10 and out.count("Mon ") == 10
+    assert "triggered" in out and "queued" in out
+    shown: dict[str, Any] = json.loads(here("schedule", "mail", "--next", "2", "--json")[1])
+    assert shown["schedule"]["payload"] == {"user_id": 1, "template": "welcome"} or shown["schedule"]["payload"] == {"user_id": 1}
+    assert len(shown["next"]) == 2 and shown["runs"][0]["job"] == 1
+    assert here("schedule", "delete", "mail")[0] == 0
+    assert here("schedules")[1] == "no schedules\n"
+    assert here("schedule", "mail")[::2] == (2, "rota: no schedule 'mail'\n")
+
+
+@rule("M10")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("x", "send_mail", "--cron", "0 8 * * 1"), "argument 'user_id'"),
+        (("x", "send_mial", "--payload", "{}"), "did you mean 'send_mail'"),
+        (("x", "report", "--payload", '{"day": "2026-01-14"}', "--cron", "0 8 * *"), "is no cron text"),
+        (("x", "report", "--payload", '{"day": "2026-01-14"}', "--timezone", "Mars"), "there is no time zone 'Mars'"),
+        (("x", "report", "--payload", '{"day": "2026-01-14"}', "--catch-up", "some"), "catch_up must be"),
+        (("x", "other", "--force", "--jitter", "3d"), "jitter must be at most 1 d"),
+    ],
+)
+def test_what_cannot_be_put_is_said_and_nothing_is(here: Rota, connection: Connection, arguments: tuple[str, ...], says: str) -> None:
+    status, out, error = here("schedule", "put", *arguments)
+    assert (status, out) == (2, "") and says in error
+    assert connection.execute("select from rota.schedule").fetchall() == []
+
+
+def test_a_type_that_the_app_does_not_have_is_put_with_force(here: Rota, connection: Connection) -> None:
+    assert here("schedule", "put", "x", "of_another_language", "--payload", '{"a": 1}', "--force")[0] == 0
+    assert connection.execute("select job_type, payload, origin, cron from rota.schedule").fetchone() == (
+        "of_another_language", {"a": 1}, "cli", None
+    )  # fmt: skip
+
+
+@rule("M45", "M84")
+def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown(here: Rota, connection: Connection) -> None:
+    connection.execute("insert into rota.schedule (name, job_type, cron) values (E'evil\\x1b[2J', 't', 'often')")
+    assert "\x1b" not in here("schedules")[1]
+    shown = here("schedule", "evil\x1b[2J")
+    assert shown[0] == 2 or "\x1b" not in shown[1]
+    connection.execute("insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')")
+    assert "is no cron text" in here("schedule", "bad")[1]

@@ -1,0 +1,75 @@
+"""A scheduler reduced to its passes, and a clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from rota.events import Bus, Event
+from rota.store.db import Database
+from rota.store.link import Link
+from rota.upkeep.scheduler import Scheduler
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def at(text: str) -> datetime:
+    """An instant in UTC."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def set_clock(connection: Connection, text: str) -> None:
+    """Let the database's clock stand at an instant in UTC."""
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        f" as $$ select '{text}+00'::timestamptz $$".encode()
+    )
+
+
+def put(connection: Connection, name: str = "s", cron: str | None = "0 * * * *", **columns: Any) -> None:
+    """Insert a schedule as plain SQL does."""
+    given = {"name": name, "job_type": "t", "cron": cron, **columns}
+    values = ", ".join(f"%({column})s" for column in given)
+    connection.execute(f"insert into rota.schedule ({', '.join(given)}) values ({values})".encode(), given)
+
+
+def ticks(connection: Connection, name: str = "s") -> list[tuple[str, Any]]:
+    """The runs of a schedule in order: hour and minute of the tick in UTC, and where the job stands."""
+    rows = connection.execute(
+        "select to_char(scheduled_for at time zone 'UTC', 'HH24:MI'), status from rota.runs where schedule = %s order by job", [name]
+    )
+    return rows.fetchall()
+
+
+def fact(connection: Connection, column: str, name: str = "s") -> Any:
+    """A column of a schedule."""
+    row = connection.execute(f"select {column} from rota.schedule where name = %s".encode(), [name]).fetchone()
+    assert row is not None
+    return row[0]
+
+
+class Passes:
+    """`async with Passes(url) as passes: await passes()` does one pass after the other, on a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.events: list[Event] = []
+        bus = Bus()
+        bus.on(Event, self.events.append)
+        self.link = Link(Database(url), "test")
+        self.scheduler = Scheduler(bus, self.link)
+
+    async def __aenter__(self) -> Passes:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.link.close()
+
+    async def __call__(self) -> float | None:
+        return await self.scheduler.tick()
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        """The events of a class."""
+        return [event for event in self.events if isinstance(event, kind)]

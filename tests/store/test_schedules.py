@@ -1,0 +1,431 @@
+"""Ticks become jobs: each once, in the transaction that announces the next, and what is not enqueued leaves a trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
+from rota.schedule import plan
+from rota.store import ops
+from rota.upkeep.scheduler import PERIOD_S
+from tests.store.planned import Passes, at, fact, put, set_clock, ticks
+from tests.store.work import GIVE_UP, SUCCEED, Hand
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+EVER = at("1970-01-01 00:00")
+
+
+@pytest.fixture
+async def passes(database: str) -> AsyncIterator[Passes]:
+    """A scheduler on the test's database."""
+    async with Passes(database) as made:
+        yield made
+
+
+@rule("M10", "M82")
+async def test_a_row_inserted_by_sql_is_planned_by_the_next_pass_and_enqueued_when_its_tick_comes(
+    connection: Connection, passes: Passes
+) -> None:
+    set_clock(connection, "2026-03-01 11:59:50")
+    put(connection, payload='{"a": 1}')
+    assert fact(connection, "origin") == "sql"
+    assert fact(connection, "next_run_at") is None
+    assert await passes() == PERIOD_S
+    assert (fact(connection, "next_run_at"), ticks(connection)) == (at("2026-03-01 12:00"), [])
+    set_clock(connection, "2026-03-01 12:00:00")
+    await passes()
+    assert ticks(connection) == [("12:00", "queued")]
+    row = connection.execute("select job_type, payload, queue, priority, schedule, scheduled_for, run_at from rota.job").fetchone()
+    assert row == ("t", {"a": 1}, "default", 0, "s", at("2026-03-01 12:00"), at("2026-03-01 12:00"))
+    assert (fact(connection, "next_run_at"), fact(connection, "last_run_at")) == (at("2026-03-01 13:00"), at("2026-03-01 12:00"))
+    [event] = passes.of(RunEnqueued)
+    assert (event.job, event.scheduled_for) == (fact(connection, "last_job"), at("2026-03-01 12:00"))
+
+
+@rule("M22", "M82")
+async def test_a_pass_pauses_until_the_next_tick_and_never_longer_than_it_takes_to_find_a_new_row(
+    connection: Connection, passes: Passes
+) -> None:
+    set_clock(connection, "2026-03-01 11:59:58")
+    assert await passes() == PERIOD_S
+    put(connection)
+    pause_s = await passes()
+    assert pause_s is not None and 0 < pause_s <= 2
+    again_s = await passes()
+    assert again_s is not None and 0 < again_s <= 2
+
+
+@rule("M82")
+async def test_a_tick_that_came_between_the_insert_and_the_first_pass_is_not_lost_and_earlier_ones_never_were(
+    connection: Connection, passes: Passes
+) -> None:
+    set_clock(connection, "2026-03-01 11:59:59")
+    put(connection, catch_up="all")
+    set_clock(connection, "2026-03-01 12:00:03")
+    await passes()
+    assert ticks(connection) == [("12:00", "queued")]
+
+
+@rule("M82")
+@pytest.mark.parametrize(
+    ("catch_up", "late", "expected", "missed"),
+    [
+        ("skip", "15:04:59", ["15:00"], 3),
+        ("skip", "15:05:01", [], 4),
+        ("latest", "15:59:59", ["15:00"], 3),
+        ("all", "15:59:59", ["12:00", "13:00", "14:00", "15:00"], 0),
+    ],
+)
+async def test_ticks_missed_while_no_worker_was_up_are_caught_up_by_the_policy(
+    connection: Connection, passes: Passes, catch_up: str, late: str, expected: list[str], missed: int
+) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, catch_up=catch_up, overlap="allow")
+    await passes()
+    set_clock(connection, f"2026-03-01 {late}")
+    await passes()
+    assert [tick for tick, _ in ticks(connection)] == expected
+    assert sum(event.ticks for event in passes.of(TicksMissed)) == missed
+    assert fact(connection, "next_run_at") == at("2026-03-01 16:00")
+    await passes()
+    assert len(ticks(connection)) == len(expected)
+
+
+@rule("M82")
+async def test_all_catches_up_with_a_hundred_ticks_at_most_the_latest_ones(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 00:00:30")
+    put(connection, cron="* * * * *", catch_up="all", overlap="allow")
+    await passes()
+    set_clock(connection, "2026-03-01 12:00:30")
+    await passes()
+    found = [tick for tick, _ in ticks(connection)]
+    assert (len(found), found[0], found[-1]) == (100, "10:21", "12:00")
+
+
+# Overlap
+
+
+@rule("M82")
+async def test_a_tick_is_skipped_and_recorded_while_an_earlier_run_is_still_going(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, queue="q", priority=7)
+    await passes()
+    set_clock(connection, "2026-03-01 12:00:00")
+    await passes()
+    live = fact(connection, "last_job")
+    set_clock(connection, "2026-03-01 13:00:00")
+    await passes()
+    assert ticks(connection) == [("12:00", "queued"), ("13:00", "cancelled")]
+    [row] = connection.execute(
+        "select status, error_type, last_error, schedule, scheduled_for, queue, priority, finished_at from rota.job_history"
+    ).fetchall()
+    assert row == (
+        "cancelled",
+        "Overlap",
+        f"job {live} of this schedule was still queued",
+        "s",
+        at("2026-03-01 13:00"),
+        "q",
+        7,
+        at("2026-03-01 13:00"),
+    )
+    assert (fact(connection, "last_job"), fact(connection, "last_run_at")) == (live, at("2026-03-01 12:00"))
+    [event] = passes.of(RunSkipped)
+    assert event.live == live
+
+
+@rule("M82")
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [("running", "cancelled"), ("failed", "cancelled"), ("waiting", "cancelled"), ("dead", "queued"), ("succeeded", "queued")],
+)
+async def test_a_run_counts_as_going_until_it_is_over_or_dead(connection: Connection, passes: Passes, status: str, expected: str) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    connection.execute("select rota.partitions_ensure(1)")
+    put(connection)
+    await passes()
+    set_clock(connection, "2026-03-01 12:00:00")
+    await passes()
+    if status in ("failed", "waiting"):
+        connection.execute("update rota.job set status = %s, run_at = '2026-03-02Z'", [status])
+    else:
+        hand = Hand(connection)
+        [job] = hand.claim().jobs
+        if status != "running":
+            hand.settle((job, GIVE_UP if status == "dead" else SUCCEED))
+    set_clock(connection, "2026-03-01 13:00:00")
+    await passes()
+    assert ticks(connection) == [("12:00", status), ("13:00", expected)]
+
+
+@rule("M82")
+async def test_overlap_allow_runs_both(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, overlap="allow")
+    for clock in ("11:30:00", "12:00:00", "13:00:00"):
+        set_clock(connection, f"2026-03-01 {clock}")
+        await passes()
+    assert ticks(connection) == [("12:00", "queued"), ("13:00", "queued")]
+
+
+@rule("M82")
+async def test_all_that_may_not_overlap_runs_the_earliest_and_records_the_others(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, catch_up="all")
+    await passes()
+    set_clock(connection, "2026-03-01 14:10:00")
+    await passes()
+    assert ticks(connection) == [("12:00", "queued"), ("13:00", "cancelled"), ("14:00", "cancelled")]
+
+
+# Once over the fleet
+
+
+@rule("M82")
+async def test_two_schedulers_at_the_same_tick_enqueue_one_job(connection: Connection, database: str) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    for number in range(20):
+        put(connection, f"s{number}", overlap="allow")
+    async with Passes(database) as one, Passes(database) as other:
+        await one()
+        set_clock(connection, "2026-03-01 12:00:00")
+        await asyncio.gather(one(), other())
+        await asyncio.gather(one(), other())
+    assert connection.execute("select count(*), count(distinct schedule) from rota.job").fetchone() == (20, 20)
+
+
+@rule("M82")
+async def test_who_has_read_a_tick_that_another_has_done_since_enqueues_nothing(connection: Connection, second: Connection) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, overlap="allow")
+    connection.execute("update rota.schedule set next_run_at = '2026-03-01 12:00Z'")
+    set_clock(connection, "2026-03-01 12:00:00")
+    one, other = Hand(connection), Hand(second)
+    agenda = one.run(ops.schedules_due(EVER, 10))
+    late = other.run(ops.schedules_due(EVER, 10)).due[0]
+    decided = plan(late, agenda.now)
+    done = one.run(ops.advance(agenda.due[0], decided))
+    assert isinstance(done, list) and len(done) == 1
+    assert other.run(ops.advance(late, decided)) is None
+    assert ticks(connection) == [("12:00", "queued")]
+
+
+@rule("M82")
+async def test_a_scheduler_that_dies_between_the_job_and_the_next_tick_leaves_both_undone(
+    connection: Connection, database: str, passes: Passes
+) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection)
+    await passes()
+    set_clock(connection, "2026-03-01 12:00:00")
+    with psycopg.connect(database) as doomed:
+        agenda = Hand(doomed).run(ops.schedules_due(EVER, 10))
+        Hand(doomed).run(ops.advance(agenda.due[0], plan(agenda.due[0], agenda.now)))
+        assert await passes() == PERIOD_S, "the row is locked: nobody waits for it"
+        assert ticks(connection) == []
+        doomed.execute("select 1")
+        connection.execute("select pg_terminate_backend(%s)", [doomed.info.backend_pid])
+        with pytest.raises(psycopg.OperationalError):
+            doomed.execute("select 1")
+    assert fact(connection, "next_run_at") == at("2026-03-01 12:00")
+    await passes()
+    assert ticks(connection) == [("12:00", "queued")]
+
+
+# Changes by SQL
+
+
+@rule("M82")
+async def test_a_change_of_cron_text_or_zone_counts_from_now_and_other_changes_leave_the_next_tick(
+    connection: Connection, passes: Passes
+) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, cron="0 2 * * *")
+    await passes()
+    assert fact(connection, "next_run_at") == at("2026-03-02 02:00")
+    connection.execute("update rota.schedule set payload = '{\"a\": 2}', catch_up = 'all'")
+    assert fact(connection, "next_run_at") == at("2026-03-02 02:00")
+    set_clock(connection, "2026-03-01 13:30:00")
+    connection.execute("update rota.schedule set cron = '0 12,14 * * *'")
+    await passes()
+    assert (fact(connection, "next_run_at"), ticks(connection)) == (at("2026-03-01 14:00"), [])
+    connection.execute("update rota.schedule set timezone = 'Asia/Kolkata'")
+    await passes()
+    assert (fact(connection, "next_run_at"), ticks(connection)) == (at("2026-03-02 06:30"), [])
+
+
+@rule("M10")
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"cron": "61 * * * *"}, "is no cron text"),
+        ({"cron": "often"}, "is no cron text"),
+        ({"cron": "0 0 30 2 *"}, "never fires"),
+        ({"timezone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
+    ],
+)
+async def test_a_row_that_cannot_be_planned_is_paused_with_the_reason_and_goes_on_when_it_is_mended(
+    connection: Connection, passes: Passes, columns: dict[str, str], why: str
+) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, **{"cron": "0 * * * *", **columns})
+    put(connection, "other")
+    await passes()
+    assert fact(connection, "paused_by") == "rota"
+    assert why in fact(connection, "paused_why")
+    assert [event.paused for event in passes.of(ScheduleRefused)] == [True]
+    assert fact(connection, "next_run_at", "other") == at("2026-03-01 12:00")
+    connection.execute("update rota.schedule set cron = '0 * * * *', timezone = 'UTC' where name = 's'")
+    assert fact(connection, "paused_at") is None
+    await passes()
+    assert fact(connection, "next_run_at") == at("2026-03-01 12:00")
+
+
+@rule("M10")
+async def test_a_row_whose_job_the_database_does_not_take_is_paused_and_the_others_run(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, payload='{"text": "12345678901234567890"}')
+    put(connection, "other")
+    put(connection, "typed")
+    await passes()
+    connection.execute(
+        "create or replace function rota.payload_bytes_max() returns int language sql immutable parallel safe as 'select 20';"
+        "alter table rota.job add constraint mine check (schedule <> 'typed')"
+    )
+    set_clock(connection, "2026-03-01 12:00:00")
+    await passes()
+    paused = connection.execute("select name, paused_by, paused_why from rota.schedule where paused_at is not null order by 1").fetchall()
+    assert [(name, by) for name, by, _ in paused] == [("s", "rota"), ("typed", "rota")]
+    assert "over the limit of 20 bytes" in paused[0][2] and "mine" in paused[1][2]
+    assert ticks(connection, "other") == [("12:00", "queued")]
+
+
+@rule("M82")
+async def test_a_tick_that_somebody_s_trigger_refuses_waits_and_is_told_once(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection)
+    await passes()
+    connection.execute(
+        "create function public.no() returns trigger language plpgsql as $$ begin raise 'not now'; end $$;"
+        "create trigger no before insert on rota.job for each row execute function public.no()"
+    )
+    set_clock(connection, "2026-03-01 12:00:00")
+    assert await passes() == PERIOD_S
+    assert await passes() == PERIOD_S
+    [event] = passes.of(ScheduleRefused)
+    assert not event.paused and "not now" in event.reason
+    connection.execute("drop trigger no on rota.job")
+    await passes()
+    assert ticks(connection) == [("12:00", "queued")]
+
+
+@rule("M36")
+async def test_a_run_takes_what_the_schedule_leaves_out_from_its_type_expiry_too(connection: Connection, passes: Passes) -> None:
+    connection.execute("insert into rota.job_type (name, queue, priority, expires) values ('t', 'mail', 5, '10 minutes')")
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection)
+    put(connection, "own", queue="q", priority=1, max_attempts=2, expires="1 minute", meta='{"m": 1}')
+    put(connection, "half", queue="q", priority=1)
+    await passes()
+    set_clock(connection, "2026-03-01 12:00:00")
+    await passes()
+    rows = connection.execute(
+        "select schedule, queue, priority, max_attempts, extract(minute from expires_at - run_at)::int, meta from rota.job order by schedule"
+    ).fetchall()
+    assert rows == [("half", "q", 1, None, 10, None), ("own", "q", 1, 2, 1, {"m": 1}), ("s", "mail", 5, None, 10, None)]
+
+
+@rule("M82")
+async def test_jitter_puts_the_run_off_and_leaves_the_tick(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    for number in range(10):
+        put(connection, f"s{number}", jitter="10 minutes")
+    await passes()
+    set_clock(connection, "2026-03-01 12:00:00")
+    await passes()
+    rows = connection.execute("select scheduled_for, run_at - scheduled_for from rota.job").fetchall()
+    assert {tick for tick, _ in rows} == {at("2026-03-01 12:00")}
+    spreads_s = {spread.total_seconds() for _, spread in rows}
+    assert len(spreads_s) == 10 and all(0 <= spread_s < 600 for spread_s in spreads_s)
+
+
+@rule("M87")
+async def test_a_pause_by_plain_sql_holds_and_its_end_counts_from_now(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, catch_up="all")
+    await passes()
+    connection.execute("update rota.schedule set paused_at = rota.clock()")
+    assert connection.execute("select paused_by = session_user from rota.schedule").fetchone() == (True,)
+    set_clock(connection, "2026-03-01 14:10:00")
+    await passes()
+    assert ticks(connection) == []
+    connection.execute("update rota.schedule set paused_at = null")
+    await passes()
+    assert (ticks(connection), fact(connection, "next_run_at"), fact(connection, "paused_by")) == ([], at("2026-03-01 15:00"), None)
+
+
+@rule("M82", "M87")
+async def test_while_everything_is_paused_nothing_ticks_and_afterwards_it_is_as_after_an_outage(
+    connection: Connection, passes: Passes
+) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection)
+    await passes()
+    agenda_before = Hand(connection).run(ops.schedules_due(EVER, 10))
+    connection.execute("update rota.site set paused_at = rota.clock()")
+    set_clock(connection, "2026-03-01 13:10:00")
+    await passes()
+    assert agenda_before.due == [] and ticks(connection) == []
+    connection.execute("update rota.site set paused_at = null")
+    seen = Hand(connection).run(ops.schedules_due(EVER, 10))
+    connection.execute("update rota.site set paused_at = rota.clock()")
+    assert Hand(connection).run(ops.advance(seen.due[0], plan(seen.due[0], seen.now))) is None, "one who had read it before"
+    connection.execute("update rota.site set paused_at = null")
+    await passes()
+    assert ticks(connection) == [("13:00", "queued")]
+
+
+# What it costs
+
+
+@rule("M14")
+def test_an_idle_pass_reads_the_next_tick_from_the_index_and_not_what_has_gone_by(connection: Connection) -> None:
+    put(connection, "s", cron="0 * * * *")
+    connection.execute("update rota.schedule set next_run_at = rota.clock() + interval '1 hour'")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, paused_at) select 'p' || n, 't', '0 * * * *', rota.clock() from generate_series(1, 20000) n"
+    )
+    connection.execute("vacuum analyze rota.schedule")
+    connection.execute("select * from rota.schedules_due(rota.clock() - interval '1 minute', 100)")
+    row = connection.execute(
+        "explain (analyze, buffers, format json) select * from rota.schedules_due(rota.clock() - interval '1 minute', 100)"
+    ).fetchone()
+    assert row is not None
+    assert row[0][0]["Plan"]["Shared Hit Blocks"] + row[0][0]["Plan"]["Shared Read Blocks"] < 20
+
+
+@rule("M10", "M14")
+def test_the_runs_of_a_schedule_are_found_without_the_rest_of_history(connection: Connection) -> None:
+    connection.execute("select rota.partitions_ensure(7)")
+    connection.execute(
+        "insert into rota.job_history (id, queue, job_type, payload, status, priority, run_at, attempts, claims, created_at, updated_at,"
+        " finished_at) select n, 'default', 't', '{}', 'succeeded', 0, now(), 1, 1, now(), now(), rota.clock() + n % 7 * interval '1 day'"
+        " from generate_series(1, 20000) n"
+    )
+    connection.execute(
+        "insert into rota.schedule_run (schedule, job, enqueued_at) select 's' || n % 5, n, rota.clock() from generate_series(1, 20000) n"
+    )
+    connection.execute("analyze rota.job_history, rota.schedule_run, rota.job")
+    row = connection.execute(
+        "explain (analyze, buffers, format json) select * from rota.runs where schedule = 's1' order by job desc limit 10"
+    ).fetchone()
+    assert row is not None
+    used = row[0][0]["Plan"]
+    assert used["Actual Rows"] == 10
+    assert used["Shared Hit Blocks"] + used["Shared Read Blocks"] < 400

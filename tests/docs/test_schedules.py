@@ -1,0 +1,67 @@
+"""Every block of docs/schedules.md does what the page says, in the order of the page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota import cli
+from rota.schedule import CATCH_UP_MAX, MISSED_S
+from rota.upkeep.scheduler import PERIOD_S
+from tests.support.rules import rule
+
+PAGE = (Path(__file__).parents[2] / "docs/schedules.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+MAIL = """
+@app.job("send_mail")
+def send_mail(user_id: int) -> None: ...
+"""
+
+
+@rule("M10", "M15", "M87")
+def test_every_block_of_the_page_works_in_its_order(
+    database: str,
+    connection: psycopg.Connection[TupleRow],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text(BLOCKS[0][1] + MAIL)
+    monkeypatch.setenv("ROTA_APP", "shop:app")
+    names: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for language, block in BLOCKS:
+        if language == "python":
+            exec(compile(block, "schedules.md", "exec"), names)
+            names["app"].sync()
+        elif language == "sql":
+            rows = [connection.execute(statement.encode()) for statement in block.split(";\n") if statement.strip()]
+            said[block] = repr(rows[-1].fetchall() if rows[-1].description else None)
+        else:
+            for line in filter(None, (line.split("  #")[0].strip() for line in block.splitlines())):
+                assert cli.run(shlex.split(line)[1:]) == 0, line
+                said[line] = capsys.readouterr().out
+    names["app"].close()
+
+    left = [name for (name,) in connection.execute("select name from rota.schedule order by 1").fetchall()]
+    assert left == ["cleanup", "nightly-mail", "report-eu", "sweep"]
+    assert "weekly-digest" in said["rota schedules"]
+    assert "Mon " in said["rota schedule weekly-digest"] and "08:00 +0" in said["rota schedule weekly-digest"]
+    verbs = connection.execute("select verb from rota.action where schedule = 'weekly-digest' order by id").fetchall()
+    assert [verb for (verb,) in verbs][:4] == ["pause", "trigger", "resume", "delete"]
+
+
+def test_no_block_of_the_page_goes_untried_and_its_numbers_are_the_code_s() -> None:
+    assert {language for language, _ in BLOCKS} == {"python", "sh", "sql"}
+    assert PAGE.count("```") == 2 * len(BLOCKS) > 10
+    assert f"at most {MISSED_S / 60:.0f} minutes late" in PAGE
+    assert f"at most {CATCH_UP_MAX}: the latest hundred" in PAGE
+    assert f"within {PERIOD_S:.0f} seconds" in PAGE

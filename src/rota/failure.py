@@ -52,6 +52,13 @@ def stack(error: BaseException, limit_bytes: int = 16384) -> str:
     return _middle_cut(_clean(_redacted(_crudely_cut(text))), limit_bytes)
 
 
+def escaped(text: str) -> str:
+    """Return a text on one line: whatever would end the line, move a cursor or colour a screen is written as an escape, as Python writes it."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text)
+
+
 def _redacted(text: str) -> str:
     text = _URL_USER.sub(r"\1***@", text)
     text = _SECRET.sub(r"\1\2***", text)

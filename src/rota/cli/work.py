@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rota import member
+from rota import logs, member
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, connected, need_app
@@ -58,6 +57,7 @@ def work(
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")] = Level.INFO,
+    log_format: Annotated[logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")] = logs.Form.PLAIN,
     as_json: JsonOption = False,
 ) -> None:
     """Run jobs until SIGTERM or SIGINT: then finish what runs, hand the rest back, and exit 0, also when jobs failed. A second signal hurries."""
@@ -71,10 +71,10 @@ def work(
         raise UsageError("--health-port is for a worker that stays up, and a drain does not: give one of them")
     queues = _queues(queue) if queue else None
     if processes is not None:
-        _work_in_processes(processes, _arguments(context), log_level, health_port, drain=drain, as_json=as_json)
+        _work_in_processes(processes, _arguments(context), log_level, log_format, health_port, drain=drain, as_json=as_json)
         return
     chosen = need_app(app)
-    set_up_logging(log_level)
+    logs.setup(log_format, log_level)
     _refuse_unfit(chosen)
     shared = SLOTS if slots is None else slots
     if drain:
@@ -87,10 +87,12 @@ def work(
         _say(report, drain=drain, as_json=as_json)
 
 
-def _work_in_processes(count: int, arguments: list[str], log_level: Level, health_port: int | None, *, drain: bool, as_json: bool) -> None:
+def _work_in_processes(
+    count: int, arguments: list[str], log_level: Level, log_format: logs.Form, health_port: int | None, *, drain: bool, as_json: bool
+) -> None:
     if sys.platform != "linux":
         raise ConfigurationError("--processes runs on Linux only: here, start `rota work` several times instead")
-    set_up_logging(log_level)
+    logs.setup(log_format, log_level)
     fleet = Fleet([sys.executable, "-m", "rota", "work", *arguments, "--channel"], count, drain=drain)
     with answering(health_port, fleet.unwell, fleet.unready):
         status = fleet.run()
@@ -135,13 +137,6 @@ def _queues(given: list[str]) -> dict[str, int]:
             raise UsageError(f"--queue names {name!r} twice")
         queues[name] = int(slots)
     return queues
-
-
-def set_up_logging(level: Level) -> None:
-    """Log to stderr, unless the App's module has set up logging of its own."""
-    form = "%(asctime)s %(levelname)-7s %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form)
-    logging.getLogger("rota").setLevel(level.value.upper())
 
 
 def _refuse_unfit(app: App) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import importlib
-import logging
 import os
 import pickle
 import queue
@@ -22,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from rota import logs
 from rota.context import Context, enter
 from rota.errors import UsageError
 from rota.job import Job, Rules, judged
@@ -44,6 +44,8 @@ class Setup(msgspec.Struct, frozen=True):
     worker: str
     argv: list[str]
     log_level: int
+    log_format: str | None
+    """How the worker writes lines, where that is Rota's doing."""
     main: dict[str, str]
     """How to import the main module, as `multiprocessing.spawn.prepare` takes it; empty when nothing of it is needed."""
     app_module: str | None
@@ -157,7 +159,7 @@ def _handler(setup: Setup) -> Callable[..., Any]:
         importlib.import_module(setup.app_module)
     handler = find(setup.module, setup.qualname)
     _importing = False
-    logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)-7s %(message)s")  # unless the modules have done it
+    logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)  # unless the modules have done it
     return handler
 
 

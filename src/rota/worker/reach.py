@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rota import logs
 from rota.errors import ConfigurationError, DeclarationError
 from rota.worker.child import Setup, find, refuse_worker
 
@@ -40,6 +41,7 @@ def setup_of(job_type: JobType[..., ..., Any], worker: str, module: str | None) 
         worker=worker,
         argv=sys.argv,
         log_level=logging.getLogger().getEffectiveLevel(),
+        log_format=logs.form(),
         main=_main() if "__main__" in (handlers, module) else {},
         app_module=module if module != "__main__" else None,
         module=handlers,

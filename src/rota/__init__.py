@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rota import errors, events, logs
 from rota.app import App
+from rota.client.story import Story
 from rota.context import Context, context
 from rota.errors import (
     AttemptCancelled,
@@ -31,7 +32,7 @@ from rota.outcome import Cancel, Dead, Retry, Snooze
 from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.release import VERSION
 from rota.schedule import Run, Schedule
-from rota.store.ops import Pause
+from rota.store.ops import Pause, Stats
 from rota.worker.worker import Report
 
 __version__ = VERSION
@@ -71,8 +72,10 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "Snooze",
+    "Stats",
     "Status",
     "Steps",
+    "Story",
     "UnknownJobType",
     "UsageError",
     "WrongStatus",

@@ -81,6 +81,8 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.drain(...)` and `await app.adrain(...)`", rota.App.adrain),
         ("`app.jobs(...)` and `await app.ajobs(...)`", rota.App.jobs),
         ("`app.jobs(...)` and `await app.ajobs(...)`", rota.App.ajobs),
+        ("`app.stats(...)` and `await app.astats(...)`", rota.App.stats),
+        ("`app.stats(...)` and `await app.astats(...)`", rota.App.astats),
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.join),
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.ajoin),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.cancel),

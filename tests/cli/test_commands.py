@@ -52,7 +52,7 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path:
     rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
     with psycopg.connect(empty_database) as connection:
         kept = {what: keep / timedelta(days=1) for what, keep in rows(connection, "select what, keep from jobs.retention")}
-    assert kept == {"history": 30, "attempts": 90, "dead": 1.5, "actions": 90}
+    assert kept == {"history": 30, "attempts": 90, "dead": 1.5, "actions": 90, "figures": 400}
     assert rota("migrate", *here, "--keep-attempts", "23h").error == (2, "--keep-attempts must be at least 1 d, not '23h'")
     assert rota("migrate", *here, "--check", "--keep-dead", "9d").error == (
         2,

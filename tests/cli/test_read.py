@@ -46,6 +46,14 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
     assert [line.split()[:2] for line in lines] == [["id", "type"], [str(report), "report"], [str(mail), "send_mail"]]
     assert rota.ok("jobs", "--status", "dead").out == "no such jobs\n"
     assert "'ded' is not one of" in rota("jobs", "--status", "ded").error[1]
+    assert found("--error", "NO DATA for", "--since", "1h") == [report]
+    assert found("--since", "2001-01-01", "--until", "2001-01-02T10:00") == []
+    assert rota.ok("jobs", "--limit", "1").err.splitlines() == [
+        f"the next page: --before {report}",
+        "of what is over, the last day; --since 14d for more",
+    ]
+    assert rota.ok("jobs", "--since", "1d").err == ""
+    assert "--since must be a time such as 2026-01-14T09:30" in rota("jobs", "--since", "2001-01-32").error[1]
 
 
 @rule("M85")
@@ -56,6 +64,15 @@ def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must
     assert stats["jobs"] == {"queued": 10_000, "waiting": 0, "running": 0, "failed": 0, "dead": 0} and stats["counted_to"] == 10_000
     assert stats["oldest_due"]["waiting_s"] >= 0
     assert "≥ 10,000" in rota.ok("stats").out and "oldest due: 2" in rota.ok("stats").out
+    connection.execute(
+        "insert into rota.stat_hour (hour, job_type, queue, succeeded, dead, ran) values (date_trunc('hour', now()), 'mail', 'q', 2000, 7, '{\"38\": 3}')"
+    )
+    shown = rota.ok("stats").out
+    assert "What ended in the last 24 h, ended before 20" in shown and [line.split() for line in shown.splitlines() if "2,000" in line] == [
+        ["mail", "2,000", "0", "0", "7", "0", "932", "ms", "932", "ms"]
+    ]
+    assert rota.ok("stats", "--type", "mail", "--hours", "2").out.splitlines()[-1].split()[2:7] == ["2,000", "0", "0", "7", "0"]
+    assert rota.ok("stats", "--json").json["types"][0]["dead"] == 7
     default, email = rota.ok("queues", "--json").json["queues"]
     assert (default["queue"], default["due"], default["later"]) == ("default", 10_000, 0)
     assert (email["queue"], email["priority"], email["due"], email["later"]) == ("email", 5, 0, 1)

@@ -319,6 +319,7 @@ def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Co
         ("actions", timedelta(days=90)),
         ("attempts", timedelta(days=90)),
         ("dead", timedelta(days=90)),
+        ("figures", timedelta(days=400)),
         ("history", timedelta(days=14)),
     ]
     connection.execute("delete from rota.retention where what = 'dead'")
@@ -327,6 +328,7 @@ def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Co
         ("actions", timedelta(days=90)),
         ("attempts", timedelta(days=90)),
         ("dead", timedelta(days=7)),
+        ("figures", timedelta(days=400)),
         ("history", timedelta(days=30)),
     ]
     migrate(database)

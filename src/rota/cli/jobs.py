@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from rota.cli.output import job_facts, print_facts, print_json, print_table
+from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.client.acting import refused
 from rota.client.base import ID_MAX, LIST_MAX, reason
-from rota.errors import JobNotFound
+from rota.client.reading import checked, moment
+from rota.client.story import tell
+from rota.errors import UsageError
 from rota.job import Job, Progress, Status
 from rota.store import ops
-from rota.store.ops import Attempt, Filter
+from rota.store.ops import Filter
+
+_TIME = 'a time, or how long ago, such as "2h"'
 
 
 def jobs(
@@ -23,7 +28,12 @@ def jobs(
     job_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only jobs of this type.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
     idempotency_key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the jobs with this idempotency key.")] = None,
-    error_type: Annotated[str | None, typer.Option(metavar="CLASS", help="Only jobs whose last error was of this class.")] = None,
+    error_type: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="Only jobs with an error of this class, of any attempt in the time.")
+    ] = None,
+    error: Annotated[str | None, typer.Option(metavar="TEXT", help="Only jobs with this in an error's text, in any case.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help=f"Of what is over: ended since; {_TIME}. Defaults to 1d.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help=f"Ended until; {_TIME}.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="So many at most.")] = 20,
     before: Annotated[int | None, typer.Option(metavar="ID", help="Only older ones: the next page.")] = None,
     app: AppOption = None,
@@ -32,8 +42,19 @@ def jobs(
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, live and over, the newest first."""
-    wanted = Filter(
-        status=status, job_type=job_type, queue=queue, idempotency_key=idempotency_key, error_type=error_type, before=before, limit=limit
+    wanted = checked(
+        Filter(
+            status=status,
+            job_type=job_type,
+            queue=queue,
+            idempotency_key=idempotency_key,
+            error_type=error_type,
+            error=error,
+            since=_moment(since, "--since"),
+            until=_moment(until, "--until"),
+            before=before,
+            limit=limit,
+        )
     )
     with session(app, url, schema) as opened:
         found = opened.run(ops.find(wanted))
@@ -46,6 +67,20 @@ def jobs(
         for job in found
     ]
     print_table(columns, rows, empty="no such jobs")
+    if len(found) == limit:
+        typer.echo(f"the next page: --before {found[-1].id}", err=True)
+    if since is None and until is None and (status is None or status.is_over):
+        typer.echo("of what is over, the last day; --since 14d for more", err=True)
+
+
+def _moment(text: str | None, name: str) -> datetime | timedelta | None:
+    """A time as typed, local unless it says otherwise; or how long ago."""
+    if text is not None and text[:4].isdigit() and "-" in text:
+        try:
+            return datetime.fromisoformat(text).astimezone()
+        except (ValueError, OverflowError):
+            raise UsageError(f'{name} must be a time such as 2026-01-14T09:30, or how long ago, such as "2h", not {text!r}') from None
+    return moment(text, name)
 
 
 def job(
@@ -55,22 +90,25 @@ def job(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the whole story of a job: its row, its payload, and each attempt that did not succeed."""
+    """Show the whole story of a job: its row, its payload, and what happened to it, step by step, also as what it was requeued from and as."""
     with session(app, url, schema) as opened:
-        found = opened.run(ops.find(Filter(ids=[id])))
-        if not found:
-            raise JobNotFound(id)
-        attempts = opened.run(ops.attempts(id))
+        story = opened.run(tell(id))
     if as_json:
-        print_json({"job": job_facts(found[0]), "attempts": [msgspec.structs.asdict(attempt) for attempt in attempts]})
+        steps = [{"at": step.at, "job": step.job, "what": step.what, "text": step.text} for step in story.steps]
+        attempts = [msgspec.structs.asdict(attempt) for attempt in story.attempts]
+        print_json({"job": job_facts(story.job), "attempts": attempts, "chain": [one.id for one in story.chain], "story": steps})
         return
-    print_facts(_facts(found[0]))
-    if attempts:
-        typer.echo("\nAttempts that did not succeed")
-        columns = ("attempt", "claim", "worker", "release", "started at", "finished at", "then", "next run at", "verdict", "error")
-        print_table(columns, map(_attempt, attempts), empty="")
-        if stack := attempts[-1].stack:
-            typer.echo(f"\nStack of the last one\n{stack.rstrip()}")
+    print_facts(_facts(story.job))
+    typer.echo("\nWhat happened")
+    alone = len(story.chain) == 1
+    print_table(
+        ("at", "what", "") if alone else ("at", "job", "what", ""),
+        [(step.at, step.what, step.text) if alone else (step.at, step.job, step.what, step.text) for step in story.steps],
+        empty="",
+    )
+    if story.attempts and (stack := story.attempts[-1].stack):
+        typer.echo("\nStack of the last attempt that failed")
+        console().print(cell(stack.rstrip()))
 
 
 def cancel(
@@ -119,21 +157,6 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "last error", _error(job.error_type, job.last_error)
     yield "response code", job.response_code
     yield "verdict", _verdict(job.verdict, job.verdict_rule)
-
-
-def _attempt(attempt: Attempt) -> tuple[Any, ...]:
-    return (
-        attempt.attempt,
-        attempt.claim,
-        attempt.worker,
-        attempt.release,
-        attempt.started_at,
-        attempt.finished_at,
-        attempt.outcome,
-        attempt.next_run_at,
-        _verdict(attempt.verdict, attempt.verdict_rule),
-        _error(attempt.error_type, attempt.message),
-    )
 
 
 def _attempts(job: Job) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -10,13 +10,11 @@ import typer
 from rota.cli.output import cell, print_json, print_table
 from rota.cli.pause import in_words, what
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
+from rota.client.reading import HOURS_MAX
 from rota.duration import words
 from rota.store import ops
+from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 
-COUNT_MAX = 10_000
-"""Jobs are counted so far: a look at a full queue must not cost more than at an empty one."""
-
-_STATS = ("status", "jobs")
 _QUEUES = ("queue", "priority", "due", "later", "oldest_run_at")
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running", "started_at", "heartbeat_at", "stopped_at",
@@ -28,20 +26,52 @@ _TYPES = (
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 
 
-def stats(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
-    """Count the jobs that are not over, and say how long the oldest due one has been waiting."""
+def stats(
+    hours: Annotated[int, typer.Option(min=1, max=HOURS_MAX, help="How it went in so many hours, with the present one.")] = 24,
+    job_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only of this type, and hour by hour.")] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the jobs that are not over, say which wait or run for too long, and how it went: per type, and with --type per hour."""
     with session(app, url, schema) as opened:
-        counts = opened.run(ops.table("stats", {"limit": COUNT_MAX}, columns=_STATS))
-        oldest = opened.run(ops.oldest_due())
+        found = opened.run(ops.stats(hours, job_type, queue))
     if as_json:
-        due = None if oldest is None else {"run_at": oldest[0], "waiting_s": oldest[1]}
-        print_json({"jobs": {row["status"]: row["jobs"] for row in counts}, "counted_to": COUNT_MAX, "oldest_due": due})
+        facts = {name: value for name, value in msgspec.structs.asdict(found).items() if not name.startswith("oldest_due")}
+        due = None if found.oldest_due_at is None else {"run_at": found.oldest_due_at, "waiting_s": found.oldest_due_s}
+        print_json({**facts, "oldest_due": due})
         return
-    print_table(_STATS, [(row["status"], _at_least(row["jobs"])) for row in counts], empty="")
-    if oldest is None:
+    print_table(("status", "jobs"), [(status, _at_least(jobs)) for status, jobs in found.jobs.items()], empty="")
+    if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
-        typer.echo(f"oldest due: {cell(oldest[0]).plain}, waiting for {words(oldest[1])}")
+        typer.echo(f"oldest due: {cell(found.oldest_due_at).plain}, waiting for {words(found.oldest_due_s)}")
+    if found.too_long:
+        typer.echo("\nRunning for too long")
+        columns = ("id", "type", "queue", "worker", "started at", "running for", "timeout")
+        print_table(columns, [_overrun(one) for one in found.too_long], empty="")
+    _print_figures(found, hours, by_hour=job_type is not None)
+
+
+def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
+    until = "" if found.folded_to is None else f", ended before {cell(found.folded_to).plain}"
+    typer.echo(f"\nWhat ended in the last {hours} h{until}; times to 10 %")
+    columns = ("succeeded", "of them late", "retried", "dead", "cancelled", "waited p50", "p95", "ran p50", "p95")
+    rows = [[one.hour if by_hour else one.job_type, *_figures(one)] for one in (found.hours if by_hour else found.types)]
+    print_table(("hour" if by_hour else "type", *columns), rows, empty="nothing")
+
+
+def _figures(one: Figures) -> list[str]:
+    counts = (one.succeeded, one.succeeded_late, one.retried, one.dead, one.cancelled)
+    times = (one.waited_p50_s, one.waited_p95_s, one.ran_p50_s, one.ran_p95_s)
+    return [*(f"{count:,}" for count in counts), *("" if took_s is None else words(took_s) for took_s in times)]
+
+
+def _overrun(one: Overrun) -> tuple[Any, ...]:
+    timeout = "" if one.timeout_s is None else words(one.timeout_s)
+    return one.id, one.job_type, one.queue, one.worker, one.started_at, words(one.running_s), timeout
 
 
 def queues(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:

@@ -35,12 +35,15 @@ def migrate(
     keep_actions: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long is kept what people did. Defaults to what it is, at first 90d.")
     ] = None,
+    keep_figures: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long figures per hour are kept. Defaults to what it is, at first 400d.")
+    ] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Print the migrations as SQL, and do nothing.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when a migration is missing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make or update Rota's tables. Safe to run by many at once."""
-    keep = _periods(history=keep_history, attempts=keep_attempts, dead=keep_dead, actions=keep_actions)
+    keep = _periods(history=keep_history, attempts=keep_attempts, dead=keep_dead, actions=keep_actions, figures=keep_figures)
     if (sql or check) and (payload_bytes_max is not None or keep):
         option = "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
         raise UsageError(f"{option} changes the schema, which --sql and --check do not")

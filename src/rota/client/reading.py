@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id
+from rota.client.story import Story, tell
 from rota.duration import Duration, seconds
 from rota.errors import JobNotFound, JoinTimeout, UsageError
 from rota.job import Job, Status
 from rota.options import check_integer, check_text
 from rota.store import ops
-from rota.store.ops import Filter
+from rota.store.ops import Filter, Stats
 
 if TYPE_CHECKING:
     from rota.store.db import Operation
 
+HOURS_MAX = 24 * 31
+"""Figures of so many hours at most are read at once."""
 JOIN_POLL_S = (0.02, 0.5)
 """The first and the longest pause of a join. The end of a job notifies nobody: that would cost every job for the few that are waited for."""
 
@@ -40,20 +44,38 @@ class Reading(Asking):
         queue: str | None = None,
         idempotency_key: str | None = None,
         error_type: str | None = None,
+        error: str | None = None,
+        since: datetime | Duration | None = None,
+        until: datetime | Duration | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
+        """Find jobs, live and over, the newest first. None is any; several must all be so.
+
+        Args:
+            status: as in `rota.Status`. Of the dead, those that still wait for a person.
+            error_type: the class of an attempt's error in that time, or of the last one of a job that is not over.
+            error: a part of such an error's text, in any case.
+            since: of jobs that are over, when they ended; of dead ones, when they died: an aware datetime, or how long ago, such as "2h".
+                Jobs that are still to be done belong to now. Defaults to a day before `until`, for jobs that are over; all dead ones are found.
+            until: until when; as `since`. Defaults to now.
+            idempotency_key: who has the key is found at any time.
+            before: an id, for the next page: only jobs below it.
+            limit: 1 … 10,000.
+        """
         wanted = Filter(
             status=status,
             job_type=job_type,
             queue=queue,
             idempotency_key=idempotency_key,
             error_type=error_type,
+            error=error,
+            since=moment(since, "since"),
+            until=moment(until, "until"),
             before=before,
             limit=limit,
         )
-        return self.database.run(ops.find(_checked(wanted)))
+        return self.database.run(ops.find(checked(wanted)))
 
     async def ajobs(
         self,
@@ -63,20 +85,48 @@ class Reading(Asking):
         queue: str | None = None,
         idempotency_key: str | None = None,
         error_type: str | None = None,
+        error: str | None = None,
+        since: datetime | Duration | None = None,
+        until: datetime | Duration | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Find jobs, live and over, the newest first; `before` an id for the next page. `limit` is 1 … 10,000."""
+        """Find jobs, as `jobs` does."""
         wanted = Filter(
             status=status,
             job_type=job_type,
             queue=queue,
             idempotency_key=idempotency_key,
             error_type=error_type,
+            error=error,
+            since=moment(since, "since"),
+            until=moment(until, "until"),
             before=before,
             limit=limit,
         )
-        return await self.database.arun(ops.find(_checked(wanted)))
+        return await self.database.arun(ops.find(checked(wanted)))
+
+    def story(self, id: int) -> Story:
+        """Return what happened to a job, step by step, and to those that it was requeued from and as. Raises JobNotFound."""
+        return self.database.run(tell(_checked_id(id)))
+
+    async def astory(self, id: int) -> Story:
+        """Return what happened to a job, as `story` does."""
+        return await self.database.arun(tell(_checked_id(id)))
+
+    def stats(self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None) -> Stats:
+        """Return how things stand, and how they went in the last hours. It reads no history, and counts up to 10,000.
+
+        Args:
+            hours: 1 … 744, the present one among them.
+            job_type: only of this type; the counts by status and the oldest due job are of all.
+            queue: only of this queue, in the same way.
+        """
+        return self.database.run(ops.stats(*_span(hours, job_type, queue)))
+
+    async def astats(self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None) -> Stats:
+        """Return how things stand, as `stats` does."""
+        return await self.database.arun(ops.stats(*_span(hours, job_type, queue)))
 
     def join(self, id: int, *, timeout: Duration | None = None) -> Job:
         """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
@@ -107,16 +157,44 @@ def _get(id: int) -> Operation[Job]:
     return found[0]
 
 
+def _checked_id(id: int) -> int:
+    check_id(id)
+    return id
+
+
+def _span(hours: int, job_type: str | None, queue: str | None) -> tuple[int, str | None, str | None]:
+    check_integer(hours, "hours", 1, HOURS_MAX)
+    if job_type is not None:
+        check_text(job_type, "job_type", 200)
+    if queue is not None:
+        check_text(queue, "queue", 100)
+    return hours, job_type, queue
+
+
+def moment(given: object, name: str) -> datetime | timedelta | None:
+    """Return a point in time as given, or how long ago it was. Raises UsageError."""
+    if given is None:
+        return None
+    if isinstance(given, datetime):
+        if given.utcoffset() is None:
+            raise UsageError(f"{name} must have a time zone: {given!r} is another instant on another machine")
+        return given
+    if isinstance(given, timedelta | str):
+        return timedelta(seconds=seconds(given, name=name))
+    raise UsageError(f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}')
+
+
 def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
     if timeout_s is not None and time.monotonic() - started >= timeout_s:
         raise JoinTimeout(job.id, job.status, timeout_s)
 
 
-def _checked(wanted: Filter) -> Filter:
+def checked(wanted: Filter) -> Filter:
+    """Return what is looked for. Raises UsageError where it can be no such thing."""
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)
-    for name, most in (("job_type", 200), ("queue", 100), ("idempotency_key", 255), ("error_type", 200)):
+    for name, most in (("job_type", 200), ("queue", 100), ("idempotency_key", 255), ("error_type", 200), ("error", 500)):
         if getattr(wanted, name) is not None:
             check_text(getattr(wanted, name), name, most)
     if wanted.status is not None and wanted.status not in list(Status):

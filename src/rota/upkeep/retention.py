@@ -101,6 +101,7 @@ class Retention(Service):
             lambda: self._link.run(ops.forget_workers(BATCH)),
             lambda: self._link.run(ops.forget_actions(BATCH)),
             lambda: self._link.run(ops.forget_runs(BATCH)),
+            lambda: self._link.run(ops.forget_figures(BATCH)),
         ):
             try:
                 more |= await forget() >= BATCH

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rota.errors import DatabaseUnavailable
 from rota.store.link import Link
 from rota.upkeep.expiry import Expirer
+from rota.upkeep.figures import FigureFolder
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
 from rota.upkeep.scheduler import Scheduler
@@ -23,6 +24,7 @@ def services(bus: Bus, database: Database, shared: Link, worker: str) -> list[Se
         Reaper(bus, Link(database, "reap")),
         Expirer(bus, shared, worker),
         Scheduler(bus, shared),
+        FigureFolder(bus, shared),
         Retention(bus, shared, database),
     ]
 
@@ -33,14 +35,16 @@ async def one_round(bus: Bus, shared: Link, worker: str) -> None:
     Raises:
         DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
     """
+    folder = FigureFolder(bus, shared)  # one turn of it: what is left after days without a worker is added beside the jobs
     upkeepers: list[Service] = [
         Reaper(bus, shared),
         Expirer(bus, shared, worker),
         Scheduler(bus, shared),
+        folder,
     ]
     for upkeeper in upkeepers:
         try:
-            while await upkeeper.tick() == 0:
+            while await upkeeper.tick() == 0 and upkeeper is not folder:
                 pass
         except DatabaseUnavailable as error:
             if not error.refused:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rota.store.ops.act import CancelAnswer, cancel
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
+from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, fold_figures, forget_figures, stats
 from rota.store.ops.overdue import Overdue, Reaped, expire, reap
 from rota.store.ops.pause import Pause, Until, copy_check, pause_all, pause_queue, pauses, resume_all, resume_copy, resume_queue
-from rota.store.ops.read import Attempt, Filter, attempts, find, oldest_due, table
+from rota.store.ops.read import Action, Attempt, Filter, actions, attempts, chain, find, oldest_due, table
 from rota.store.ops.retention import PartitionStep, expire_keys, forget_actions, forget_workers, partitions_due, put_dead_away, take_step
 from rota.store.ops.schedules import (
     Agenda,
@@ -31,32 +32,39 @@ from rota.store.ops.upkeep import beat, declare, ensure_partitions, stop
 
 __all__ = [
     "Agenda",
+    "Action",
     "Attempt",
     "Branches",
+    "COUNT_MAX",
     "CancelAnswer",
     "Claimant",
     "Claimed",
     "Done",
     "Ending",
+    "Figures",
     "Filter",
     "Inserted",
     "NewRow",
     "News",
     "Overdue",
+    "Overrun",
     "PartitionStep",
     "Pause",
     "Reaped",
     "Refused",
     "RefusedRun",
     "Renewed",
+    "Stats",
     "Until",
     "Written",
     "act_on_schedule",
     "advance",
     "announce",
+    "actions",
     "attempts",
     "beat",
     "cancel",
+    "chain",
     "claim",
     "copy_check",
     "declare",
@@ -67,8 +75,10 @@ __all__ = [
     "expire_keys",
     "find",
     "finish",
+    "fold_figures",
     "forget_actions",
     "forget_runs",
+    "forget_figures",
     "forget_workers",
     "give_back",
     "insert",
@@ -96,6 +106,7 @@ __all__ = [
     "schedules_due",
     "settled",
     "start",
+    "stats",
     "stop",
     "table",
     "take_step",

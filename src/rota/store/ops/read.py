@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -23,6 +23,11 @@ class Filter:
     queue: str | None = None
     idempotency_key: str | None = None
     error_type: str | None = None
+    error: str | None = None
+    """A part of the error's text, in any case."""
+    since: datetime | timedelta | None = None
+    """When it ended or died: since then, or since so long ago. None: a day before `until`, of jobs that are over."""
+    until: datetime | timedelta | None = None
     before: int | None = None
     limit: int = 100
 
@@ -69,7 +74,11 @@ _JOB_COLUMNS = [
 
 def find(wanted: Filter) -> Operation[list[Job]]:
     """Find jobs, live and over, the newest first."""
-    rows = yield Query("jobs", {name: getattr(wanted, name) for name in wanted.__slots__})
+    params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
+    for name in ("since", "until"):  # the database's clock says when "an hour ago" was
+        given = params[name]
+        params |= {name: given, f"{name}_ago": None} if not isinstance(given, timedelta) else {name: None, f"{name}_ago": given}
+    rows = yield Query("jobs", params)
     return [_job(row) for row in rows]
 
 
@@ -101,6 +110,35 @@ class Attempt(msgspec.Struct, frozen=True):
 def attempts(job: int) -> Operation[list[Attempt]]:
     """Read the attempts of a job that did not succeed, in order."""
     return [Attempt(*row) for row in (yield Query("attempts", {"job": job}))]
+
+
+class Action(msgspec.Struct, frozen=True):
+    """What somebody did: a row of `action`."""
+
+    at: datetime
+    verb: str
+    job: int | None
+    """None: to `queue`, or to everything."""
+    queue: str | None
+    by: str
+    why: str | None
+    detail_json: str | None
+
+    @property
+    def detail(self) -> Any:
+        """What belongs to the verb; None when nothing does."""
+        return None if self.detail_json is None else msgspec.json.decode(self.detail_json)
+
+
+def chain(job: int) -> Operation[list[int]]:
+    """Read the ids of the jobs that are the same work as a job, in order: the original and what it was requeued as."""
+    return [row[0] for row in (yield Query("job_chain", {"job": job}))]
+
+
+def actions(jobs: Sequence[int], queues: Sequence[str], since: datetime, until: datetime | None, limit: int) -> Operation[list[Action]]:
+    """Read what people did to jobs, and to their queues or to everything between two times, in order."""
+    asked = {"jobs": list(jobs), "queues": list(queues), "since": since, "until": until, "limit": limit}
+    return [Action(*row) for row in (yield Query("actions", asked))]
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:

@@ -1,0 +1,143 @@
+"""What happened to a job, told step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.duration import words
+from rota.errors import JobNotFound
+from rota.failure import one_line
+from rota.job import Job, Status
+from rota.store import ops
+from rota.store.ops import Action, Attempt, Filter
+
+if TYPE_CHECKING:
+    from rota.store.db import Operation
+
+ACTIONS_MAX = 200
+"""Of a job's actions the latest so many are told."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing that happened."""
+
+    at: datetime
+    job: int
+    what: str
+    """In a word: enqueued, failed, dead, succeeded …, or the verb of what somebody did."""
+    text: str
+    """The rest, on one line."""
+    attempt: Attempt | None = None
+    """Of a failed attempt: all that is known of it."""
+    action: Action | None = None
+    """Of what somebody did: who, and why."""
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A job, the jobs that are the same work (what it was requeued from and as), and what happened to them, in order."""
+
+    job: Job
+    chain: list[Job]
+    attempts: list[Attempt]
+    """The job's own, that did not succeed."""
+    steps: list[Step]
+
+
+def tell(id: int) -> Operation[Story]:
+    """Read the story of a job. Raises JobNotFound."""
+    ids = yield from ops.chain(id)
+    chain = sorted((yield from ops.find(Filter(ids=ids))), key=lambda job: job.id)
+    if id not in [job.id for job in chain]:
+        raise JobNotFound(id)
+    attempts: dict[int, list[Attempt]] = {}
+    for job in chain:
+        attempts[job.id] = yield from ops.attempts(job.id)
+    until = None if any(job.finished_at is None for job in chain) else max(job.finished_at for job in chain if job.finished_at is not None)
+    queues = sorted({job.queue for job in chain})
+    actions = yield from ops.actions(ids, queues, min(job.created_at for job in chain), until, ACTIONS_MAX)
+    [job] = [job for job in chain if job.id == id]
+    return Story(job=job, chain=chain, attempts=attempts[id], steps=steps(chain, attempts, actions, id))
+
+
+def steps(chain: Sequence[Job], attempts: dict[int, list[Attempt]], actions: Sequence[Action], id: int) -> list[Step]:
+    """Put together what happened to jobs, in order. What was done to a queue, or to everything, is told with job `id`."""
+    told = [step for job in chain for step in _of_job(job, attempts[job.id], actions)]
+    told += [_acted(action, id) for action in actions]
+    return sorted(told, key=lambda step: (step.at, _RANK.get(step.what, 1)))  # stable: what happened in the same instant keeps its order
+
+
+_RANK = {"enqueued": 0, Status.SUCCEEDED: 2, Status.CANCELLED: 2}
+"""In one transaction the end comes last."""
+
+
+def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Action]) -> Iterator[Step]:
+    yield Step(job.created_at, job.id, "enqueued", _enqueued(job))
+    for attempt in attempts:
+        yield Step(attempt.finished_at, job.id, _OUTCOME.get(attempt.outcome, attempt.outcome), _attempted(attempt), attempt=attempt)
+    if job.cancel_requested_at is not None and not any(action.job == job.id and action.verb == "cancel" for action in actions):
+        yield Step(job.cancel_requested_at, job.id, "cancel", _with("asked for", job.cancel_reason))
+    yield from _end(job)
+
+
+_OUTCOME = {"queued": "given back"}
+"""Of an attempt that counted for nothing, after which the job was queued again."""
+
+
+def _enqueued(job: Job) -> str:
+    parts = [f"{job.job_type} in queue {job.queue}, priority {job.priority}"]
+    if job.schedule is not None:
+        parts.append(f"by schedule {job.schedule}" + (f" for {_time(job.scheduled_for)}" if job.scheduled_for else ", triggered"))
+    if job.origin_id != job.id:
+        parts.append(f"as job {job.origin_id} again")
+    if job.idempotency_key is not None:
+        parts.append(f"with key {job.idempotency_key}")
+    return one_line("; ".join(parts))
+
+
+def _attempted(attempt: Attempt) -> str:
+    ran = "" if attempt.started_at is None else f", after {words(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
+    release = "" if attempt.release is None else f", release {attempt.release}"
+    text = f"attempt {attempt.attempt} by {attempt.worker}{release}{ran}: {attempt.error_type}: {attempt.message}"
+    if attempt.verdict is not None:
+        text += f"; {attempt.verdict} ({attempt.verdict_rule})"
+    if attempt.next_run_at is not None:
+        text += f"; again at {_time(attempt.next_run_at)}"
+    return one_line(text)
+
+
+def _end(job: Job) -> Iterator[Step]:
+    if job.finished_at is not None:
+        yield Step(job.finished_at, job.id, job.status, _ended(job))
+    elif job.status is Status.RUNNING and job.started_at is not None:
+        yield Step(job.started_at, job.id, "running", one_line(f"attempt {job.attempts} by {job.locked_by}, since then"))
+
+
+def _ended(job: Job) -> str:
+    if job.status is Status.SUCCEEDED and job.started_at is not None and job.finished_at is not None:
+        ran = words(max(0.0, (job.finished_at - job.started_at).total_seconds()))
+        return one_line(f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}")
+    resolution: Any = job.resolution
+    if isinstance(resolution, dict):
+        again = f", requeued as job {resolution['requeued_as']}" if resolution.get("requeued_as") else ""
+        return one_line(_with(f"put away by {resolution.get('by')}{again}", resolution.get("why")))
+    return one_line(_with("called off", job.cancel_reason))
+
+
+def _acted(action: Action, id: int) -> Step:
+    to = "" if action.job is not None else " everything" if action.queue is None else f" queue {action.queue}"
+    detail = action.detail
+    again = f", requeued as job {detail['requeued_as']}" if isinstance(detail, dict) and detail.get("requeued_as") else ""
+    text = _with(f"{to.strip()} by {action.by}{again}".strip(), action.why)
+    return Step(action.at, action.job or id, action.verb, one_line(text), action=action)
+
+
+def _with(text: str, why: object) -> str:
+    return f"{text}: {why}" if why else text
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,146 @@
+"""What happened to a job, told in order; and the figures, as Python reads them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from tests.api.rows import Rows
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def told(app: rota.App, id: int) -> list[tuple[int, str]]:
+    return [(step.job, step.what) for step in app.story(id).steps]
+
+
+def act(connection: Connection, verb: str, job: int | None = None, *, queue: str | None = None, detail: str | None = None) -> None:
+    connection.execute(
+        "insert into rota.action (verb, job, queue, by, why, detail) values (%s, %s, %s, 'grace@office', 'as agreed', %s)",
+        [verb, job, queue, detail],
+    )
+
+
+@rule("M43", "M85", "M87")
+def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(app: rota.App, connection: Connection) -> None:
+    rows = Rows(connection)
+    tries = iter([OSError("no\nroute"), ValueError("no such customer"), None])
+
+    @app.job("send", queue="mail", fatal_on=(ValueError,), retry=rota.Fixed("10s"))
+    def send() -> None:
+        if error := next(tries):
+            raise error
+
+    first = send.using(idempotency_key="k").enqueue().id
+    app.drain()
+    act(connection, "pause", queue="mail")
+    act(connection, "pause", queue="another")
+    act(connection, "pause")
+    rows.hurry()
+    app.drain()
+    assert told(app, first) == [(first, "enqueued"), (first, "failed"), (first, "pause"), (first, "pause"), (first, "dead")]
+    [again] = connection.execute(
+        "insert into rota.job (job_type, queue, priority, origin_id) values ('send', 'mail', 0, %s) returning id", [first]
+    ).fetchone() or [0]
+    act(connection, "requeue", first, detail=f'{{"requeued_as": {again}}}')
+    app.drain()
+
+    story = app.story(again)
+    assert [job.id for job in story.chain] == [first, again] and story.job.id == again and story.attempts == []
+    ends = [(first, "enqueued"), (first, "failed"), (again, "pause"), (again, "pause"), (first, "dead")]
+    # The new job was enqueued, then somebody was said to have done it.
+    assert told(app, again) == [*ends, (again, "enqueued"), (first, "requeue"), (again, "succeeded")]
+    texts = {(step.job, step.what): step.text for step in story.steps}
+    worker = app.story(first).attempts[0].worker
+    assert texts[first, "enqueued"] == "send in queue mail, priority 0; with key k"
+    assert texts[again, "enqueued"] == f"send in queue mail, priority 0; as job {first} again"
+    failed = texts[first, "failed"]
+    assert failed.startswith(f"attempt 1 by {worker}, release unknown, after ") and "OSError: no route; transient (" in failed
+    assert "; again at 20" in failed and "\n" not in failed
+    assert "ValueError: no such customer; fatal (fatal_on ValueError)" in texts[first, "dead"]
+    assert texts[first, "requeue"] == f"by grace@office, requeued as job {again}: as agreed"
+    assert {step.text for step in story.steps if step.what == "pause"} == {
+        "queue mail by grace@office: as agreed",
+        "everything by grace@office: as agreed",
+    }
+    assert texts[again, "succeeded"].startswith("attempt 1 by ") and "release unknown" in texts[again, "succeeded"]
+    assert [step.action.by for step in story.steps if step.action] == ["grace@office"] * 3
+    assert [step.at for step in story.steps] == sorted(step.at for step in story.steps)
+
+
+@rule("M82", "M85")
+def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_job_away(app: rota.App, connection: Connection) -> None:
+    tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
+    [(off,), (running,)] = connection.execute(
+        "insert into rota.job (job_type, queue, priority, schedule, scheduled_for) values ('t', 'q', 0, 'nightly', %s), ('t', 'q', 0, 'nightly', null) "
+        "returning id",
+        [tick],
+    ).fetchall()
+    app.cancel(off, why="not this week")
+    steps = app.story(off).steps
+    assert (steps[0].what, steps[-1].what) == ("enqueued", "cancelled")
+    assert steps[0].text == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
+    assert steps[-1].text == "called off: not this week"
+
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at = now(), attempts = 1 where id = %s",
+        [running],
+    )
+    assert [step.text for step in app.story(running).steps] == [
+        "t in queue q, priority 0; by schedule nightly, triggered",
+        "attempt 1 by w, since then",
+    ]
+    connection.execute(
+        "update rota.job set status = 'dead', locked_by = null, locked_until = null, failed_at = now() - interval '91 days' where id = %s",
+        [running],
+    )
+    connection.execute("select rota.dead_put_away(10)")
+    assert app.story(running).steps[-1].text == "put away by retention: dead for 90 days"
+
+
+def test_there_is_no_story_of_a_job_that_is_not_there(app: rota.App) -> None:
+    with pytest.raises(rota.JobNotFound):
+        app.story(12345)
+    with pytest.raises(rota.UsageError):
+        app.story("5")  # type: ignore[arg-type]
+
+
+@rule("M85", "M80")
+async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(database: str, connection: Connection) -> None:
+    app = rota.App(database)
+    tries = iter([OSError("no route"), None])
+
+    @app.job("send", retry=rota.Fixed("10s"))
+    def send() -> None:
+        if error := next(tries):
+            raise error
+
+    rows = Rows(connection)
+    id_ = (await send.aenqueue()).id
+    await app.adrain()
+    rows.hurry()
+    await app.adrain()
+    assert (await app.aget(id_)).status == "succeeded"
+    assert (await app.astats()).types == []
+    rows.move_clock(2)
+    await app.adrain()
+
+    stats = await app.astats(hours=3)
+    [send_stats] = stats.types
+    assert (send_stats.succeeded, send_stats.succeeded_late, send_stats.retried, send_stats.dead) == (1, 1, 1, 0)
+    assert send_stats.ran_p50_s is not None and send_stats.waited_p95_s is not None
+    assert stats.jobs == {"queued": 0, "waiting": 0, "running": 0, "failed": 0, "dead": 0} and stats.oldest_due_at is None
+    assert (await app.astory(id_)).steps[-1].what == "succeeded"
+    assert (await app.astats(queue="other")).types == []
+    await app.aclose()
+
+
+@pytest.mark.parametrize(("wanted", "message"), [({"hours": 0}, "hours must be"), ({"hours": 745}, "hours"), ({"job_type": 5}, "job_type")])
+def test_figures_of_what_cannot_be_are_refused(app: rota.App, wanted: dict[str, object], message: str) -> None:
+    with pytest.raises(rota.UsageError, match=message):
+        app.stats(**wanted)  # type: ignore[arg-type]

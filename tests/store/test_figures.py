@@ -1,0 +1,223 @@
+"""The figures per hour: each row is counted once, whoever folds and is killed, and percentiles are as exact as they are said to be."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.store import ops
+from rota.store.ops import Stats
+from tests.store.test_retention import clock
+from tests.store.test_search import Search
+from tests.store.work import FAIL, GIVE_UP, Hand, insert
+from tests.support.history import fill
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+HOUR = datetime(2026, 1, 14, 9, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def hand(connection: Connection) -> Hand:
+    """Somebody who folds, on a day of which nothing is counted yet."""
+    connection.execute("select rota.partition_ensure(t.name, '2026-01-14'::date) from unnest(array['job_history', 'attempt']) t(name)")
+    connection.execute("update rota.stat_fold set folded_to = %s", [HOUR])
+    return Hand(connection)
+
+
+def ended(
+    connection: Connection,
+    at: datetime,
+    count: int = 1,
+    *,
+    status: str = "succeeded",
+    job_type: str = "t",
+    queue: str = "default",
+    attempts: int = 1,
+    ran: list[float] | None = None,
+) -> None:
+    """Let jobs have ended, as a finish appends them: so many that ran for a second, or one for each time; each waited as long as it ran."""
+    connection.execute(
+        "insert into rota.job_history (id, job_type, queue, payload, status, priority, attempts, claims, created_at, updated_at, run_at, started_at, "
+        "finished_at) select nextval('rota.job_id_seq'), %(job_type)s, %(queue)s, '{}', %(status)s, 0, %(attempts)s, 1, %(at)s, %(at)s, "
+        "%(at)s - 2 * s * interval '1 s', %(at)s - s * interval '1 s', %(at)s from unnest(%(ran)s::float8[]) s",
+        {"at": at, "status": status, "job_type": job_type, "queue": queue, "attempts": attempts, "ran": ran or [1.0] * count},
+    )
+
+
+def fold(hand: Hand, at: datetime) -> int:
+    """Fold all that is closed at an instant; return how many turns that took."""
+    clock(hand.connection, at)
+    turns = 1
+    while hand.run(ops.fold_figures()):
+        turns += 1
+    return turns
+
+
+def figures(hand: Hand, hours: int = 24) -> Stats:
+    return hand.run(ops.stats(hours, None, None))
+
+
+@rule("M85")
+def test_what_ended_is_counted_per_type_queue_and_hour(connection: Connection, hand: Hand) -> None:
+    ended(connection, HOUR + 5 * MINUTE, 3)
+    ended(connection, HOUR + 5 * MINUTE, 2, attempts=2)
+    ended(connection, HOUR + 6 * MINUTE, status="cancelled")
+    ended(connection, HOUR + 6 * MINUTE, 4, queue="other")
+    ended(connection, HOUR + 7 * MINUTE, 5, job_type="u")
+    ended(connection, HOUR + 65 * MINUTE, 7)
+    assert fold(hand, HOUR + 72 * MINUTE) == 2
+    rows = connection.execute(
+        "select hour, job_type, queue, succeeded, succeeded_late, cancelled from rota.stat_hour order by 1, 2, 3"
+    ).fetchall()
+    assert rows == [
+        (HOUR, "t", "default", 5, 2, 1),
+        (HOUR, "t", "other", 4, 0, 0),
+        (HOUR, "u", "default", 5, 0, 0),
+        (HOUR + 60 * MINUTE, "t", "default", 7, 0, 0),
+    ]
+    stats = figures(hand)
+    assert [(one.job_type, one.succeeded, one.succeeded_late, one.cancelled) for one in stats.types] == [("t", 16, 2, 1), ("u", 5, 0, 0)]
+    assert [(one.job_type, one.hour, one.succeeded) for one in stats.hours] == [
+        ("t", HOUR + 60 * MINUTE, 7),
+        ("t", HOUR, 9),
+        ("u", HOUR, 5),
+    ]
+    assert stats.folded_to == HOUR + 70 * MINUTE
+    assert [one.succeeded for one in figures(hand, hours=1).types] == [7]
+    assert [one.job_type for one in hand.run(ops.stats(24, "u", None)).types] == ["u"]
+    assert [one.succeeded for one in hand.run(ops.stats(24, None, "other")).types] == [4]
+
+
+@rule("M85")
+def test_a_minute_is_counted_when_it_is_closed_and_then_once(connection: Connection, hand: Hand) -> None:
+    ended(connection, HOUR + timedelta(seconds=59.9))
+    ended(connection, HOUR + timedelta(seconds=60))
+    seen = []
+    for seconds in (179, 180, 181, 239, 240, 241, 400):
+        fold(hand, HOUR + timedelta(seconds=seconds))
+        seen.append(sum(one.succeeded for one in figures(hand).types))
+    assert seen == [0, 1, 1, 1, 2, 2, 2]
+    fold(hand, HOUR + 70 * MINUTE)
+    assert sum(one.succeeded for one in figures(hand).types) == 2
+    [one] = figures(hand).types
+    assert one.ran_p50_s == pytest.approx(1, rel=0.1)
+
+
+@rule("M85")
+def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(connection: Connection, second: Connection, hand: Hand) -> None:
+    ended(connection, HOUR + MINUTE, 3)
+    clock(connection, HOUR + 10 * MINUTE)
+    other = Hand(second, "other")
+    with second.transaction(force_rollback=True):
+        assert other.run(ops.fold_figures()) is False
+        assert [one.succeeded for one in figures(other).types] == [3]
+        assert hand.run(ops.fold_figures()) is False, "it does not wait"
+        assert figures(hand).types == []
+    fold(hand, HOUR + 10 * MINUTE)
+    fold(other, HOUR + 10 * MINUTE)
+    assert [one.succeeded for one in figures(hand).types] == [3]
+
+
+@rule("M85")
+def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(connection: Connection, hand: Hand) -> None:
+    ended(connection, HOUR)
+    ended(connection, HOUR + 40 * MINUTE)  # its worker found room in the first block, long after others had filled more
+    for minute in range(1, 30):
+        ended(connection, HOUR + minute * MINUTE, 100)
+    ended(connection, HOUR + 40 * MINUTE, 100)
+    fold(hand, HOUR + 32 * MINUTE)
+    fold(hand, HOUR + 45 * MINUTE)
+    assert sum(one.succeeded for one in figures(hand).types) == 3001, "the tail of the day does not have it"
+    fold(hand, HOUR + 63 * MINUTE)
+    assert sum(one.succeeded for one in figures(hand).types) == 3002
+
+
+@rule("M85")
+def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
+    connection.execute("update rota.stat_fold set folded_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'")
+    hand = Hand(connection, queues=["q"])
+    again, dead, gone, over = insert(connection, 4, queue="q")
+    jobs = {job.id: job for job in hand.claim().jobs}
+    hand.settle((jobs[again], FAIL), (jobs[dead], GIVE_UP), (jobs[gone], FAIL), (jobs[over], FAIL))
+    connection.execute("delete from rota.job where id = %s", [gone])
+    connection.execute("update rota.job set cancel_requested_at = now() where id = %s", [over])
+    connection.execute("select rota.job_call_off(array[%s::int8])", [over])
+    fold(hand, datetime.now(UTC) + timedelta(minutes=5))
+    rows = connection.execute("select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 order by 1").fetchall()
+    assert rows == [("default", 1, 0, 0), ("q", 2, 1, 1)]
+
+
+@rule("M85")
+def test_percentiles_are_exact_to_ten_percent(connection: Connection, hand: Hand) -> None:
+    dice = random.Random(5)
+    spreads = {"close": 1.5, "wide": 4.0, "very wide": 10.0}
+    times = {name: sorted(0.002 * spread ** dice.uniform(0, 6) for _ in range(301)) for name, spread in spreads.items()}
+    for name, ran in times.items():
+        ended(connection, HOUR + MINUTE, job_type=name, ran=ran[::2])
+        ended(connection, HOUR + 61 * MINUTE, job_type=name, ran=ran[1::2])
+    fold(hand, HOUR + 70 * MINUTE)
+    for one in figures(hand).types:
+        for share, ran_s, waited_s in ((0.5, one.ran_p50_s, one.waited_p50_s), (0.95, one.ran_p95_s, one.waited_p95_s)):
+            assert ran_s == waited_s == pytest.approx(times[one.job_type][int(share * 301)], rel=0.1)
+
+
+@pytest.mark.slow
+@rule("M85", "M14")
+def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Connection) -> None:
+    fill(connection, 140_000, days=1)
+    hand = Hand(connection)
+    connection.execute("analyze rota.job, rota.job_history, rota.attempt")
+    connection.execute("update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'")
+    now = datetime.now(UTC)
+    assert fold(hand, now) <= 4
+    stats = figures(hand)
+    assert sum(one.succeeded for one in stats.types) > 15_000 and stats.jobs["dead"] > 0
+
+    with connection.transaction():
+        at = Search._read(connection)
+        figures(hand)
+        read = {name for name, _ in Search._read(connection) - at}
+    assert not {name for name in read if name.startswith(("job_history", "attempt"))}, read
+
+    connection.execute("update rota.stat_fold set folded_to = folded_to - interval '2 minutes'")
+    row = connection.execute("explain (analyze, buffers, format json) select rota.figures_fold()").fetchone()
+    [(blocks,)] = connection.execute(
+        "select sum(pg_relation_size(oid)) / 8192 from pg_class where relname like 'job_history_2%' and relkind = 'r'"
+    )
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert touched < blocks / 4, (touched, blocks)
+
+
+@rule("M13", "M85")
+def test_figures_go_when_they_are_old_enough(connection: Connection, hand: Hand) -> None:
+    clock(connection, HOUR)
+    for days in (399, 400, 401):
+        connection.execute(
+            "insert into rota.stat_hour (hour, job_type, queue) values (%s, 't', 'q')", [HOUR - timedelta(days=days, hours=1)]
+        )
+    assert hand.run(ops.forget_figures(1)) == 1
+    assert hand.run(ops.forget_figures(10)) == 1
+    assert hand.run(ops.forget_figures(10)) == 0
+    assert len(connection.execute("select from rota.stat_hour").fetchall()) == 1
+
+
+@rule("M85")
+def test_a_job_that_runs_for_longer_than_its_type_may_is_named(connection: Connection, hand: Hand) -> None:
+    connection.execute("insert into rota.job_type (name, timeout) values ('t', '1 minute')")
+    slow, _, unknown = *insert(connection, 2), *insert(connection, job_type="u")
+    Hand(connection, types=["t", "u"]).claim()
+    connection.execute("update rota.job set started_at = rota.clock() - interval '2 minutes' where id = %s", [slow])
+    connection.execute("update rota.job set started_at = rota.clock() - interval '6 minutes' where id = %s", [unknown])
+    named = figures(hand).too_long
+    assert [(one.id, one.worker, one.timeout_s) for one in named] == [(unknown, "hand", None), (slow, "hand", 60.0)]
+    assert named[1].running_s == pytest.approx(120, abs=60)
+    assert [one.id for one in hand.run(ops.stats(1, "t", None)).too_long] == [slow]

@@ -1,0 +1,210 @@
+"""How jobs are found beside a history of a fortnight: what is found, and what is read for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.store import ops
+from rota.store.ops import Filter
+from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Hand, insert
+from tests.support.history import DAYS, fill
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+ROWS = 140_000
+PAGE_BLOCKS = 1_000
+"""What a search for something frequent, or through an index, may touch: a page of its rows, and the edge of each partition."""
+
+
+def found(hand: Hand, **wanted: Any) -> list[int]:
+    return [job.id for job in hand.run(ops.find(Filter(**wanted)))]
+
+
+def move(connection: Connection, table: str, column: str, id_: int, ago: str) -> None:
+    """Let something have happened earlier."""
+    connection.execute(f"update rota.{table} set {column} = rota.clock() - %s::interval where id = %s".encode(), [ago, id_])
+
+
+class Search:
+    """What one search reads."""
+
+    def __init__(self, connection: Connection, **wanted: Any) -> None:
+        query = next(ops.find(Filter(**wanted)))
+        hand = Hand(connection)
+        connection.execute(hand.database.statements[query.name], query.params)  # what planning reads of the catalog, it reads once
+        with connection.transaction(force_rollback=True):
+            before = self._read(connection)
+            row = connection.execute(
+                b"explain (analyze, buffers, format json) " + hand.database.statements[query.name], query.params
+            ).fetchone()
+            self.read = self._read(connection) - before
+        assert row is not None
+        plan = row[0][0]["Plan"]
+        self.rows = plan["Actual Rows"]
+        self.blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+    def days(self, table: str = "job_history", how: str = "") -> set[str]:
+        """The days of a table that were looked into; `how`: by `seq` or by `idx`."""
+        return {name.rpartition("_")[2] for name, kind in self.read if name.startswith(f"{table}_2") and kind.startswith(how)}
+
+    @staticmethod
+    def _read(connection: Connection) -> Counter[tuple[str, str]]:
+        rows = connection.execute("select relname, seq_scan, idx_scan from pg_stat_xact_user_tables where schemaname = 'rota'").fetchall()
+        return Counter({(name, kind): count or 0 for name, seq, idx in rows for kind, count in (("seq", seq), ("idx", idx))})
+
+
+@pytest.mark.slow
+@rule("M85", "M14")
+def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page(connection: Connection) -> None:
+    fill(connection, ROWS)
+    connection.execute("analyze rota.job, rota.job_history, rota.attempt, rota.idempotency")
+    today = datetime.now(UTC)
+    yesterday = f"{today - timedelta(days=1):%Y%m%d}"
+    past = {f"{today - timedelta(days=ago):%Y%m%d}" for ago in range(2, DAYS + 2)}
+    row = connection.execute(
+        "select sum(pg_relation_size(c.oid) / 8192 + (select pg_relation_size(i.indexrelid) / 8192 from pg_index i where i.indrelid = c.oid)) "
+        "from pg_class c where c.relname in (%s, %s)",
+        [f"job_history_{yesterday}", f"job_history_{today:%Y%m%d}"],
+    ).fetchone()
+    assert row is not None
+    two_days = int(row[0])
+
+    # By the index on the id, or by those of attempts, keys and live rows.
+    for wanted in (
+        {},
+        {"job_type": "type_7"},
+        {"queue": "queue_3"},
+        {"before": ROWS},
+        {"status": "dead"},
+        {"status": "dead", "since": timedelta(days=2)},
+        {"status": "queued"},
+        {"error_type": "PartnerError"},
+        {"error": "CONNECTION refused"},
+        {"error": "customer 14", "status": "dead", "since": timedelta(days=14)},
+        {"error_type": "Nothing"},
+    ):
+        search = Search(connection, limit=20, **wanted)
+        assert search.blocks < PAGE_BLOCKS, (wanted, search.blocks)
+        assert not search.days() & past or "error" in wanted, wanted
+    # What is rare is found by reading two days of history, whole, and no others.
+    for wanted in ({"job_type": "rare"}, {"job_type": "nothing"}, {"status": "cancelled", "queue": "none"}):
+        search = Search(connection, limit=20, **wanted)
+        assert search.blocks < two_days * 1.5 + PAGE_BLOCKS, (wanted, search.blocks, two_days)
+        assert not search.days() & past
+    # The holder of a key of long ago: beside the two days, one look by id into each of the others.
+    [(old, key)] = connection.execute(
+        "select id, idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1"
+    )
+    search = Search(connection, limit=20, idempotency_key=key)
+    assert search.blocks < two_days * 1.5 + PAGE_BLOCKS and not search.days(how="seq") & past
+    assert found(Hand(connection), idempotency_key=key) == [old]
+    # And the measure itself: a rare type of the whole fortnight reads it all.
+    assert Search(connection, job_type="rare", since=timedelta(days=20)).days() >= past - {min(past)}
+
+
+@rule("M85")
+def test_no_index_of_history_is_needed_for_it(connection: Connection) -> None:
+    indexes = connection.execute("select indexdef from pg_indexes where schemaname = 'rota' and tablename = 'job_history'").fetchall()
+    assert [text.partition(" ON ")[2] for (text,) in indexes] == ["ONLY rota.job_history USING btree (id)"]
+
+
+@rule("M85")
+def test_pages_follow_each_other_without_a_gap_or_a_repetition(connection: Connection) -> None:
+    fill(connection, 700)
+    hand = Hand(connection)
+    insert(connection, 5)
+    since = timedelta(days=20)
+    everything = found(hand, since=since, limit=10_000)
+    assert len(everything) == 705 and everything == sorted(set(everything), reverse=True)
+    pages: list[int] = []
+    while page := found(hand, since=since, limit=97, before=pages[-1] if pages else None):
+        pages += page
+    assert pages == everything
+
+
+@rule("M85")
+def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_now(connection: Connection) -> None:
+    hand = Hand(connection, queues=["q"])
+    succeeded, old, dead, long_dead = insert(connection, 4, queue="q")
+    jobs = {job.id: job for job in hand.claim().jobs}
+    hand.settle((jobs[succeeded], SUCCEED), (jobs[old], SUCCEED), (jobs[dead], GIVE_UP), (jobs[long_dead], GIVE_UP))
+    connection.execute("select rota.partition_ensure('job_history', (current_timestamp at time zone 'UTC')::date - 3)")
+    move(connection, "job_history", "finished_at", old, "3 days")
+    move(connection, "job", "failed_at", long_dead, "3 days")
+    [queued] = insert(connection)
+    move(connection, "job", "created_at", queued, "9 days")
+
+    assert found(hand) == [queued, long_dead, dead, succeeded], "all that waits for somebody, and what ended within a day"
+    assert found(hand, since=timedelta(hours=1)) == [queued, dead, succeeded]
+    assert found(hand, since=timedelta(days=4)) == [queued, long_dead, dead, old, succeeded]
+    assert found(hand, since=timedelta(days=4), until=timedelta(days=2)) == [long_dead, old]
+    assert found(hand, until=timedelta(days=3) - timedelta(hours=1)) == [long_dead, old], "a day before"
+    assert found(hand, since=datetime.now(UTC) - timedelta(hours=1), status="succeeded") == [succeeded]
+    assert found(hand, status="dead") == [long_dead, dead]
+    assert found(hand, status="dead", since=timedelta(hours=1)) == [dead]
+    assert found(hand, until=datetime.now(UTC) + timedelta(hours=1), since=timedelta(hours=1)) == [queued, dead, succeeded]
+
+
+@rule("M85")
+def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job(connection: Connection) -> None:
+    hand = Hand(connection)
+    late, off, failed, dead, fine = insert(connection, 5)
+
+    def again() -> dict[int, Any]:
+        connection.execute("update rota.job set run_at = rota.clock() where status = 'failed'")
+        return {job.id: job for job in hand.claim().jobs}
+
+    jobs = again()
+    hand.settle(*((jobs[id_], FAIL) for id_ in (late, off, failed)), (jobs[dead], GIVE_UP), (jobs[fine], SUCCEED))
+    jobs = again()
+    hand.settle((jobs[late], SUCCEED), (jobs[off], CANCEL), (jobs[failed], FAIL))
+
+    every = [dead, failed, off, late]
+    assert (
+        found(hand, error_type="OSError") == found(hand, error="NO ROUTE to") == found(hand, error_type="OSError", error="route") == every
+    )
+    assert found(hand, error="no route", status="succeeded") == [late]
+    assert found(hand, error="no route", status="failed") == [failed]
+    assert found(hand, error="no route", before=off) == [late]
+    assert found(hand, error_type="OSError", queue="other") == found(hand, error_type="OSError", job_type="u") == []
+    assert found(hand, error="no_route") == found(hand, error="%") == found(hand, error="\\") == [], "no pattern, but a text"
+    connection.execute("update rota.attempt set finished_at = finished_at - interval '2 hours'")
+    assert found(hand, error="no route", since=timedelta(hours=1)) == [dead, failed], "of those not over, the last error counts"
+    assert found(hand, error="no route", since=timedelta(hours=3), until=timedelta(hours=1)) == every
+
+
+@rule("M85", "M51")
+def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Connection) -> None:
+    hand = Hand(connection, types=["t", "u"])
+    [first] = insert(connection, idempotency_key="k")
+    [second] = insert(connection, job_type="u", idempotency_key="k")
+    insert(connection, idempotency_key="other")
+    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+    connection.execute("select rota.partition_ensure('job_history', (current_timestamp at time zone 'UTC')::date - 9)")
+    connection.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
+    assert found(hand) == []
+    assert found(hand, idempotency_key="k") == [second, first]
+    assert found(hand, idempotency_key="k", job_type="u") == [second]
+    assert found(hand, idempotency_key="k", status="cancelled") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"since": datetime(2026, 1, 14)}, "since must have a time zone"),  # noqa: DTZ001
+        ({"until": "yesterday"}, "until"),
+        ({"since": 5}, 'since must be an aware datetime, or how long ago, such as "2h", not 5'),
+        ({"error": 5}, "error must be"),
+    ],
+)
+def test_a_search_for_what_cannot_be_is_refused(app: rota.App, wanted: dict[str, Any], message: str) -> None:
+    with pytest.raises(rota.UsageError, match=message):
+        app.jobs(**wanted)

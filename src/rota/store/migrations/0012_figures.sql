@@ -103,9 +103,6 @@ insert into rota.retention (what, keep) values ('figures', '400 days');
 create function rota.time_bucket(p_took interval) returns int language sql immutable parallel safe as
   'select case when p_took is not null then greatest(0, least(130, ceil(ln(greatest(extract(epoch from p_took)::float8, 0.001) * 1000) / ln(1.2::float8))))::int end';
 
-create function rota.bucket_middle_s(p_bucket int) returns float8 language sql immutable parallel safe as
-  'select 0.001 * power(1.2::float8, p_bucket - 0.5)';
-
 create function rota.buckets_sum(p_one jsonb, p_other jsonb) returns jsonb language sql immutable parallel safe as $$
   select coalesce(jsonb_object_agg(b.key, b.jobs), '{}')
   from (select e.key, sum(e.value::bigint) as jobs from (select * from jsonb_each_text(p_one) union all select * from jsonb_each_text(p_other)) e group by e.key) b

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 
 import msgspec
 
-from rota.store.db import Operation, Query
+from rota.store.db import Operation, Query, Row
 from rota.store.ops.read import oldest_due
 
 COUNT_MAX = 10_000
@@ -76,7 +81,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     asked = {"job_type": job_type, "queue": queue}
     overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
     folded = yield Query("figures_folded")
-    figures = [Figures(*row) for row in (yield Query("figures", {**asked, "hours": hours}))]
+    types, per_hour = summed((yield Query("figures", {**asked, "hours": hours})))
     return Stats(
         jobs=dict(counts),
         counted_to=COUNT_MAX,
@@ -84,9 +89,58 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
         oldest_due_s=oldest and oldest[1],
         too_long=[Overrun(*row) for row in overruns],
         folded_to=folded[0][0] if folded else None,
-        types=[one for one in figures if one.hour is None],
-        hours=[one for one in figures if one.hour is not None],
+        types=types,
+        hours=per_hour,
     )
+
+
+Buckets = dict[int, int]
+
+
+def summed(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
+    """Add up what `figures` read: per type, and per hour and type. Here and not in SQL: there it took five times as long."""
+    of_type: dict[str, _Sum] = defaultdict(_Sum)
+    of_hour: dict[tuple[datetime, str], _Sum] = {}
+    for job_type, hour, *counts, waited, ran in rows:
+        part = _Sum(counts, _BUCKETS.decode(waited), _BUCKETS.decode(ran))
+        of_type[job_type].add(part)
+        if (hour, job_type) in of_hour:  # in another queue
+            of_hour[hour, job_type].add(part)
+        else:
+            of_hour[hour, job_type] = part
+    types = [one.figures(job_type, None) for job_type, one in sorted(of_type.items())]
+    return types, [one.figures(job_type, hour) for (hour, job_type), one in of_hour.items()]
+
+
+@dataclass(slots=True)
+class _Sum:
+    counts: list[int] = field(default_factory=lambda: [0] * 5)
+    waited: Buckets = field(default_factory=dict)
+    ran: Buckets = field(default_factory=dict)
+
+    def add(self, other: _Sum) -> None:
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        for mine, its in ((self.waited, other.waited), (self.ran, other.ran)):
+            for bucket, jobs in its.items():
+                mine[bucket] = mine.get(bucket, 0) + jobs
+
+    def figures(self, job_type: str, hour: datetime | None) -> Figures:
+        succeeded, succeeded_late, retried, dead, cancelled = self.counts
+        waited, ran = percentiles(self.waited), percentiles(self.ran)
+        return Figures(job_type, hour, succeeded, succeeded_late, retried, dead, cancelled, *waited, *ran)
+
+
+def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
+    """The median and the 95th percentile in seconds, each the middle of its bucket; None of nothing."""
+    numbers = sorted(buckets)
+    upto = list(accumulate(map(buckets.__getitem__, numbers)))
+    if not upto:
+        return None, None
+    at_p50, at_p95 = bisect_left(upto, 0.50 * upto[-1]), bisect_left(upto, 0.95 * upto[-1])
+    return 0.001 * 1.2 ** (numbers[at_p50] - 0.5), 0.001 * 1.2 ** (numbers[at_p95] - 0.5)
+
+
+_BUCKETS = msgspec.json.Decoder(Buckets)
 
 
 def fold_figures() -> Operation[bool]:

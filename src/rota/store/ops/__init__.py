@@ -32,10 +32,10 @@ from rota.store.ops.upkeep import beat, declare, ensure_partitions, stop
 
 __all__ = [
     "Agenda",
+    "COUNT_MAX",
     "Action",
     "Attempt",
     "Branches",
-    "COUNT_MAX",
     "CancelAnswer",
     "Claimant",
     "Claimed",

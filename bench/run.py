@@ -1,4 +1,4 @@
-"""`python bench/run.py [--quick] [--only NAME,…] [--json FILE]`: measures on a server of its own, prints a table, writes JSON."""
+"""`python bench/run.py [--quick] [--only NAME,…] [--rows N] [--json FILE]`: measures on a server of its own, prints a table, writes JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psycopg
 from rich.console import Console
 
-from bench import cost, drain, enqueue, idle, old_snapshot, pick_up, spike
+from bench import cost, drain, enqueue, idle, old_snapshot, pick_up, search, spike
 from bench.figures import Figure, readable, table
 from bench.scale import FULL, QUICK, Scale
 from bench.server import DurableServer
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "cost": cost.measure,
     "idle": idle.measure,
     "spike": spike.measure,
+    "search": search.measure,
     "old_snapshot": old_snapshot.measure,
 }
 FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)
@@ -47,6 +49,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The benchmark: figures, targets, and whether they were met.")
     parser.add_argument("--quick", action="store_true", help="small sizes: only to see that it works; three minutes at most")
     parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--rows", type=int, metavar="N", help="rows of history beside which `search` looks; 10,000,000, or 2,000,000 with --quick"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the JSON; without it, it goes to the standard output")
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else list(PARTS)
@@ -55,6 +60,8 @@ def main() -> int:
     for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
         del os.environ[name]  # it measures its own server, never one that somebody works with
     scale = QUICK if asked.quick else FULL
+    if asked.rows is not None:
+        scale = replace(scale, search_rows=asked.rows)
     figures: list[Figure] = []
     facts: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": asked.quick}
     failed = _measure(names, scale, figures, facts)

@@ -34,6 +34,8 @@ class Scale:
     """Workers of each table, in turns with those of the other."""
     spike_claims: int
     """Claims by hand beside it."""
+    search_rows: int
+    """Rows of history beside which jobs are looked for."""
     limit_s: int
     """The whole benchmark ends after it, whatever is left."""
 
@@ -54,6 +56,7 @@ FULL = Scale(
     spike_work=50_000,
     spike_rounds=2,
     spike_claims=300,
+    search_rows=10_000_000,
     limit_s=1_200,
 )
 QUICK = Scale(
@@ -72,5 +75,6 @@ QUICK = Scale(
     spike_work=5_000,
     spike_rounds=1,
     spike_claims=100,
+    search_rows=2_000_000,
     limit_s=180,
 )

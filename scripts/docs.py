@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.job import MEANING, TRANSITIONS, Status  # noqa: E402
+from rota.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -92,6 +92,7 @@ def _numbers(marks: list[ast.expr]) -> list[str]:
 def states_page() -> str:
     """The statuses of a job and every way it can move, as tables and as a diagram."""
     moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
+    table = action_table()
     lines = [
         "# The states of a job",
         "",
@@ -108,6 +109,16 @@ def states_page() -> str:
         "|---|---|---|",
         *(f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |" for before, verb, after in moves),
         "",
+        "What [people do](actions.md), and where the job stands then; — is a refusal, `WrongStatus`:",
+        "",
+        f"| It is | {' | '.join(Action)} |",
+        f"|---|{'---|' * len(Action)}",
+        *(f"| `{status}` | {' | '.join(_becomes(table[status, action]) for action in Action)} |" for status in Status),
+        "",
+        "A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by",
+        "`retry now`. What is requeued or ignored goes to history, dead and put away; from then on it can only be run again. `requeue` and",
+        "`run again` make a new job, `queued`.",
+        "",
         "```mermaid",
         "stateDiagram-v2",
         *(f"    {before or '[*]'} --> {after}: {verb}" for before, verb, after in _arrows(moves)),
@@ -115,6 +126,10 @@ def states_page() -> str:
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _becomes(status: Status | None) -> str:
+    return "—" if status is None else f"`{status}`"
 
 
 def _arrows(moves: list[tuple[Status | None, str, Status]]) -> Iterator[tuple[Status | None, str, Status]]:

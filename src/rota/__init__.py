@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rota import errors, events, logs
 from rota.app import App
+from rota.client.deeds import Acted
 from rota.client.story import Story
 from rota.context import Context, context
 from rota.errors import (
@@ -38,6 +39,7 @@ from rota.worker.worker import Report
 __version__ = VERSION
 
 __all__ = [
+    "Acted",
     "App",
     "AttemptCancelled",
     "AttemptTimeout",

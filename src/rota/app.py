@@ -12,6 +12,7 @@ import msgspec
 
 from rota import embedded, member
 from rota.client import Client
+from rota.client.deeds import named
 from rota.client.scheduling import declare_and_plan
 from rota.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
 from rota.duration import Duration, seconds
@@ -100,6 +101,9 @@ class App(Client):
     def types(self) -> dict[str, JobType[..., ..., Any]]:
         """The job types of this App, by name."""
         return {name: job_type for registry in self._registries for name, job_type in registry.types.items()}
+
+    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
+        return named(self.types).get(name)
 
     @property
     def definitions(self) -> dict[str, Definition]:

@@ -92,21 +92,19 @@ class ScheduleNotFound(UsageError):
 
 
 class WrongStatus(RotaError):
-    """The job stands where this cannot be done to it: it is dead or over by now. Nothing was changed."""
+    """The job stands where this cannot be done to it: it is dead or over by now, or not dead yet. Nothing was changed."""
 
     job: int
-    status: str
-    """Where it stands."""
     wanted: tuple[str, ...]
     """Where it would have to stand."""
+    status: str
+    """Where it stands."""
 
-    def __init__(self, job: int, status: str, wanted: tuple[str, ...], advice: str = "") -> None:
-        super().__init__(
-            f"job {job} is {status}, not {', '.join(wanted[:-1])} or {wanted[-1]}; nothing was changed{advice}",
-            job=job,
-            status=status,
-            wanted=wanted,
-        )
+    def __init__(self, job: int, wanted: tuple[str, ...], status: str, advice: str = "") -> None:
+        *others, last = wanted
+        either = f"{', '.join(others)} or {last}" if others else last
+        stands = f"{status} and was put away already" if status in wanted else f"{status}, not {either}"
+        super().__init__(f"job {job} is {stands}; nothing was changed{advice}", job=job, wanted=wanted, status=status)
 
 
 class JoinTimeout(RotaError):

@@ -62,8 +62,17 @@ class Status(StrEnum):
 OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 """The statuses that rows of `job_history` have; the others are those of `job`."""
 
-CANCELLABLE = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.FAILED)
-"""The statuses of jobs that can be called off. A dead one needs another decision: it has failed, and stays until that is dealt with."""
+
+class Action(StrEnum):
+    """What people do to jobs. The words are verbs of TRANSITIONS, and of the table `action`."""
+
+    RETRY_NOW = "retry now"
+    CANCEL = "cancel"
+    BURY = "bury"
+    REQUEUE = "requeue"
+    IGNORE = "ignore"
+    RUN_AGAIN = "run again"
+
 
 MEANING: Mapping[Status, str] = {
     Status.QUEUED: "will be claimed when run_at has come",
@@ -95,8 +104,35 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.QUEUED, "expire"): Status.DEAD,
     (Status.WAITING, "expire"): Status.DEAD,
     (Status.FAILED, "expire"): Status.DEAD,
+    (Status.QUEUED, "retry now"): Status.QUEUED,
+    (Status.FAILED, "retry now"): Status.QUEUED,
+    (Status.RUNNING, "retry now"): Status.QUEUED,
+    (Status.QUEUED, "bury"): Status.DEAD,
+    (Status.WAITING, "bury"): Status.DEAD,
+    (Status.FAILED, "bury"): Status.DEAD,
+    (Status.RUNNING, "bury"): Status.DEAD,
+    (Status.DEAD, "requeue"): Status.DEAD,
+    (Status.DEAD, "ignore"): Status.DEAD,
+    (Status.DEAD, "run again"): Status.DEAD,
+    (Status.SUCCEEDED, "run again"): Status.SUCCEEDED,
+    (Status.CANCELLED, "run again"): Status.CANCELLED,
 }
-"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that."""
+"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run again`
+leave the status as it is: they put the dead job away, or make a new one beside it."""
+
+
+def action_table() -> dict[tuple[Status, Action], Status | None]:
+    """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
+
+    A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
+    dead job that has been put away already is refused everything but `run again`.
+    """
+    return {(status, action): TRANSITIONS.get((status, action.value)) for status in Status for action in Action}
+
+
+def takes(action: Action) -> tuple[Status, ...]:
+    """Return the statuses of the jobs to which an action can be done."""
+    return tuple(status for status in Status if (status, action.value) in TRANSITIONS)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

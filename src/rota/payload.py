@@ -302,3 +302,12 @@ def _from_json(kind: type, value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_json)
+
+
+def untyped(job_type: str, arguments: dict[str, Any]) -> str:
+    """Return the JSON text of arguments for a type that nobody here knows; only what cannot be stored is refused. Raises PayloadError."""
+    text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode((), {"payload": arguments})
+    return text[len('{"payload":') : -1]
+
+
+def _takes_anything(payload: dict[str, Any]) -> None: ...

@@ -13,10 +13,10 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import Transition
+from rota.job import Action, Transition
 from rota.store import ops
-from rota.store.ops import CancelAnswer
-from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, SUCCEED, Hand, expire, insert
+from rota.store.ops import Answer
+from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, SUCCEED, Hand, act, expire, insert
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def cancel(connection: Connection, *ids: int, why: str | None = "not wanted any more") -> list[tuple[str, str | None]]:
     """Call jobs off; answer and status of each."""
-    return [(one.answer, one.status) for one in Hand(connection).run(ops.cancel(ids, why))]
+    return [(one.answer, one.status) for one in Hand(connection).run(act(Action.CANCEL, *ids, why=why))]
 
 
 def one(connection: Connection, query: str) -> TupleRow:
@@ -127,10 +127,10 @@ def test_each_of_many_is_answered_in_the_order_of_the_ids(connection: Connection
     ids = insert(connection, 2_500)
     running = {job.id for job in Hand(connection).claim(500).jobs}
     shuffled = random.Random(1).sample([*ids, *ids[:10], 9_999], len(ids) + 11)
-    answers = Hand(connection).run(ops.cancel(shuffled, None))
-    assert answers == [
-        CancelAnswer(id_, "requested", "running") if id_ in running else CancelAnswer(id_, "cancelled", "cancelled") for id_ in ids
-    ] + [CancelAnswer(9_999, "not found", None)]
+    answers = Hand(connection).run(act(Action.CANCEL, *shuffled))
+    assert answers == [Answer(id_, "requested", "running") if id_ in running else Answer(id_, "cancelled", "cancelled") for id_ in ids] + [
+        Answer(9_999, "not found", None)
+    ]
 
 
 @rule("M11", "M51", "M87")

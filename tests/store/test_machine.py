@@ -12,9 +12,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.job import TRANSITIONS, Job, Status, Transition
+from rota.job import TRANSITIONS, Action, Job, Status, Transition
 from rota.store import ops
-from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand
+from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule
 
 LEASE_S = RETRY_S = SNOOZE_S = 60
@@ -218,7 +218,7 @@ class Store(RuleBasedStateMachine):
     @step(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=4))
     def call_off(self, chosen: list[int]) -> None:
         ids = sorted({sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711})
-        answers = self.hand.run(ops.cancel(ids, "not wanted"))
+        answers = self.hand.run(act(Action.CANCEL, *ids, why="not wanted"))
         assert [one.job for one in answers] == ids
         for one in answers:
             model = self.jobs.get(one.job)

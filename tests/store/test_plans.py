@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Job
+from rota.job import Action, Job
 from rota.store import ops
 from rota.store.db import Operation, Query
-from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand
+from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, act
 from tests.support.rules import rule
 
 MILLION = 1_000_000
@@ -135,8 +135,8 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         "a failure": (lambda: ops.give_back(ending(FAIL), "1"), HELD),
         "a hand-back": (lambda: ops.give_back(ending(HAND_BACK), "1"), HELD),
         "the progress of jobs": (lambda: ops.progress([(job.id, job.claims, '{"done": 1}') for job in held]), HELD),
-        "a cancel of jobs that run": (lambda: ops.cancel([job.id for job in held], "why"), HELD),
-        "a cancel of jobs that wait": (lambda: ops.cancel(waiting, "why"), KNOWN),
+        "a cancel of jobs that run": (lambda: act(Action.CANCEL, *(job.id for job in held)), HELD),
+        "a cancel of jobs that wait": (lambda: act(Action.CANCEL, *waiting), KNOWN),
         "a reap": (lambda: ops.reap(BEGINNING, 500), LOST),
         "a reap of nothing": (lambda: ops.reap(now - timedelta(seconds=1), 500), 0),
         "an expiry of nothing": (lambda: ops.expire("w", BEGINNING, 0, 500), 0),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Job, Status, Transition
+from rota.job import Action, Job, Status, Transition
 from rota.outcome import Failure
 from rota.store import ops
 from rota.store.db import Database, Operation
@@ -129,3 +129,10 @@ def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: 
 def expire(connection: psycopg.Connection[TupleRow]) -> None:
     """Let all leases be over."""
     connection.execute("update rota.job set locked_until = rota.clock() - interval '1 s' where status = 'running'")
+
+
+def act(action: Action, *ids: int, why: str | None = None, by: str = "tester") -> Operation[list[ops.Answer]]:
+    """Do something to jobs, as a person does."""
+    answers, refusals = yield from ops.act_on_many(ops.Act(action, by, why), ids)
+    assert refusals == {}
+    return answers

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import db, demo, enqueue, jobs, overview, pause, schedules, schema, work
+from rota.cli import actions, db, demo, enqueue, jobs, overview, pause, schedules, schema, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.release import VERSION
@@ -29,7 +29,12 @@ cli.command()(work.work)
 cli.command()(enqueue.enqueue)
 cli.command()(jobs.jobs)
 cli.command()(jobs.job)
-cli.command()(jobs.cancel)
+cli.command()(actions.cancel)
+cli.command()(actions.retry)
+cli.command()(actions.bury)
+cli.command()(actions.requeue)
+cli.command()(actions.ignore)
+cli.command("run-again")(actions.run_again)
 cli.command()(pause.pause)
 cli.command()(pause.resume)
 cli.command()(schedules.schedules)

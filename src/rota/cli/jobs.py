@@ -1,4 +1,4 @@
-"""`rota jobs`, `rota job` and `rota cancel`: what was asked for, what became of it, and calling it off."""
+"""`rota jobs` and `rota job`: what was asked for, and what became of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import typer
 
 from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client.acting import refused
-from rota.client.base import ID_MAX, LIST_MAX, reason
+from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.reading import checked, moment
 from rota.client.story import tell
 from rota.errors import UsageError
@@ -109,27 +108,6 @@ def job(
     if story.attempts and (stack := story.attempts[-1].stack):
         typer.echo("\nStack of the last attempt that failed")
         console().print(cell(stack.rstrip()))
-
-
-def cancel(
-    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="The jobs' ids.", min=1, max=ID_MAX)],
-    why: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with the jobs.")] = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are refused."""
-    with session(app, url, schema) as opened:
-        answers = opened.run(ops.cancel(ids, reason(why)))
-    refusals = [error for error in map(refused, answers) if error is not None]
-    if len(refusals) < len(answers):
-        if as_json:
-            print_json({"jobs": [{"id": one.job, "answer": one.answer, "status": one.status} for one in answers]})
-        else:
-            print_table(("id", "answer", "status"), [(one.job, one.answer, one.status) for one in answers], empty="")
-    if refusals:
-        raise refusals[0]
 
 
 def _facts(job: Job) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,8 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from rota.cli.enqueue import declared_type, given_arguments, unchecked_payload
+from rota.cli.enqueue import arguments as read_arguments
+from rota.cli.enqueue import declared_type
 from rota.cli.output import print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, session
 from rota.client import scheduling
@@ -115,14 +116,14 @@ def put(
 ) -> None:
     """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
     chosen = Chosen().updated(Options(queue=queue, priority=priority, max_attempts=max_attempts))
-    arguments = given_arguments(job_type, payload)
+    arguments = read_arguments(job_type, payload)
     declared = declared_type(find_app(app), job_type, force=force)
     timing: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
     if declared is not None:
         definition = defined(name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing)
     else:
         jitter_s = check_options(name, cron, **timing)
-        payload_json = unchecked_payload(check_text(job_type, "the job type's name", 200), arguments)
+        payload_json = untyped(check_text(job_type, "the job type's name", 200), arguments)
         definition = Definition(name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s)
     with session(app, url, schema) as opened, opened.connection.transaction():
         put_now = opened.run(scheduling.put(definition.row(), "cli", by, why))

@@ -27,22 +27,28 @@ begin
 end $$;
 
 -- Calls jobs off. What waits is over at once; of what runs, the request is kept and its worker woken, and when the attempt ends without success the job
--- is cancelled in the same transaction. p_why is cut to 500 characters; the first reason stays. Returns for each id what came of it (cancelled,
+-- is cancelled in the same transaction. p_why is cut to 500 characters on one line, p_by to 200; the first
+-- reason stays. Returns for each id what came of it (cancelled,
 -- requested, refused, not found) and where the job stands now.
 -- SECURITY DEFINER: whoever is granted this may call jobs off and needs no right on a table. Nobody is by default.
-create function rota.job_cancel(p_ids bigint[], p_why text default null) returns table (id bigint, answer text, status text)
+create function rota.job_cancel(p_ids bigint[], p_why text default null, p_by text default null) returns table (id bigint, answer text, status text)
 language plpgsql security definer set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
-declare v_waiting bigint[]; v_workers text[]; v_over bigint[]; begin
+declare v_why text := rota.one_line(p_why, 500); v_waiting bigint[]; v_workers text[]; v_over bigint[]; begin
   -- A caller's transaction cannot repeat what has failed, as a worker does.
   if to_regclass('rota.job_history_' || to_char(rota.clock() at time zone 'UTC', 'YYYYMMDD')) is null then
     perform rota.partitions_ensure(0);
   end if;
   with asked as (
-    update rota.job j set cancel_requested_at = rota.clock(), cancel_reason = left(p_why, 500)
+    update rota.job j set cancel_requested_at = rota.clock(), cancel_reason = v_why
     where j.id = any (p_ids) and j.cancel_requested_at is null and j.status <> 'dead'
-    returning j.id, j.locked_by)
+    returning j.id, j.locked_by, j.status as was),
+  logged as (
+    insert into rota.action (verb, job, by, why, detail)
+    select 'cancel', a.id, coalesce(rota.one_line(p_by, 200), session_user), v_why,
+      jsonb_strip_nulls(jsonb_build_object('was', a.was, 'worker', a.locked_by))
+    from asked a order by a.id)
   select array_agg(a.id) filter (where a.locked_by is null), array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
   into v_waiting, v_workers from asked a;
   v_over := array(select rota.job_call_off(v_waiting));
@@ -58,7 +64,7 @@ declare v_waiting bigint[]; v_workers text[]; v_over bigint[]; begin
   ) stands(status)
   order by given.id;
 end $$;
-revoke execute on function rota.job_cancel(bigint[], text) from public;
+revoke execute on function rota.job_cancel(bigint[], text, text) from public;
 
 -- Writes what handlers said of how far they have come: p_said is JSON with done, total and note. Returns those still held, and whether it was written: a
 -- row that another transaction has locked is not waited for.

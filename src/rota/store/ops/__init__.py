@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.store.ops.act import CancelAnswer, cancel
+from rota.store.ops.act import Act, Answer, Which, act, act_on_many, choose
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, fold_figures, forget_figures, stats
@@ -34,9 +34,10 @@ __all__ = [
     "Agenda",
     "COUNT_MAX",
     "Action",
+    "Act",
+    "Answer",
     "Attempt",
     "Branches",
-    "CancelAnswer",
     "Claimant",
     "Claimed",
     "Done",
@@ -56,6 +57,7 @@ __all__ = [
     "Renewed",
     "Stats",
     "Until",
+    "Which",
     "Written",
     "act_on_schedule",
     "advance",
@@ -65,6 +67,12 @@ __all__ = [
     "beat",
     "cancel",
     "chain",
+    "act",
+    "act_on_many",
+    "actions",
+    "attempts",
+    "beat",
+    "choose",
     "claim",
     "copy_check",
     "declare",

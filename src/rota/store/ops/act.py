@@ -2,30 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
-from rota.store.db import Operation, Query
+import msgspec
 
-CANCEL_MAX = 1_000
+from rota.job import Action, Status
+from rota.store.db import Operation, Query, Row
+from rota.store.ops.around import Refusals, halved
+
+ACTION_MAX = 1_000
 """Jobs of one statement: it holds their locks, and workers wait for the end of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAnswer:
-    """What came of the wish to call a job off, and where the job stands now; None where there is no such job."""
+class Act:
+    """What somebody does to jobs, and why."""
+
+    action: Action
+    by: str
+    why: str | None = None
+    payload: str | None = None
+    """Of a requeue of one job: what the new one carries instead, as JSON."""
+    payload_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of it for one job, and where that stands now; None where there is no such job."""
 
     job: int
-    answer: Literal["cancelled", "requested", "refused", "not found"]
+    answer: Literal["done", "cancelled", "requested", "refused", "not found"]
     status: str | None
+    new_id: int | None = None
+    """The job that a requeue or another run has made; of a refused one, the job as which it was requeued before."""
 
 
-def cancel(ids: Sequence[int], why: str | None) -> Operation[list[CancelAnswer]]:
-    """Call jobs off, in the order of their ids."""
-    answers: list[CancelAnswer] = []
+def act(act: Act, ids: Sequence[int]) -> Operation[list[Answer]]:
+    """Do it to up to 1,000 jobs in one statement: to all of them or, when the database refuses a row, to none."""
+    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": act.why, "by": act.by}
+    if act.action is Action.REQUEUE:
+        params |= {"payload": act.payload, "payload_version": act.payload_version}
+    rows = yield Query(f"job_{act.action.value.replace(' ', '_')}", params)
+    return [Answer(*row) for row in rows]
+
+
+def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer], Refusals]]:
+    """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
+    takes a connection in autocommit, on which each batch is a transaction."""
+
+    def take(only: list[int] | None) -> Operation[list[Row]]:
+        return (yield from act(acting, only or []))  # type: ignore[return-value]  # answers instead of rows
+
+    answers: list[Answer] = []
+    refusals: Refusals = {}
+    for batch in _batches(ids):
+        done, refused = yield from halved(batch, take)
+        answers += done  # type: ignore[arg-type]
+        refusals |= refused
+    return answers, refusals
+
+
+def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
     ordered = sorted(set(ids))
-    for start in range(0, len(ordered), CANCEL_MAX):
-        rows = yield Query("job_cancel", {"ids": ordered[start : start + CANCEL_MAX], "why": why})
-        answers += [CancelAnswer(*row) for row in rows]
-    return answers
+    for start in range(0, len(ordered), ACTION_MAX):
+        yield ordered[start : start + ACTION_MAX]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which jobs to act on; None is any. `since` is when they failed or ended, of those that have not failed when they were made."""
+
+    statuses: list[str]
+    job_type: str | None = None
+    queue: str | None = None
+    error_type: str | None = None
+    release: str | None = None
+    since: datetime | None = None
+    limit: int = 100_000
+
+
+def choose(which: Which) -> Operation[list[int]]:
+    """Find the ids of jobs to act on, ascending. Dead ones are those that nobody has dealt with."""
+    params = {name: getattr(which, name) for name in which.__slots__ if name != "statuses"}
+    live = [status for status in which.statuses if status in _LIVE]
+    over = [status for status in which.statuses if Status(status).is_over]
+    found: list[int] = []
+    if Status.DEAD in which.statuses:
+        found += [row[0] for row in (yield Query("dead_chosen", params))]
+    if live:
+        found += [row[0] for row in (yield Query("live_chosen", params | {"statuses": live}))]
+    if over:
+        found += [row[0] for row in (yield Query("over_chosen", params | {"statuses": over}))]
+    return sorted(found)[: which.limit]
+
+
+_LIVE = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.FAILED)

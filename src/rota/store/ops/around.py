@@ -14,7 +14,7 @@ from rota.store.trouble import PartitionMissing, blames_rows, first_line, is_wai
 
 Refusals = dict[int, str]
 """What the database says of each job that it refuses."""
-_Take = Callable[[list[int] | None], Operation[list[Row]]]
+Take = Callable[[list[int] | None], Operation[list[Row]]]
 
 
 def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operation[tuple[list[Row], Refusals]]:
@@ -35,11 +35,12 @@ def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operatio
             raise
     ids = [row[0] for row in (yield candidates)]
     nobody = yield from take([])
-    rows, refusals = yield from _halved(ids, take)
+    rows, refusals = yield from halved(ids, take)
     return nobody + rows, refusals
 
 
-def _halved(ids: list[int], take: _Take) -> Operation[tuple[list[Row], Refusals]]:
+def halved(ids: list[int], take: Take) -> Operation[tuple[list[Row], Refusals]]:
+    """Do it to all of them; where a row may be at fault, to one half and to the other, and so on, down to that row."""
     if not ids:
         return [], {}
     try:
@@ -50,6 +51,6 @@ def _halved(ids: list[int], take: _Take) -> Operation[tuple[list[Row], Refusals]
         if len(ids) == 1:
             return [], {ids[0]: f"{type(error).__name__}: {first_line(error)}"}
     half = len(ids) // 2
-    rows, refusals = yield from _halved(ids[:half], take)
-    more_rows, more_refusals = yield from _halved(ids[half:], take)
+    rows, refusals = yield from halved(ids[:half], take)
+    more_rows, more_refusals = yield from halved(ids[half:], take)
     return rows + more_rows, refusals | more_refusals

@@ -1,0 +1,268 @@
+"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`: what people do to jobs, by their ids or by a filter."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.enqueue import arguments, instant
+from rota.cli.output import print_json, print_table
+from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
+from rota.client.base import ID_MAX, reason, who
+from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, refused
+from rota.errors import RotaError, UsageError
+from rota.job import Action, Status
+from rota.store import ops
+from rota.store.ops import Act, Answer, Which
+
+SHOWN_MAX = 20
+"""More rows than a screen has are only counted."""
+_PAST = {
+    Action.RETRY_NOW: "retried",
+    Action.CANCEL: "cancelled",
+    Action.BURY: "buried",
+    Action.REQUEUE: "requeued",
+    Action.IGNORE: "ignored",
+    Action.RUN_AGAIN: "run again",
+}
+
+Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="The jobs' ids; else a filter.", min=1, max=ID_MAX)]
+TypeOption = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")]
+QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Filter: jobs in this queue.")]
+ErrorOption = Annotated[str | None, typer.Option("--error", metavar="CLASS", help="Filter: jobs whose last error was of this class.")]
+ReleaseOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Filter: jobs whose last attempt this release made.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Filter: jobs that failed or ended from then on, else were made: 2026-11-20T08:00:00+01:00."),
+]
+StatusOption = Annotated[Status | None, typer.Option(help="Filter: jobs that stand so, where an action has several to choose from.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="With a filter: do not ask.")]
+WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with the action.")]
+ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to your user and host.")]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command was given."""
+
+    ids: list[int] | None
+    filters: dict[str, Any]
+    yes: bool
+    as_json: bool
+
+
+def retry(
+    ids: Ids = None,
+    job_type: TypeOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    release: ReleaseOption = None,
+    since: SinceOption = None,
+    status: StatusOption = None,
+    limit: LimitOption = MANY,
+    yes: YesOption = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise."""
+    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
+    _do(_act(Action.RETRY_NOW, why, by), given, app, url, schema)
+
+
+def bury(
+    ids: Ids = None,
+    job_type: TypeOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    release: ReleaseOption = None,
+    since: SinceOption = None,
+    status: StatusOption = None,
+    limit: LimitOption = MANY,
+    yes: YesOption = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise."""
+    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
+    _do(_act(Action.BURY, why, by), given, app, url, schema)
+
+
+def cancel(
+    ids: Ids = None,
+    job_type: TypeOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    release: ReleaseOption = None,
+    since: SinceOption = None,
+    status: StatusOption = None,
+    limit: LimitOption = MANY,
+    yes: YesOption = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are refused."""
+    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
+    _do(_act(Action.CANCEL, why, by), given, app, url, schema)
+
+
+def requeue(
+    ids: Ids = None,
+    payload: Annotated[str | None, typer.Option(metavar="JSON", help="Of one job: the corrected arguments, as a JSON object.")] = None,
+    job_type: TypeOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    release: ReleaseOption = None,
+    since: SinceOption = None,
+    limit: LimitOption = MANY,
+    yes: YesOption = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try dead jobs again as new ones, which take their keys along; the dead ones go to history."""
+    given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
+    if payload is not None and len(ids or ()) != 1:
+        raise UsageError("--payload corrects one job: give its id")
+    _do(_act(Action.REQUEUE, why, by), given, app, url, schema, payload)
+
+
+def ignore(
+    ids: Ids = None,
+    job_type: TypeOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    release: ReleaseOption = None,
+    since: SinceOption = None,
+    limit: LimitOption = MANY,
+    yes: YesOption = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put dead jobs away. --why is required. Their idempotency keys are free."""
+    given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
+    act = _act(Action.IGNORE, why, by)
+    if act.why is None:
+        raise UsageError("--why: say why; the reason is what stays of the decision")
+    _do(act, given, app, url, schema)
+
+
+def run_again(
+    ids: Ids = None,
+    job_type: TypeOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    release: ReleaseOption = None,
+    since: SinceOption = None,
+    status: StatusOption = None,
+    limit: LimitOption = MANY,
+    yes: YesOption = False,
+    why: WhyOption = None,
+    by: ByOption = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over."""
+    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
+    _do(_act(Action.RUN_AGAIN, why, by), given, app, url, schema)
+
+
+def _act(action: Action, why: str | None, by: str | None) -> Act:
+    return Act(action, who(by), reason(why))
+
+
+def _filters(
+    job_type: str | None, queue: str | None, error: str | None, release: str | None, since: str | None, status: Status | None, limit: int
+) -> dict[str, Any]:
+    filters = {
+        "job_type": job_type,
+        "queue": queue,
+        "error_type": error,
+        "release": release,
+        "since": instant(since, "since"),
+        "status": status,
+    }
+    return {name: value for name, value in filters.items() if value is not None} | ({"limit": limit} if limit != MANY else {})
+
+
+def _do(act: Act, given: Given, app: str | None, url: str | None, schema: str | None, payload: str | None = None) -> None:
+    if given.ids and given.filters:
+        raise UsageError("give ids or a filter, not both")
+    which = None if given.ids else chosen(act.action, **given.filters)
+    if which is not None and not given.yes and not sys.stdin.isatty():
+        raise UsageError(f"{act.action.value} by a filter asks before it acts, and there is no terminal: add --yes")
+    with session(app, url, schema) as opened:
+        if payload is not None and given.ids:
+            act = _corrected(opened, act, given.ids[0], payload, app)
+        ids = given.ids or []
+        if which is not None:
+            ids = _agreed(opened, act, which, given)
+        answers, refusals = opened.run(ops.act_on_many(act, ids))
+    _say(act.action, answers, refusals, given)
+
+
+def _corrected(opened: Session, act: Act, id: int, payload: str, app: str | None) -> Act:
+    owner = find_app(app)
+    types = named(owner.types) if owner is not None else {}
+    return opened.run(corrected(act, id, arguments(f"of job {id}", payload), types.get))
+
+
+def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
+    """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
+    ids = opened.run(ops.choose(which))
+    more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""
+    typer.echo(f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[act.action]}{more}", err=True)
+    if ids and not given.yes:
+        typer.confirm("Go on?", abort=True, err=True)
+    return ids
+
+
+def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given: Given) -> None:
+    errors: dict[int, RotaError] = {}
+    for answer in answers:
+        error = refused(action, answer)
+        if error is not None:
+            errors[answer.job] = error
+    errors |= {job: RotaError(f"job {job}: the database refuses: {said}") for job, said in refusals.items()}
+    makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
+    if given.as_json and (len(errors) < len(answers) or not errors):
+        print_json({"jobs": [_facts(answer, makes) for answer in answers]})
+    elif not given.as_json and len(errors) < len(answers):
+        if len(answers) <= SHOWN_MAX:
+            columns = ("id", "answer", "status", *(["new id"] if makes else []))
+            print_table(columns, [tuple(_facts(answer, makes).values()) for answer in answers], empty="")
+        else:
+            typer.echo(f"{len(answers) - len(errors.keys() - refusals.keys()):,} {_PAST[action]}, {len(errors):,} refused")
+            for error in list(errors.values())[:SHOWN_MAX]:
+                typer.echo(f"  {error}")
+    if errors:
+        raise next(iter(errors.values()))
+
+
+def _facts(answer: Answer, makes: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {"id": answer.job, "answer": answer.answer, "status": answer.status}
+    return facts | ({"new_id": answer.new_id} if makes else {})

@@ -20,6 +20,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota import errors, events
 from rota.cli import cli
+from rota.client.acting import Filters
 from rota.options import Options
 from rota.policy import RetryPolicy
 from tests.support.rules import rule
@@ -87,6 +88,11 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.ajoin),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.cancel),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.acancel),
+        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.retry_now),
+        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.abury),
+        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.run_again),
+        ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.requeue),
+        ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.arequeue),
         ("`app.pause_queue(...)` and `await app.apause_queue(...)`", rota.App.pause_queue),
         ("`app.pause_queue(...)` and `await app.apause_queue(...)`", rota.App.apause_queue),
         ("`app.pause_all(...)` and `await app.apause_all(...)`", rota.App.pause_all),
@@ -107,6 +113,10 @@ def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
     for option in command.params:
         if not option.hidden and option.default not in (None, False):
             assert written[option.opts[0]] == str(option.default)
+
+
+def test_each_filter_of_an_action_is_on_the_page() -> None:
+    assert [names(row["filter"])[0] for row in tables()["Many jobs"]] == list(Filters.__annotations__)
 
 
 def test_run_has_the_options_of_arun_but_for_the_signals_that_it_always_hears() -> None:

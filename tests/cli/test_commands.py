@@ -184,12 +184,34 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
         ["id", "answer", "status"],
         ["4", "cancelled", "cancelled"],
     ]
-    dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; a dead job stays for a person to look at"
+    dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; a dead job stays for a person to look at: requeue or ignore it"
     assert rota("cancel", "3").error == (1, dead)
     assert rota("cancel", "4711").error == (2, "no job 4711: it never existed, or its history is no longer kept")
     mixed = rota("cancel", "3", "5", "--json")
     assert (mixed.status, [one["answer"] for one in mixed.json["jobs"]]) == (1, ["refused", "cancelled"])
     assert json.loads(mixed.err) == {"error": {"type": "WrongStatus", "message": dead}}
+
+
+@rule("M44", "M87")
+def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(rota: CommandLine, connection: Connection) -> None:
+    died = "insert into rota.job (job_type, payload, status, failed_at, error_type) select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
+    connection.execute(died.encode())
+    status, said = rota("requeue", "--type", "report").error
+    assert status == 2 and "there is no terminal: add --yes" in said
+    assert rows(connection, "select count(*) from rota.action") == [(0,)]
+    few = rota.ok("requeue", "--error", "E", "--limit", "2", "--yes", "--why", "again", "--by", "ann", "--json")
+    assert "2 jobs to be requeued (as many as --limit allows; there may be more)" in few.err
+    assert few.json == {"jobs": [{"id": id_, "answer": "done", "status": "dead", "new_id": id_ + 22} for id_ in (1, 2)]}
+    assert rows(connection, "select verb, by, why from rota.action") == [("requeue", "ann", "again")] * 2
+    misfit = rota("requeue", "3", "--payload", '{"dya": 1}').error
+    assert misfit[0] == 2 and "the handler takes no such argument; did you mean 'day'?" in misfit[1]
+    rota.ok("requeue", "3", "--payload", '{"day": "2026-01-14"}')
+    assert rows(connection, "select payload, origin_id from rota.job where id = 25") == [({"day": "2026-01-14"}, 3)]
+    assert rota("ignore", "--type", "report", "--yes").error == (2, "--why: say why; the reason is what stays of the decision")
+    many = rota.ok("ignore", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x")
+    assert many.out == "" or many.err == "19 jobs to be ignored\n"
+    again = rota("requeue", "3", "4", "--json")
+    assert again.status == 1 and again.out == "" and "was put away already" in again.err
 
 
 @rule("M72", "M87")

@@ -76,6 +76,10 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     assert connection.execute("select count(*) from rota.job").fetchone() == (1003,)
     assert connection.execute("select result from rota.job_history where status = 'succeeded'").fetchall() == [({"width": 640},)]
     assert connection.execute("select count(*) from rota.job_history where status = 'cancelled'").fetchone() == (2,)
+    assert connection.execute("select resolution ->> 'as' from rota.job_history where status = 'dead' order by id").fetchall() == [
+        ("fixed",),
+        ("ignored",),
+    ]
 
 
 def test_no_block_of_sql_escapes_the_tests() -> None:
@@ -147,6 +151,13 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str,
         ("my_sql_worker", "select rota.job_cancel('{1}')"),
         ("my_sql_worker", "select rota.job_put_back(1, 0, 1)"),
         ("my_sql_worker", "select rota.job_finish('{1}', '{0}', null, null, null, null, '1')"),
+        ("my_producer", "select rota.job_retry_now('{1}')"),
+        ("my_producer", "select rota.job_bury('{1}')"),
+        ("my_producer", "select rota.job_requeue('{1}')"),
+        ("my_producer", "select rota.job_ignore('{1}', 'x')"),
+        ("my_producer", "select rota.job_run_again('{1}')"),
+        ("my_operator", "select rota.job_take_over('bury', '{1}', null, null)"),
+        ("my_operator", "select rota.dead_resolve('{1}', '{}', null, null)"),
         ("my_producer", "select rota.job_call_off('{1}')"),
         ("my_reader", "select rota.job_cancel('{1}')"),
         ("my_operator", "select rota.job_call_off('{1}')"),

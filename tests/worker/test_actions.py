@@ -1,0 +1,47 @@
+"""A job that is taken from its worker: the worker hears it from the bell, its handler is told, and what it still says is not written."""
+
+from __future__ import annotations
+
+import pytest
+
+import rota
+from rota.events import JobSucceeded, LeaseLost
+from rota.job import Status
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows
+from tests.worker.test_cancel import Told, until_the_keeper_rests
+
+
+@rule("M32", "M81", "M87")
+@pytest.mark.parametrize("action", ["retry_now", "bury"])
+async def test_a_worker_hears_that_its_job_was_taken_and_the_next_attempt_begins_after_it_was_told(
+    database: str, connection: Connection, action: str
+) -> None:
+    told, app, ran = Told(), rota.App(database), []
+
+    @told.jobs.job("again", takes_context=True)
+    async def again(ctx: rota.Context) -> None:
+        ran.append(ctx.job.claims)
+        if ctx.job.claims == 1:
+            await told._async(ctx)
+
+    async with Hand(database, told.jobs) as hand:
+        job = put(connection, "again")
+        await told.until_started()
+        await until_the_keeper_rests(connection)
+        stands = await (app.aretry_now(job, why="hangs") if action == "retry_now" else app.abury(job, why="hangs"))
+        await hand.heard(LeaseLost)  # within 10 s: the next renewal is 40 s away
+        if action == "retry_now":
+            await hand.heard(JobSucceeded)
+    await app.aclose()
+    assert len(told.told) == 1
+    if action == "bury":
+        assert (stands, ran) == (Status.DEAD, [1])
+        assert rows(connection, "select status, claims from rota.jobs") == [("dead", 2)]
+    else:
+        assert (stands, ran) == (Status.QUEUED, [1, 3])
+        assert rows(connection, "select status, attempts, claims from rota.jobs") == [("succeeded", 1, 3)]
+    assert rows(connection, "select error_type, outcome from rota.attempt") == [
+        ("LeaseTaken", "queued") if action == "retry_now" else ("Buried", "dead")
+    ]

@@ -87,7 +87,8 @@ begin
   perform pg_notify('rota.workers', worker) from unnest(v_workers) worker;
   if not v_buries then  -- the bell, as for a new job
     perform pg_notify(current_schema(), q.name) from rota.queue q
-    where q.bell_until > rota.clock() and q.name in (select j.queue from rota.job j where j.id = any (v_done));
+    where q.bell_until > rota.clock() and (q.paused_at is null or q.paused_until <= rota.clock())
+      and q.name in (select j.queue from rota.job j where j.id = any (v_done));
   end if;
   return query
   select a.id, case when a.id = any (v_off) then 'cancelled' else a.answer end, a.status from rota.job_answers(p_ids, v_done, 'done') a;

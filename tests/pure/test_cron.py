@@ -1,0 +1,148 @@
+"""Cron texts: what is taken, what is refused and how that is said, and that nothing is walked through in vain."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rota import cron
+from rota.cron import missed_fires, next_fire, next_fires, parse
+from rota.errors import UsageError
+from tests.support.rules import rule
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "ticks"),
+    [
+        ("0 2 * * *", ["01 02:00", "02 02:00", "03 02:00"]),
+        ("@daily", ["02 00:00", "03 00:00", "04 00:00"]),
+        ("  0\t2 * *   SAT ", ["07 02:00", "14 02:00", "21 02:00"]),
+        ("0 0 L * *", ["31 00:00", "30 00:00", "31 00:00"]),
+        ("0 0 LW * *", ["31 00:00", "30 00:00", "29 00:00"]),
+        ("0 12 * * 5L", ["27 12:00", "24 12:00", "29 12:00"]),
+        ("0 12 * * mon#2", ["09 12:00", "13 12:00", "11 12:00"]),
+        ("50/5 23 * * *", ["01 23:50", "01 23:55", "02 23:50"]),
+        ("0 0 13 * 5", ["06 00:00", "13 00:00", "20 00:00"]),  # either, as neither begins with a star
+        ("0 0 */15 * 1", ["16 00:00", "01 00:00", "31 00:00"]),  # both
+    ],
+)
+@rule("M82")
+def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) -> None:
+    assert [f"{tick:%d %H:%M}" for tick in next_fires(parse(text, "UTC"), START, 3)] == ticks
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("61 * * * *", "the minute '61' is wrong"),
+        ("0 24 * * *", "the hour '24' is wrong"),
+        ("0 0 0 * *", "the day-of-month '0' is wrong"),
+        ("0 0 * 13 *", "the month '13' is wrong"),
+        ("0 0 * * FOO", "the day-of-week 'FOO' is wrong"),
+        ("0 0 * * 1,2,x", "the day-of-week '1,2,x' is wrong"),
+        ("*/0 * * * *", "the minute '*/0' is wrong"),
+        ("\x1b[31m * * * *", r"the minute '\x1b[31m' is wrong"),
+        ("* * * *", "it has 4 fields"),
+        ("", "it has 0 fields"),
+        ("0 0 2 * * *", "none for seconds or years"),
+        ("@reboot", "the names are @hourly, @daily"),
+        ("0 0 31 2,4 *", "none of its months has that day"),
+        ("0 0 */31 * MON#3", "never fires in Europe/Stockholm"),
+        ("*/5 2 * 3 7L", "never fires in Europe/Stockholm"),  # always the hour that is left out
+        ("1" * 100_000, "at most 512 characters"),
+        ("1" * 500 + " * * * *", "the minute '1111"),
+        (None, "a cron text is a text"),
+        (5, "a cron text is a text"),
+    ],
+)
+@rule("M82")
+def test_a_bad_text_is_refused_with_the_field_that_is_wrong_and_a_good_one(text: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text, "Europe/Stockholm")
+    said = str(caught.value)
+    assert says in said and "'30 2 * * 1-5' is half past two" in said and said.isprintable() and len(said) < 500
+
+
+def test_the_same_text_may_fire_in_another_zone() -> None:
+    assert next_fire(parse("*/5 2 * 3 7L", "UTC"), START) == datetime(2026, 3, 29, 2, 0, tzinfo=UTC)
+    assert next_fire(parse("0 2 * 3 7L", "Europe/Stockholm"), START) == datetime(2026, 3, 29, 1, 0, tzinfo=UTC), "of a fixed time: once"
+
+
+@pytest.mark.parametrize(
+    "name", ["Europe/Stokholm", "", "America", "../etc/passwd", "/etc/localtime", "localtime", "a\0b", "x" * 9999, "\udc80", None]
+)
+@rule("M82")
+def test_a_zone_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"there is no time zone .* such as Europe/Stockholm"):
+        parse("0 2 * * *", name)
+
+
+odd = st.text(max_size=40) | st.text("0123456789*/-,#LW @\n", max_size=40)
+almost = st.tuples(
+    *(
+        st.lists(st.sampled_from(terms), min_size=1, max_size=2).map(",".join)
+        for terms in (
+            ["*", "0", "59", "5-40/7", "50/5", "*/31"],
+            ["*", "2", "2/3", "23", "0-3"],
+            ["*", "L", "LW", "29", "30-31", "*/31", "L/2"],
+            ["*", "2", "JAN-MAR", "*/12", "4"],
+            ["*", "5L", "MON#1", "SUN-SAT", "7", "1#5", "L"],
+        )
+    )
+).map(" ".join)
+
+
+@rule("M82")
+@given(odd | almost, st.sampled_from(["UTC", "Europe/Stockholm", "Pacific/Apia"]), st.datetimes(timezones=st.just(UTC)))
+@example("0 0 29 2 *", "Europe/Stockholm", datetime.max.replace(tzinfo=UTC))
+@example("* * * * *", "Pacific/Apia", datetime.min.replace(tzinfo=UTC))
+@example("0 0 L 2 MON", "Europe/Stockholm", datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(text: str, zone: str, at: datetime) -> None:
+    try:
+        parsed = parse(text, zone)
+    except UsageError:
+        return
+    tick = next_fire(parsed, at)
+    assert tick is None or tick > at
+    missed = missed_fires(parsed, datetime.min.replace(tzinfo=UTC), at, 3)
+    assert missed == sorted(set(missed)) and all(found <= at for found in missed)
+
+
+@pytest.mark.parametrize(("most", "asked_most"), [(1, 5), (100, 210)])
+@rule("M82")
+def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
+    monkeypatch: pytest.MonkeyPatch, most: int, asked_most: int
+) -> None:
+    asked = []
+
+    def counted(*arguments: object) -> datetime | None:
+        asked.append(arguments)
+        return next_fire(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cron, "next_fire", counted)
+    until = START + timedelta(days=1)
+    for text in ("* * * * *", "0-59 0-23 * * *"):
+        asked.clear()
+        ticks = missed_fires(parse(text, "Europe/Stockholm"), START - timedelta(days=365), until, most)
+        assert ticks == [until - timedelta(minutes=back) for back in range(most)][::-1]
+        assert len(asked) <= asked_most
+
+
+@rule("M82")
+def test_the_ticks_missed_are_those_later_than_one_instant_up_to_and_with_the_other() -> None:
+    hourly = parse("0 * * * *", "UTC")
+    until = START + timedelta(hours=3)
+    assert missed_fires(hourly, START, until, 9) == [START + timedelta(hours=hours) for hours in (1, 2, 3)]
+    assert missed_fires(hourly, START, until - timedelta(microseconds=1), 9) == [START + timedelta(hours=hours) for hours in (1, 2)]
+    assert missed_fires(hourly, START - timedelta(microseconds=1), START, 9) == [START]
+    assert missed_fires(hourly, until, until, 9) == missed_fires(hourly, until, START, 9) == missed_fires(hourly, START, until, 0) == []
+
+
+def test_an_instant_without_a_zone_is_refused() -> None:
+    with pytest.raises(UsageError, match="says no time zone"):
+        next_fire(parse("0 2 * * *", "UTC"), datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point

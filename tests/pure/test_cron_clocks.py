@@ -1,0 +1,178 @@
+"""When a zone's clock is changed: the rule, held against a second implementation, for all zones and ten years."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.cron import Cron, missed_fires, next_fire, next_fires, parse
+from tests.pure.debian_cron import changes, entry, live_through, minutes
+from tests.support.rules import rule
+
+FROM, TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(2031, 1, 1, tzinfo=UTC)
+ZONES = [
+    "UTC",
+    "Europe/Stockholm",
+    "America/New_York",
+    "America/Havana",  # set back from one o'clock to midnight, set forward at midnight
+    "America/Santiago",  # set forward at midnight
+    "America/Scoresbysund",  # changes at midnight, and its own time once
+    "Africa/Casablanca",  # a change for Ramadan
+    "Africa/Cairo",
+    "Antarctica/Casey",  # leaps of three hours
+    "Antarctica/Troll",  # leaps of two
+    "Asia/Kathmandu",  # 5:45 from UTC, no changes
+    "Australia/Lord_Howe",  # changes of half an hour
+    "Pacific/Apia",
+    "Pacific/Chatham",
+]
+TEXTS = [
+    "*/17 * * * *",
+    "*/20 0-3 * * *",
+    "0 2 * * *",
+    "0,30 0-23 * * *",
+    "59 23 * * 6,0",
+    "30 2 28-31 3,10 *",
+]
+
+fields = st.tuples(
+    st.sampled_from(["*", "*/15", "*/7", "0", "30", "59", "0,30", "10-40/10"]),
+    st.sampled_from(["*", "*/2", "0", "1", "2", "3", "23", "1-3", "0-23", "2,14"]),
+    st.sampled_from(["*", "*", "1", "28-31", "*/2"]),
+    st.sampled_from(["*", "*", "3,4", "9-11"]),
+    st.sampled_from(["*", "*", "0", "1-5", "6,7"]),
+).map(" ".join)
+zones = st.sampled_from(ZONES)
+instants = st.integers(0, 30 * 365 * 24 * 3600).map(
+    lambda seconds: datetime(2005, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=seconds % 7)
+)
+
+
+@cache
+def every_change() -> list[tuple[datetime, timedelta, timedelta, str]]:
+    """The changes of all zones' clocks, with one zone for each: zones with the same change show the same times around it."""
+    every: dict[tuple[datetime, timedelta, timedelta], str] = {}
+    for name in sorted(available_timezones()):
+        for change in changes(ZoneInfo(name), FROM, TO):
+            every.setdefault(change, name)
+    return [(*change, name) for change, name in every.items()]
+
+
+@st.composite
+def near_a_change(draw: st.DrawFn, zone: str) -> datetime:
+    """An instant some hours around a change of the zone's clock; any where it has none."""
+    found = [change for change, _, _ in changes(ZoneInfo(zone), FROM, TO)]
+    at = draw(st.sampled_from(found) if found else instants)
+    return at + draw(st.timedeltas(timedelta(hours=-5), timedelta(hours=5)))
+
+
+@pytest.mark.slow
+@rule("M82")
+def test_ticks_are_those_of_debian_s_cron_at_every_change_of_every_zone_s_clock_in_ten_years() -> None:
+    lines = [(text, entry(text)) for text in TEXTS]
+    assert len(every_change()) > 300, "the database of time zones is there"
+    for change, before, after, name in every_change():
+        zone = ZoneInfo(name)
+        shown = minutes(zone, change - timedelta(hours=1), change + abs(after - before) + timedelta(hours=1))
+        for text, line in lines:
+            expected = list(live_through(line, shown))
+            found = missed_fires(Cron(text, zone, text), shown[0][0] - timedelta(minutes=1), shown[-1][0], 60)
+            assert found == expected, (name, text, change, before, after)
+
+
+@rule("M82")
+def test_the_second_implementation_leaves_out_one_thing_that_debian_s_cron_does() -> None:
+    """Leaps of three hours and more are corrections to it, and what they leap over is not run. One clock of ten years makes such leaps."""
+    leaps = {name for _, before, after, name in every_change() if abs(after - before) >= timedelta(hours=3)}
+    assert leaps == {"Antarctica/Casey"}
+
+
+@rule("M82")
+@given(st.data(), fields, zones)
+def test_around_a_change_the_next_tick_is_the_second_implementation_s(data: st.DataObject, text: str, zone: str) -> None:
+    after = data.draw(near_a_change(zone))
+    cron = parse(text, zone)
+    start = after.replace(second=0, microsecond=0)
+    shown = minutes(cron.zone, start - timedelta(hours=30), start + timedelta(hours=30))
+    expected = [tick for tick in live_through(entry(text), shown) if tick > after]
+    found = next_fire(cron, after)
+    if expected:
+        assert found == expected[0]
+    else:
+        assert found is not None and found > shown[-1][0]
+
+
+@rule("M82")
+@given(st.data(), fields, zones)
+def test_ticks_ascend_and_none_is_lost_or_doubled_however_they_are_asked_for(data: st.DataObject, text: str, zone: str) -> None:
+    after = data.draw(near_a_change(zone) | instants)
+    cron = parse(text, zone)
+    chain = next_fires(cron, after, 40)
+    assert len(chain) == 40 and all(early < late for early, late in pairwise([after, *chain]))
+    until = data.draw(
+        st.sampled_from(chain) | st.datetimes(after.replace(tzinfo=None), chain[-2].replace(tzinfo=None), timezones=st.just(UTC))
+    )
+    most = data.draw(st.integers(0, 45))
+    ticks = [tick for tick in chain if tick <= until]
+    assert missed_fires(cron, after, until, most) == ticks[max(len(ticks) - most, 0) :]
+
+
+@rule("M82")
+@given(st.data(), st.integers(0, 59), st.integers(0, 23), zones)
+def test_a_job_of_a_fixed_time_fires_once_for_every_day_also_when_clocks_change(
+    data: st.DataObject, minute: int, hour: int, zone: str
+) -> None:
+    start = data.draw(near_a_change(zone))
+    cron = parse(f"{minute} {hour} * * *", zone)
+    first = next_fire(cron, start - timedelta(days=2))
+    assert first is not None
+    named = first.astimezone(cron.zone).replace(hour=hour, minute=minute, tzinfo=None)
+    for tick in [first, *next_fires(cron, first, 5)][1:]:
+        named += timedelta(days=1)
+        shown = tick.astimezone(cron.zone)
+        exists = named.replace(tzinfo=cron.zone).astimezone(UTC).astimezone(cron.zone).replace(tzinfo=None) == named
+        if exists:
+            assert (shown.replace(tzinfo=None), shown.fold) == (named, 0), "the first time that the clock shows it"
+        else:
+            just_before = (tick - timedelta(minutes=1)).astimezone(cron.zone).replace(tzinfo=None)
+            assert just_before < named < shown.replace(tzinfo=None), "when the clock leaps over it"
+
+
+@rule("M82")
+@given(instants, st.sampled_from(["*/15 * * * *", "* * * * *", "*/30 * * * *"]), zones)
+def test_a_job_with_stars_keeps_its_pace_in_real_time(start: datetime, text: str, zone: str) -> None:
+    pace = timedelta(minutes=int(text.split(maxsplit=1)[0].removeprefix("*").removeprefix("/") or 1))
+    ticks = next_fires(parse(text, zone), start, 60)
+    assert {late - early for early, late in pairwise(ticks)} == {pace}
+
+
+@rule("M82")
+@given(fields, instants)
+def test_in_utc_a_text_means_what_it_says(text: str, after: datetime) -> None:
+    line = entry(text)
+    shown = minutes(ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2))
+    expected = [at for at, clock in shown if at > after and line.names(clock)]
+    assert next_fires(parse(text, "UTC"), after, len(expected)) == expected
+
+
+@rule("M82")
+@given(st.data(), fields, zones, zones)
+def test_it_does_not_matter_in_which_zone_an_instant_is_given(data: st.DataObject, text: str, zone: str, other: str) -> None:
+    after = data.draw(near_a_change(zone))
+    cron = parse(text, zone)
+    assert next_fire(cron, after.astimezone(ZoneInfo(other))) == next_fire(cron, after)
+
+
+@rule("M82")
+def test_a_leap_over_a_whole_day_runs_that_day_s_jobs_and_repeats_none() -> None:
+    """Samoa had no 30 December 2011."""
+    noon = next_fires(parse("0 12 * * *", "Pacific/Apia"), datetime(2011, 12, 29, tzinfo=UTC), 4)
+    assert [f"{tick:%d %H:%M}" for tick in noon] == ["29 22:00", "30 10:00", "30 22:00", "31 22:00"]
+    each_hour = next_fires(parse("0 * * * *", "Pacific/Apia"), datetime(2011, 12, 30, 8, 30, tzinfo=UTC), 3)
+    assert [f"{tick:%d %H:%M}" for tick in each_hour] == ["30 09:00", "30 10:00", "30 11:00"]

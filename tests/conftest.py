@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 from tests.support.guard import Run, locked
 from tests.support.server import PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
+from tests.system import night
 
 TEMPLATE = "rota_template"
 
@@ -32,6 +33,12 @@ hypothesis.settings.load_profile("rota")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PostgresServer:
     """The PostgreSQL of this run, the same one for all xdist workers. Tests share it, so none may stop it."""
     return shared_server(request.config.stash[_place], _log(request.config, tmp_path_factory, "postgresql.log"))
+
+
+@pytest.fixture(scope="session")
+def place(request: pytest.FixtureRequest) -> Path:
+    """The directory of this run, the same for all xdist workers; gone when it ends."""
+    return request.config.stash[_place]
 
 
 @pytest.fixture
@@ -106,6 +113,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["place"] = str(node.config.stash[_place])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """What takes minutes begins before the first test and is looked at by the last."""
+    if any(name.endswith(night.NAME) for name in ids) and night.missing() is None:
+        night.begin(node.config.stash[_place])
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-randomly
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.name == night.NAME)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

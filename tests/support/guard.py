@@ -51,6 +51,12 @@ def starting_lock(place: Path) -> Path:
     return place / "starting.lock"
 
 
+def until_the_run_ends(place: Path) -> None:
+    """Wait for the end of the run, however it comes."""
+    with locked(_alive_lock(place)):
+        pass
+
+
 def _alive_lock(place: Path) -> Path:
     return place / "alive.lock"
 

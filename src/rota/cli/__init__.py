@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import actions, db, demo, enqueue, jobs, overview, pause, schedules, schema, work
+from rota.cli import actions, crontab, db, demo, enqueue, jobs, overview, pause, schedules, schema, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.release import VERSION
@@ -26,6 +26,7 @@ cli = typer.Typer(
 cli.command()(schema.migrate)
 cli.command()(schema.sync)
 cli.command()(work.work)
+cli.command()(crontab.crontab)
 cli.command()(enqueue.enqueue)
 cli.command()(jobs.jobs)
 cli.command()(jobs.job)

@@ -90,16 +90,25 @@ def need_app(reference: str | None) -> App:
 
 def find_app(reference: str | None) -> App | None:
     """Return the App that the option, the environment or the nearest pyproject.toml names; None when none does."""
-    here = Path.cwd()
-    places = [str(here)]
-    reference = reference or os.environ.get("ROTA_APP")
-    if not reference:
-        directory, reference = _from_pyproject(here)
-        places.append(str(directory))
+    directory, reference = _reference(reference)
     if not reference:
         return None
+    places = [str(Path.cwd()), str(directory)]
     sys.path[:] = [*dict.fromkeys(places), *(place for place in sys.path if place not in places)]
     return load(reference, App)
+
+
+def need_reference(reference: str | None) -> tuple[Path, str]:
+    """Return the directory in which the App is found, and the module:attribute that names it, once `need_app` has found it there."""
+    directory, found = _reference(reference)
+    assert found is not None
+    return directory, found
+
+
+def _reference(reference: str | None) -> tuple[Path, str | None]:
+    here = Path.cwd()
+    reference = reference or os.environ.get("ROTA_APP")
+    return (here, reference) if reference else _from_pyproject(here)
 
 
 def _from_pyproject(start: Path) -> tuple[Path, str | None]:

@@ -1,0 +1,245 @@
+"""`rota crontab`: what to install so that cron, systemd or Kubernetes wakes a drain again and again."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rota.cli.output import print_json
+from rota.cli.target import AppOption, JsonOption, need_app, need_reference
+from rota.duration import seconds
+from rota.errors import UsageError
+
+EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
+"""What goes evenly into an hour: cron's steps begin anew with each."""
+SPARE_S = 10
+"""By default a run claims nothing more so long before the next one begins."""
+STOP_S = 45
+"""What a drain that is told to end gets: its 30 s for running handlers, 10 s to record results, and some to spare."""
+DEADLINE_S = 3600
+"""What Kubernetes gives a run beyond its `--every` before it stops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is woken, where, and how often."""
+
+    app: str
+    directory: Path
+    every: int
+    """Minutes."""
+    for_: str
+    env_file: Path | None
+    """Where ROTA_DATABASE_URL is set."""
+    log: Path | None
+    mailto: str | None
+    user: str | None
+    image: str
+
+    @property
+    def work(self) -> list[str]:
+        """The command's arguments."""
+        return ["work", "--app", self.app, "--drain", "--for", self.for_]
+
+    @property
+    def fields(self) -> str:
+        """When, as cron writes it."""
+        return {1: "*", 60: "0"}.get(self.every, f"*/{self.every}") + " * * * *"
+
+
+def crontab(
+    app: AppOption = None,
+    systemd: Annotated[bool, typer.Option("--systemd", help="A service and a timer for systemd.")] = False,
+    k8s: Annotated[bool, typer.Option("--k8s", help="A CronJob for Kubernetes.")] = False,
+    every: Annotated[int, typer.Option(metavar="MINUTES", help="How often.")] = 1,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="Each run claims nothing more after so long. Defaults to 10 s less.")
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(help="The file that sets ROTA_DATABASE_URL. Defaults to rota.env in the project, where that variable is set here."),
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="For cron: the file to append what is said to. Defaults to the syslog.")] = None,
+    mailto: Annotated[str | None, typer.Option(metavar="ADDRESS", help="For cron: who hears of what cron itself could not do.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who it runs as: for a file in /etc/cron.d, and for systemd.")] = None,
+    image: Annotated[str, typer.Option(help="For Kubernetes: the image with your project.")] = "YOUR-IMAGE",
+    as_json: JsonOption = False,
+) -> None:
+    """Print what to install so that a drain runs again and again: a crontab, or with an option units for systemd or a manifest for Kubernetes.
+
+    Nothing is installed, and no secret is printed.
+    """
+    if systemd and k8s:
+        raise UsageError("--systemd and --k8s are two ways: give one of them")
+    if every not in EVERY_MINUTES:
+        raise UsageError(f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}")
+    if for_ is not None:
+        seconds(for_, name="--for")
+    need_app(app)
+    directory, reference = need_reference(app)
+    if env_file is None and os.environ.get("ROTA_DATABASE_URL"):
+        env_file = directory / "rota.env"
+    plan = Plan(
+        reference,
+        directory,
+        every,
+        for_ or f"{every * 60 - SPARE_S}s",
+        env_file and env_file.absolute(),
+        log and log.absolute(),
+        mailto,
+        user,
+        image,
+    )
+    _refuse_what_a_line_cannot_hold(plan)
+    files = systemd_units(plan) if systemd else kubernetes(plan) if k8s else crontab_file(plan)
+    if as_json:
+        print_json({"files": files})
+    else:
+        typer.echo("\n".join(files.values()), nl=False)
+
+
+def crontab_file(plan: Plan) -> dict[str, str]:
+    """The crontab, by its name."""
+    command = f"{shlex.join([sys.executable, '-m', 'rota', *plan.work])}"
+    # Only the drain's own words go to the log: what comes before it says on stderr, and cron mails.
+    kept = f">> {shlex.quote(str(plan.log))} 2>&1" if plan.log else "2>&1 | logger -t rota"
+    steps = [f"cd {shlex.quote(str(plan.directory))}"]
+    if plan.env_file:
+        steps.append(f"set -a && . {shlex.quote(str(plan.env_file))}")
+    line = " && ".join([*steps, f"{command} {kept}"]).replace("%", r"\%")  # cron takes a bare % for the end of the line
+    user = f" {plan.user} " if plan.user else " "
+    where = "/etc/cron.d/rota" if plan.user else "the crontab of the user it shall run as (crontab -e)"
+    text = f"""\
+# Rota: does what is due, every {_minutes(plan.every)}. For {where}.
+{_about_url(plan)}
+# No flock: runs may overlap. Each takes jobs that the others have not, and one that takes long holds up nothing.
+{f'MAILTO="{plan.mailto}"' if plan.mailto else "# MAILTO=you@example.com"}
+{plan.fields} {user}{line}
+"""
+    return {"crontab": text}
+
+
+def systemd_units(plan: Plan) -> dict[str, str]:
+    """The service and its timer, by the names of their files."""
+    environment = f"EnvironmentFile={_specifiers(str(plan.env_file))}\n" if plan.env_file else ""
+    command = " ".join(_systemd_word(word) for word in (sys.executable, "-m", "rota", *plan.work))
+    service = f"""\
+# /etc/systemd/system/rota.service
+{_about_url(plan)}
+# The journal keeps what it says: journalctl -u rota
+[Unit]
+Description=Rota: do what is due
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+User={_specifiers(plan.user or getpass.getuser())}
+WorkingDirectory={_specifiers(str(plan.directory))}
+{environment}ExecStart={command}
+# It finishes what runs, or hands it back, when it is stopped.
+TimeoutStopSec={STOP_S}
+"""
+    when = {1: "*:*", 60: "*:00"}.get(plan.every, f"*:00/{plan.every}")
+    timer = f"""\
+# /etc/systemd/system/rota.timer
+# systemctl daemon-reload && systemctl enable --now rota.timer
+# A timer does not start a service that still runs: the next run then waits for the last job of this one.
+[Unit]
+Description=Rota: every {_minutes(plan.every)}
+
+[Timer]
+OnCalendar={when}
+AccuracySec=1s
+
+[Install]
+WantedBy=timers.target
+"""
+    return {"rota.service": service, "rota.timer": timer}
+
+
+def kubernetes(plan: Plan) -> dict[str, str]:
+    """The manifest, by its name."""
+    command = json.dumps(["rota", *plan.work])
+    manifest = f"""\
+# Rota: does what is due, every {_minutes(plan.every)}. kubectl apply -f rota-cronjob.yaml
+# The database's URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE, where FILE holds
+# ROTA_DATABASE_URL=… without quotes
+apiVersion: batch/v1
+kind: CronJob
+metadata:
+  name: rota
+spec:
+  schedule: {json.dumps(plan.fields)}
+  concurrencyPolicy: Allow # runs may overlap: one that takes long holds up nothing
+  startingDeadlineSeconds: 60
+  successfulJobsHistoryLimit: 1
+  failedJobsHistoryLimit: 3
+  jobTemplate:
+    spec:
+      backoffLimit: 0 # the next run is the retry
+      activeDeadlineSeconds: {plan.every * 60 + DEADLINE_S} # longer than --for and your longest job; what runs then is handed back
+      template:
+        spec:
+          restartPolicy: Never
+          terminationGracePeriodSeconds: {STOP_S}
+          containers:
+            - name: rota
+              image: {json.dumps(plan.image)}
+              command: {command}
+              env:
+                - name: ROTA_ENV
+                  value: production
+                - name: ROTA_DATABASE_URL
+                  valueFrom:
+                    secretKeyRef:
+                      name: rota
+                      key: ROTA_DATABASE_URL
+"""
+    return {"rota-cronjob.yaml": manifest}
+
+
+def _about_url(plan: Plan) -> str:
+    if plan.env_file:
+        return (
+            f"# The database's URL is no business of this file: {plan.env_file} holds the line ROTA_DATABASE_URL='postgresql://…', and is\n"
+            "# readable to nobody but that user (chmod 600)."
+        )
+    return (
+        "# It sets no ROTA_DATABASE_URL: none was set where this was printed, so it works with the URL that the App names, else with the\n"
+        "# private PostgreSQL of this directory. `--env-file FILE` names a file that sets it."
+    )
+
+
+def _refuse_what_a_line_cannot_hold(plan: Plan) -> None:
+    for text in (plan.directory, plan.env_file, plan.log, plan.mailto, plan.user, plan.image, sys.executable, plan.app):
+        if text is not None and not str(text).isprintable():
+            raise UsageError(f"{str(text)!r} holds signs that cannot stand in one line of such a file")
+    for option, word in (("--user", plan.user), ("--mailto", plan.mailto), ("--image", plan.image)):
+        if word is not None and (not word or set(word) & set(" '\"\\%")):
+            raise UsageError(f"{option} takes one word without quotes, not {word!r}")
+
+
+def _minutes(count: int) -> str:
+    return "minute" if count == 1 else f"{count} minutes"
+
+
+def _specifiers(text: str) -> str:
+    """As a unit file takes it: % begins one of its specifiers."""
+    return text.replace("%", "%%")
+
+
+def _systemd_word(word: str) -> str:
+    """A word of ExecStart."""
+    word = _specifiers(word).replace("$", "$$")
+    if word.replace("/", "").replace("-", "").replace(".", "").replace(":", "").replace("_", "").isalnum():
+        return word
+    return '"' + word.replace("\\", r"\\").replace('"', r"\"") + '"'

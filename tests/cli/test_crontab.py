@@ -1,0 +1,198 @@
+"""What `rota crontab` prints can be installed as it stands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from psycopg.rows import TupleRow
+
+from rota import embedded
+from rota.cli import run
+from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, systemd_units
+from rota.cron import parse
+from rota.store.migrate import migrate
+from tests.support.cli import SHOP, CommandLine
+from tests.support.rules import rule
+
+pytestmark = pytest.mark.system
+
+LEFT = """
+insert into rota.job (job_type, payload, status, locked_by, locked_until, claims, attempts, started_at)
+values ('send_mail', '{"user_id": 1}', 'running', 'gone', clock_timestamp() - interval '1 hour', 1, 1, clock_timestamp() - interval '2 hours')
+"""
+
+
+@pytest.fixture
+def shop() -> Iterator[Path]:
+    """A project with an awkward name, that also the user of root's private server may enter."""
+    place = Path(tempfile.mkdtemp(prefix="rota-cron-", dir="/tmp"))
+    project = place / "50% of the shop's"
+    project.mkdir()
+    place.chmod(0o755)
+    (project / "shop.py").write_text(SHOP)
+    (project / "pyproject.toml").write_text('[tool.rota]\napp = "shop:app"\n')
+    yield project
+    embedded.stop(project / ".rota")
+    shutil.rmtree(place)
+
+
+def as_cron_does(crontab: str) -> subprocess.CompletedProcess[str]:
+    """Run the crontab's one line: what is after five fields, `\\%` for `%`, with next to no environment and no terminal."""
+    [line] = [line for line in crontab.splitlines() if line[:1] in "*0123456789"]
+    environment = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LOGNAME": "nobody"}
+    if "PYTHONPATH" in os.environ:  # where rota itself is not installed
+        environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return subprocess.run(
+        ["/bin/sh", "-c", line.split(maxsplit=5)[5].replace(r"\%", "%")],
+        cwd="/",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@rule("M33", "M80")
+def test_the_line_works_in_cron_s_environment_and_recovers_first_what_a_dead_worker_left(database: str, shop: Path) -> None:
+    (shop / "rota.env").write_text(f"ROTA_DATABASE_URL='{database}'\n")
+    printed = CommandLine(shop, ROTA_DATABASE_URL=database).ok("crontab", "--log", "said.log").out
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(LEFT)
+        assert_it_does_one_job(printed, shop, connection)
+
+
+@rule("M3", "M80")
+def test_the_line_needs_no_file_where_the_private_server_is_meant(shop: Path) -> None:
+    printed = CommandLine(shop).ok("crontab", "--log", "said.log").out
+    assert "rota.env" not in printed
+    url = embedded.start(shop / ".rota")
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("""insert into rota.job (job_type, payload) values ('send_mail', '{"user_id": 1}')""")
+        assert_it_does_one_job(printed, shop, connection)
+
+
+def assert_it_does_one_job(printed: str, shop: Path, connection: psycopg.Connection[TupleRow]) -> None:
+    done = as_cron_does(printed)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+    assert (shop / "said.log").read_text().endswith("\nclaimed 1, succeeded 1, failed 0, dead 0, oldest due: none\n")
+    assert connection.execute("select status from rota.jobs").fetchall() == [("succeeded",)]
+
+
+@rule("M80")
+def test_what_keeps_a_line_from_beginning_is_said_to_cron_and_not_to_the_log(database: str, shop: Path) -> None:
+    printed = CommandLine(shop, ROTA_DATABASE_URL=database).ok("crontab", "--log", "said.log").out
+    done = as_cron_does(printed)
+    assert done.returncode != 0 and "rota.env" in done.stderr
+    assert not (shop / "said.log").exists()
+
+
+@rule("M45")
+@pytest.mark.parametrize("options", [[], ["--systemd"], ["--k8s"], ["--json"]])
+def test_no_secret_is_printed(options: list[str], shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:hunter2@db.example/shop")
+    assert run(["crontab", *options]) == 0
+    said = capsys.readouterr()
+    assert "hunter2" not in said.out + said.err and "db.example" not in said.out
+    assert "ROTA_DATABASE_URL" in said.out and ("rota.env" in said.out or "--k8s" in options)
+
+
+def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: object) -> Plan:
+    settings: dict[str, object] = {
+        "app": "shop:app",
+        "directory": Path(directory),
+        "every": 1,
+        "for_": "50s",
+        "env_file": Path(directory) / "rota.env",
+        "log": None,
+        "mailto": "ops@example.com",
+        "user": "shop",
+        "image": "registry.example/shop:7",
+    }
+    return Plan(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="NO systemd-analyze: units for systemd were not verified")
+@rule("M80")
+@pytest.mark.parametrize("every", EVERY_MINUTES)
+def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
+    (tmp_path / "50% of the shop's").mkdir()
+    files = systemd_units(a_plan(str(tmp_path / "50% of the shop's"), every=every, user="root"))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in files)], capture_output=True, text=True, check=False
+    )
+    about = [line for line in verified.stderr.splitlines() if str(tmp_path) in line or line.startswith("rota.")]
+    assert (verified.returncode, about) == (0, []), verified.stderr
+    when = next(line for line in files["rota.timer"].splitlines() if line.startswith("OnCalendar="))
+    times = subprocess.run(
+        ["systemd-analyze", "calendar", "--iterations=3", when.removeprefix("OnCalendar=")], capture_output=True, text=True, check=True
+    ).stdout
+    assert "Normalized form: *-*-* *:" in times
+
+
+@rule("M80")
+@pytest.mark.parametrize("every", EVERY_MINUTES)
+def test_the_manifest_is_a_cron_job_whose_runs_may_overlap(every: int) -> None:
+    manifest = yaml.safe_load(kubernetes(a_plan(every=every))["rota-cronjob.yaml"])
+    assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "CronJob")
+    spec = manifest["spec"]
+    assert (spec["concurrencyPolicy"], spec["jobTemplate"]["spec"]["backoffLimit"]) == ("Allow", 0)
+    assert spec["jobTemplate"]["spec"]["activeDeadlineSeconds"] > every * 60
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["restartPolicy"] == "Never"
+    assert container["image"] == "registry.example/shop:7"
+    assert container["command"] == ["rota", "work", "--app", "shop:app", "--drain", "--for", "50s"]
+    assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "rota", "key": "ROTA_DATABASE_URL"}
+    parse(spec["schedule"], "UTC")
+
+
+@rule("M80")
+def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to() -> None:
+    text = crontab_file(a_plan(every=15, log=Path("/var/log/rota.log")))["crontab"]
+    line = text.splitlines()[-1]
+    assert line.startswith("*/15 * * * *  shop cd '/srv/50\\% of the ")
+    assert f" && {sys.executable} -m rota work --app shop:app --drain --for 50s >> /var/log/rota.log 2>&1" in line
+    assert 'MAILTO="ops@example.com"\n' in text
+    assert "| logger -t rota" in crontab_file(a_plan())["crontab"]
+    assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == ["* * * * *", "*/5 * * * *", "0 * * * *"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--every", "7"], "--every must go evenly into an hour"),
+        (["--systemd", "--k8s"], "give one of them"),
+        (["--for", "50"], "--for"),
+        (["--user", "shop shop"], "--user takes one word"),
+        (["--env-file", "a\nb"], "one line"),
+        (["--app", "shop:nothing"], "no attribute 'nothing'"),
+    ],
+)
+@rule("M3")
+def test_what_cannot_be_printed_is_refused(
+    options: list[str], says: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    assert run(["crontab", *options]) in (2, 3)
+    said = capsys.readouterr()
+    assert says in said.err and said.out == ""

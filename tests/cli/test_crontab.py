@@ -73,14 +73,14 @@ def test_the_line_works_in_cron_s_environment_and_recovers_first_what_a_dead_wor
         assert_it_does_one_job(printed, shop, connection)
 
 
-@rule("M3", "M80")
-def test_the_line_needs_no_file_where_the_private_server_is_meant(shop: Path) -> None:
+@rule("M3", "M33", "M80")
+def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_runs_start(shop: Path) -> None:
     printed = CommandLine(shop).ok("crontab", "--log", "said.log").out
     assert "rota.env" not in printed
     url = embedded.start(shop / ".rota")
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("""insert into rota.job (job_type, payload) values ('send_mail', '{"user_id": 1}')""")
+        connection.execute(LEFT)
         assert_it_does_one_job(printed, shop, connection)
 
 

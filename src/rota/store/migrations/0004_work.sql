@@ -236,9 +236,11 @@ declare v_queue text; v_run_at timestamptz; v_is_back boolean; v_back bigint[]; 
   end loop;
 end $$;
 
--- How long the server has been up. A worker could not renew its leases while it was down.
+-- How long the server has been up. A worker could not renew its leases while it was down, unless there was none: a private server stops with the
+-- last process that uses it, so that the next to start it, a drain each minute, has nobody to wait for.
 create function rota.uptime() returns interval language sql stable parallel safe as
-  'select pg_catalog.statement_timestamp() - pg_catalog.pg_postmaster_start_time()';
+  'select case when pg_catalog.current_setting(''private_server.stops_with_its_users'', true) = ''on'' then ''1 day''::interval
+               else pg_catalog.statement_timestamp() - pg_catalog.pg_postmaster_start_time() end';
 
 -- Takes jobs away from workers that let their leases expire. What may have begun only in a worker's buffer comes back uncharged the first time; from
 -- then on the loss counts, by the plan stored with the type. A job whose start had to be recorded and was not has not begun, and is never charged.

@@ -170,6 +170,29 @@ def test_it_does_not_matter_in_which_zone_an_instant_is_given(data: st.DataObjec
 
 
 @rule("M82")
+@pytest.mark.parametrize(
+    ("text", "after", "next_one"),
+    [
+        ("45 2 * * *", "2026-10-25 01:30", "2026-10-26 01:45"),  # half past two for the second time: it has fired
+        ("*/20 2 * * *", "2026-10-25 00:40", "2026-10-25 01:00"),  # twenty to three for the first time: two is next
+        ("*/20 2 * * *", "2026-03-29 00:59", "2026-03-30 00:00"),
+        ("30 2 * * *", "2026-03-29 00:59", "2026-03-29 01:00"),
+    ],
+)
+def test_in_the_nights_of_a_change_the_next_tick_is_this(text: str, after: str, next_one: str) -> None:
+    found = next_fire(parse(text, "Europe/Stockholm"), datetime.fromisoformat(f"{after}+00:00"))
+    assert found == datetime.fromisoformat(f"{next_one}+00:00")
+
+
+@rule("M82")
+def test_as_many_missed_ticks_are_found_also_when_the_calendar_names_times_that_were_not_shown() -> None:
+    cron = parse("*/10 2,3 * * *", "Europe/Stockholm")
+    until = datetime(2026, 3, 29, 1, 5, tzinfo=UTC)
+    missed = missed_fires(cron, until - timedelta(days=9), until, 3)
+    assert [f"{tick:%d %H:%M}" for tick in missed] == ["28 02:40", "28 02:50", "29 01:00"]
+
+
+@rule("M82")
 def test_a_leap_over_a_whole_day_runs_that_day_s_jobs_and_repeats_none() -> None:
     """Samoa had no 30 December 2011."""
     noon = next_fires(parse("0 12 * * *", "Pacific/Apia"), datetime(2011, 12, 29, tzinfo=UTC), 4)

@@ -99,7 +99,12 @@ def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> int:
     """Start the server's process, detached and with its lock, and return its pid."""
     home = _socket_directory(directory, account)
     command = [str(binaries / "postgres"), "-D", str(directory / guard.DATA)]
-    settings = {"listen_addresses": "", "unix_socket_directories": str(home), "port": str(_PORT), "private_server.stops_with_its_users": "on"}
+    settings = {
+        "listen_addresses": "",
+        "unix_socket_directories": str(home),
+        "port": str(_PORT),
+        "private_server.stops_with_its_users": "on",
+    }
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     with log_file(directory).open("wb") as log:

@@ -117,6 +117,11 @@ class App(Client):
         return given_url(self._url)
 
     @property
+    def notify(self) -> bool:
+        """Whether it uses LISTEN/NOTIFY and the settings of a session."""
+        return self._notify
+
+    @property
     def database(self) -> Database:
         """The database; starts the embedded server where no URL is given, and migrates it."""
         if self._database is None:

@@ -29,6 +29,7 @@ pool_mode = transaction
 default_pool_size = {server_connections}
 max_client_conn = 200
 logfile =
+{more}
 pidfile =
 """
 
@@ -39,14 +40,15 @@ def program() -> str | None:
 
 
 class Pooler:
-    """`with Pooler(server, log_file) as pooler: connect(pooler.url("db"))`."""
+    """`with Pooler(server, log_file) as pooler: connect(pooler.url("db"))`; `more` are further settings."""
 
-    def __init__(self, server: PostgresServer, log: Path) -> None:
+    def __init__(self, server: PostgresServer, log: Path, more: str = "") -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self._server = server
         self._log = log
+        self._more = more
         self._place = Path(tempfile.mkdtemp(prefix="pgbouncer-", dir=server.place))
         self._place.chmod(0o755)
 
@@ -58,7 +60,9 @@ class Pooler:
         found = program()
         assert found is not None
         settings = self._place / "pgbouncer.ini"
-        settings.write_text(_SETTINGS.format(server_port=self._server.port, port=self.port, server_connections=SERVER_CONNECTIONS))
+        settings.write_text(
+            _SETTINGS.format(server_port=self._server.port, port=self.port, server_connections=SERVER_CONNECTIONS, more=self._more)
+        )
         as_user: dict[str, Any] = {}
         if os.geteuid() == 0:  # it refuses to be root
             as_user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}

@@ -57,10 +57,15 @@ class Database:
             self._conninfo = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"the database URL cannot be read: {message(error)}") from None
+        self._url = url
         self.statements = Statements(schema)
         self.schema = schema
         self.notify = notify
         self._pools = Pools(lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify)
+
+    def unsettled(self) -> Database:
+        """The same database, connected to without settings of a session and without LISTEN, as behind a transaction pooler."""
+        return Database(self._url, self.schema, notify=False)
 
     def conninfo(self, role: str, *, statement_timeout_s: float = STATEMENT_TIMEOUT_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> str:
         """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
@@ -95,7 +100,10 @@ class Database:
     @contextmanager
     def connected(self, role: str) -> Iterator[psycopg.Connection]:
         """Open one connection, in autocommit, for a block. Unlike the pool, which goes on trying, it says at once why it cannot."""
-        with translated(), psycopg.connect(self.conninfo(role), autocommit=True) as connection:
+        with (
+            translated(),
+            psycopg.connect(self.conninfo(role), autocommit=True, prepare_threshold=5 if self.notify else None) as connection,
+        ):
             yield connection
 
     # Operations, on a connection of the pool or on the caller's

@@ -114,7 +114,7 @@ class Departure:
             return await self._say(upkeep, worker)  # its connection may have broken long ago; this opens a new one
 
     async def _say(self, upkeep: Link, worker: str) -> datetime | None:
-        await upkeep.run(ops.stop(worker))
+        await upkeep.run(ops.stop(worker, self._finisher.counts))
         found = await upkeep.run(ops.oldest_due()) if self._is_drain else None
         return found[0] if found else None
 

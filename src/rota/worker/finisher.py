@@ -60,7 +60,7 @@ class Finisher(Service):
     ) -> None:
         super().__init__(bus)
         self.counts: Counter[str] = Counter()
-        """What this worker's jobs came to, by status."""
+        """What this worker's jobs came to, by status; and `rejected`, what it came too late to write."""
         self._link = link
         self._held = held
         self._worker = worker
@@ -221,6 +221,7 @@ class Finisher(Service):
         self._forget(held)
         if held.started_at is None:
             return  # it had not started: nothing is discarded
+        self.counts["rejected"] += 1
         job = held.job
         self.bus.emit(LeaseLost(job=job.id, job_type=job.job_type, attempt=job.attempts, claim=job.claims, worker=self._worker))
 

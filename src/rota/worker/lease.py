@@ -36,7 +36,8 @@ HURRY_S = 0.25
 
 class LeaseKeeper(Service):
     """One statement renews all leases that are due for it, and learns which jobs somebody wants stopped; another writes progress. Runs on a loop of its
-    own; touches nothing of the worker's but through `on_lost`, `on_cancel`, and `on_beat`, which hears how many workers are alive."""
+    own; touches nothing of the worker's but through `on_lost`, `on_cancel`, and `on_beat`, which hears how many workers are alive; `counted` is what the
+    worker has counted so far."""
 
     name = "lease keeper"
 
@@ -52,6 +53,7 @@ class LeaseKeeper(Service):
         on_lost: Callable[[Held], None],
         on_cancel: Callable[[Held, str | None], None],
         on_beat: Callable[[int], None],
+        counted: Callable[[], dict[str, int]],
     ) -> None:
         super().__init__(bus)
         self._link = link
@@ -62,6 +64,7 @@ class LeaseKeeper(Service):
         self._on_lost = on_lost
         self._on_cancel = on_cancel
         self._on_beat = on_beat
+        self._counted = counted
         self._shortest_s = min(lease.total_seconds() for lease in who.leases)
         self._beat_at = 0.0
         # Whoever comes back after an outage must have renewed before the reaper may take the job: that is half a lease after the server's start.
@@ -99,7 +102,7 @@ class LeaseKeeper(Service):
             await self._write_progress()
         if now >= self._beat_at:
             running = sum(1 for held in self._copy() if held.started_at is not None)
-            self._on_beat(await self._link.run(ops.beat({**self._sign, "running": running})))
+            self._on_beat(await self._link.run(ops.beat({**self._sign, **self._counted(), "running": running})))
             self._beat_at = now + BEAT_S
         return self._pause_s()
 

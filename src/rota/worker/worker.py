@@ -231,7 +231,7 @@ class Worker:
         )
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
-        keeper = self._keeper(executor, claimer, thread)
+        keeper = self._keeper(executor, claimer, finisher, thread)
         upkeepers = rounds.services(bus, database, upkeep, self.name)
         for part in upkeepers:
             part.gate = self._gate  # the claims are stopped by the database itself
@@ -242,7 +242,7 @@ class Worker:
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))
         return executor, finisher, claimer, keeper
 
-    def _keeper(self, executor: Executor, claimer: Claimer, thread: LoopThread) -> LeaseKeeper:
+    def _keeper(self, executor: Executor, claimer: Claimer, finisher: Finisher, thread: LoopThread) -> LeaseKeeper:
         def on_lost(held: Held) -> None:
             self._loop.call_soon_threadsafe(executor.lose, held)
 
@@ -264,6 +264,7 @@ class Worker:
             on_lost=on_lost,
             on_cancel=on_cancel,
             on_beat=on_beat,
+            counted=lambda: {name: finisher.counts[name] for name in ops.COUNTS},
         )
 
     async def _work(self, keeping: asyncio.Task[None]) -> None:
@@ -314,4 +315,5 @@ class Worker:
             "release": self._crew.release,
             "job_types": sorted(self._crew.types),
             "queues": msgspec.json.encode(self._slots()).decode(),
+            "slots": self._config.slots if self._config.queues is None else sum(self._config.queues.values()),
         }

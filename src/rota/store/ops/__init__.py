@@ -28,7 +28,7 @@ from rota.store.ops.schedules import (
     trigger_schedule,
 )
 from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, progress, renew, settled, start
-from rota.store.ops.upkeep import beat, declare, ensure_partitions, stop
+from rota.store.ops.upkeep import COUNTS, beat, declare, ensure_partitions, stop
 
 __all__ = [
     "Agenda",
@@ -36,6 +36,7 @@ __all__ = [
     "Action",
     "Act",
     "Answer",
+    "COUNTS",
     "Attempt",
     "Branches",
     "Claimant",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rota.store.db import Operation, Query
@@ -20,11 +21,15 @@ def declare(types: str, release: str) -> Operation[int]:
     return (yield Query("job_type_declare", {"types": types, "release": release}))[0][0]  # type: ignore[no-any-return]
 
 
+COUNTS = ("succeeded", "failed", "dead", "rejected")
+"""What a worker counts since it began, and says with each sign of life. `rejected`: what it had to write for jobs that it had lost by then."""
+
+
 def beat(worker: dict[str, Any]) -> Operation[int]:
-    """Say that a worker is alive; return how many are."""
-    return (yield Query("worker_beat", worker))[0][0]  # type: ignore[no-any-return]
+    """Say that a worker is alive, and what it has counted so far; return how many are."""
+    return (yield Query("worker_beat", {"slots": None, **dict.fromkeys(COUNTS, 0), **worker}))[0][0]  # type: ignore[no-any-return]
 
 
-def stop(worker: str) -> Operation[None]:
-    """Say that a worker stopped."""
-    yield Query("worker_stop", {"name": worker})
+def stop(worker: str, counts: Mapping[str, int] | None = None) -> Operation[None]:
+    """Say that a worker stopped, and what it has counted; without counts they stay as they were."""
+    yield Query("worker_stop", {"name": worker, **{name: None if counts is None else counts.get(name, 0) for name in COUNTS}})

@@ -1,0 +1,65 @@
+"""`rota doctor`: what ails the queue, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota import doctor as doctors
+from rota.cli.output import cell, console, print_json
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, target
+from rota.doctor import Examination, Finding, Level
+from rota.store.db import Database
+
+_STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
+_ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
+
+
+def doctor(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Examine the database, the schema, the workers and the jobs, and say what to do. Reads only. Exit 1 when something is bad."""
+    owner = find_app(app)
+    database = Database(*target(app, url, schema), notify=owner is None or owner.notify)
+    found = doctors.examine(
+        database,
+        notify=None if owner is None else owner.notify,
+        types=None
+        if owner is None
+        else [{"name": one.name, "queue": one.settings.queue, "priority": one.settings.priority} for one in owner.types.values()],
+    )
+    counts = {level.value: len(found.at(level)) for level in _ORDER}
+    if as_json:
+        print_json({"counts": counts, "checks": [_facts(check, finding) for check, finding in found.findings]})
+    else:
+        _print(found)
+        typer.echo(f"{counts['bad']} bad, {counts['warn']} to look at, {counts['skipped']} skipped, {counts['ok']} fine")
+    if counts["bad"] or (strict and counts["warn"]):
+        raise typer.Exit(1)
+
+
+def _facts(check: doctors.Check, finding: Finding) -> dict[str, str]:
+    return {
+        "name": check.name,
+        "question": check.question,
+        "level": finding.level.value,
+        "what": finding.what,
+        "what_to_do": finding.what_to_do,
+    }
+
+
+def _print(found: Examination) -> None:
+    """What is wrong first, each with what to do."""
+    out = console()
+    for level in _ORDER:
+        for check, finding in found.at(level):
+            line = cell(f"{level.value:<8}{check.name:<13}").copy()
+            line.stylize(_STYLES[level], 0, 8)
+            out.print(line + cell(" ".join(finding.what.split())), soft_wrap=True)
+            if finding.what_to_do:
+                out.print(cell(f"{'':<21}→ {' '.join(finding.what_to_do.split())}"), soft_wrap=True)

@@ -1,0 +1,46 @@
+-- Why: what `rota doctor` and `rota top` read. Whoever looks at a queue must not load it: they count so far and no further, read the front of an
+-- index and never all of it, and take figures that workers write along with their sign of life anyway.
+-- Oldest release that can live with this: 0.1.0.
+
+-- What each worker has counted since it began. Written with its sign of life, so that rates cost no count and a rejected write is seen afterwards.
+alter table rota.worker
+  add column slots int,                             -- jobs at once in all; NULL: it did not say
+  add column succeeded bigint not null default 0,   -- attempts that it brought to that end
+  add column failed bigint not null default 0,
+  add column dead bigint not null default 0,
+  add column rejected bigint not null default 0;    -- what it had to write for jobs that it had lost by then
+
+-- The first p_limit jobs that wait in each queue and priority, in the order in which they are claimed: due ones and, behind them, those to come.
+create function rota.ready_heads(p_limit int) returns table (queue text, priority smallint, job_type text, run_at timestamptz)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  select r.queue, r.priority, head.job_type, head.run_at
+  from rota.ready_queues() r(queue, priority)
+  cross join lateral (
+    select b.job_type, b.run_at from rota.job b where b.queue = r.queue and b.priority = r.priority and b.status in ('queued', 'failed')
+    order by b.run_at, b.id limit p_limit) head
+$$;
+
+-- At most p_limit of the jobs that run, those first whose leases end first.
+create function rota.running_jobs(p_limit int)
+returns table (id bigint, job_type text, queue text, worker text, attempts int, started_at timestamptz, locked_until timestamptz, progress jsonb)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  select j.id, j.job_type, j.queue, j.locked_by, j.attempts, j.started_at, j.locked_until, j.progress
+  from rota.job j where j.status = 'running' order by j.locked_until limit p_limit
+$$;
+
+-- How many jobs are dead, counted to p_limit, and since when the longest of them.
+create function rota.dead_jobs(p_limit int) returns table (jobs bigint, oldest_at timestamptz)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  select count(*), min(d.failed_at) from (select j.failed_at from rota.job j where j.status = 'dead' order by j.failed_at limit p_limit) d
+$$;
+
+-- Schedules whose tick is more than p_late over, though nobody has paused or disabled them; the latest first.
+create function rota.schedules_overdue(p_late interval, p_limit int) returns table (name text, next_run_at timestamptz)
+language plpgsql stable set search_path = rota, pg_temp as $$
+begin
+  if to_regclass('rota.schedule') is null then
+    return;
+  end if;
+  return query execute 'select s.name, s.next_run_at from rota.schedule s
+    where s.next_run_at < rota.clock() - $1 and s.paused_at is null and s.disabled_at is null order by s.next_run_at limit $2' using p_late, p_limit;
+end $$;

@@ -1,0 +1,17 @@
+-- Find queues with due jobs that no worker of the last hour serves, and queues that are paused.
+-- Parameters: limit int
+-- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until)
+-- Locks: none; index job_ready.
+-- Keeps: M85, also due jobs nobody claims are seen.
+with crew as materialized (
+  select w.queues from rota.worker w
+  where w.stopped_at > rota.clock() - interval '1 hour' or w.stopped_at is null and w.heartbeat_at > rota.clock() - interval '1 minute')
+select json_build_object(
+  'unserved', (select coalesce(json_agg(u), '[]') from (
+    select r.queue, extract(epoch from rota.clock() - min(r.run_at))::float8 as waiting_s from rota.ready_heads(1) r
+    where r.run_at <= rota.clock() and not exists (select from crew c where c.queues ? r.queue)
+    group by r.queue order by 2 desc limit :limit::int) u),
+  'paused', (select coalesce(json_agg(p), '[]') from (
+    select q.name as queue, to_jsonb(q) ->> 'paused_until' as until from rota.queue q
+    where to_jsonb(q) ->> 'paused_at' is not null and coalesce((to_jsonb(q) ->> 'paused_until')::timestamptz > rota.clock(), true)
+    order by q.name limit :limit::int) p))::text as facts

@@ -1,0 +1,362 @@
+"""Each check on a real server: green on a healthy system, red where something is the matter, and saying what to do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+from rota.doctor import CHECKS, Finding, Level, Limits, examine
+from rota.errors import ConfigurationError, DatabaseUnavailable
+from rota.release import VERSION
+from rota.store import ops
+from rota.store.db import Database
+from rota.store.migrate import migrate
+from tests.store.work import SUCCEED, Hand, insert
+from tests.support.pooler import Pooler, program
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+needs_pooler = pytest.mark.skipif(program() is None, reason="PGBOUNCER IS NOT INSTALLED: the pooler's check was not tried behind one")
+
+
+@pytest.fixture
+def healthy(connection: Connection) -> Hand:
+    """A database at work."""
+    return at_work(connection)
+
+
+def at_work(connection: Connection) -> Hand:
+    """A worker that is alive and knows its type and queue, and a job that it has done."""
+    connection.execute("insert into rota.job_type (name) values ('t'), ('send_welcome_email')")
+    hand = Hand(connection, types=("t", "send_welcome_email"))
+    hand.beat(queues='{"default": null}', slots=10)
+    insert(connection)
+    [job] = hand.claim().jobs
+    hand.settle((job, SUCCEED))
+    return hand
+
+
+def look(database: str, *only: str, limits: Limits | None = None, **said: Any) -> Finding:
+    """The finding of one check."""
+    return examine(Database(database), only=only, limits=limits, **said)[only[0]]
+
+
+def is_red(finding: Finding, level: Level = Level.BAD) -> str:
+    """What a finding says, which must be of that level, and advise something."""
+    assert finding.level == level, finding
+    assert finding.what_to_do, finding
+    return f"{finding.what} → {finding.what_to_do}"
+
+
+@pytest.mark.system
+@rule("M3", "M14")
+def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(own_server: PostgresServer) -> None:
+    url = own_server.url()
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert "autovacuum is off on this server" in is_red(look(url, "vacuum"))  # as servers of tests are set up
+        connection.execute("alter system set autovacuum = on")
+        connection.execute("select pg_reload_conf()")
+        at_work(connection)
+        eventually(lambda: look(url, "vacuum").level == Level.OK, what="the server has read its settings")
+
+        types = [{"name": "t", "queue": "default", "priority": 0}]
+        found = examine(Database(url), notify=True, types=types, limits=Limits(round_trip_s=5))
+        assert [(check.name, finding.what) for check, finding in found.findings if finding.level != Level.OK] == []
+        assert [check.name for check, _ in found.findings] == [check.name for check in CHECKS]
+
+        connection.execute("alter table rota.job set (autovacuum_enabled = off)")
+        assert "autovacuum is off for job" in is_red(look(url, "vacuum"))
+        connection.execute("alter table rota.job reset (autovacuum_enabled)")
+        insert(connection, 20)
+        connection.execute("update rota.job set meta = '{}'")
+        none = Limits(dead_rows=0, dead_share=0)
+        said = eventually(lambda: (found := look(url, "vacuum", limits=none)).level == Level.WARN and found.what)
+        assert said.startswith("job: ") and "dead rows" in said
+
+
+def test_no_check_needs_to_write(database: str, healthy: Hand) -> None:
+    found = examine(Database(make_conninfo(database, options="-c default_transaction_read_only=on")))
+    assert found["connection"].level == Level.BAD and "read-only" in found["connection"].what
+    assert [check.name for check, finding in found.findings if finding.level == Level.SKIPPED] == ["app"]
+
+
+# Connection, pooler, listen
+
+
+@rule("M3")
+def test_an_unreachable_server_is_an_error_and_no_finding(database: str, server: PostgresServer) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(DatabaseUnavailable):
+            examine(Database(f"postgresql://postgres@127.0.0.1:{nobody.getsockname()[1]}/x"))
+    with pytest.raises(ConfigurationError, match="not there"):
+        examine(Database(server.url("nowhere")))
+
+
+@rule("M3")
+def test_a_long_way_to_the_server_is_told(database: str) -> None:
+    assert "round trip" in is_red(look(database, "connection", limits=Limits(round_trip_s=0)), Level.WARN)
+
+
+@pytest.mark.system
+@needs_pooler
+@rule("M3")
+def test_a_transaction_pooler_is_noticed_and_the_bell_that_is_not_heard_through_it(
+    server: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    name = database.rpartition("/")[2]
+    with Pooler(server, tmp_path / "pgbouncer.log") as pooler:
+        refused = examine(Database(pooler.url(name)), notify=True, only=["pooler", "migrations"])
+        assert "refuses Rota's session settings" in is_red(refused["pooler"]) and "notify=False" in refused["pooler"].what_to_do
+        assert refused["migrations"].level == Level.OK  # it goes on looking
+        polls = examine(Database(pooler.url(name), notify=False), notify=False, only=["pooler", "listen"])
+        assert (polls["pooler"].level, polls["listen"].level) == (Level.OK, Level.SKIPPED)
+    with Pooler(server, tmp_path / "pgbouncer.log", more="ignore_startup_parameters = options") as pooler:
+        listens = examine(Database(pooler.url(name)), notify=True, only=["pooler", "listen"])
+        assert "share sessions" in is_red(listens["pooler"])
+        assert "not heard" in is_red(listens["listen"])
+
+
+def test_notify_switched_off_for_nothing_is_told(database: str) -> None:
+    assert "leave notify out" in is_red(look(database, "pooler", notify=False), Level.WARN)
+
+
+# The schema
+
+
+@rule("M3")
+def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(empty_database: str, database: str, connection: Connection) -> None:
+    found = examine(Database(empty_database))
+    assert "0001_tables" in is_red(found["migrations"]) and "rota migrate" in found["migrations"].what_to_do
+    assert "no schema" in is_red(found["dead"])
+    connection.execute("insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_more', '0.0.1', '9')")
+    assert "9999_more" in is_red(look(database, "migrations"), Level.WARN)
+    connection.execute("update rota.migration set oldest_release = '999.0.0' where number = 9999")
+    assert f"this is {VERSION}" in is_red(look(database, "migrations"))
+    connection.execute("delete from rota.migration where number = 9999; update rota.migration set name = '0005_mine' where number = 5")
+    assert "0005_mine" in is_red(look(database, "migrations"))
+    connection.execute("delete from rota.migration where number = 5")
+    assert "lacks 0005_retention" in is_red(look(database, "migrations"))
+
+
+@pytest.fixture
+def role(admin: Connection, database: str) -> Iterator[str]:
+    """A role without any right."""
+    name = f"doctor_{uuid4().hex[:12]}"
+    admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+    yield name
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+
+
+@rule("M3")
+def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(database: str, role: str, connection: Connection) -> None:
+    def grant(what: str) -> None:
+        connection.execute(sql.SQL(what).format(sql.Identifier(role)))  # type: ignore[arg-type]
+
+    url = make_conninfo(database, user=role)
+    nothing = examine(Database(url))
+    assert "not allowed to look" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
+    assert nothing["snapshot"].level == Level.OK  # needs no right of Rota's
+    grant("grant usage on schema rota to {}; grant select on all tables in schema rota to {0}".replace("{}", "{0}"))
+    reads = examine(Database(url))
+    assert "can read" in is_red(reads["privileges"], Level.WARN)
+    assert [check.name for check, finding in reads.findings if finding.level == Level.SKIPPED] == ["app"]
+    grant("revoke select on rota.job from {}")
+    assert look(url, "dead").level == Level.SKIPPED
+    with psycopg.connect(make_conninfo(url, application_name="rota claim")):
+        assert role in is_red(look(database, "privileges"))
+
+
+@rule("M22")
+def test_a_moved_clock_is_told(database: str, connection: Connection) -> None:
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable as $$select now() + interval '90 s'$$"
+    )
+    assert "1 min 30 s behind" in is_red(look(database, "clock"), Level.WARN)
+
+
+@rule("M14")
+def test_an_open_snapshot_is_told_with_who_holds_it(database: str) -> None:
+    with psycopg.connect(make_conninfo(database, application_name="report of Ada")) as other:
+        other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        other.execute("select")
+        who = str(other.info.backend_pid)
+        seen = look(database, "snapshot")
+        assert seen.level == Level.OK and who in seen.what and "report of Ada" in seen.what and "user postgres" in seen.what
+        said = is_red(look(database, "snapshot", limits=Limits(snapshot_s=(0, 3600))), Level.WARN)
+        assert f"session {who}" in said and "idle in transaction" in said and f"pg_terminate_backend({who})" in said
+        is_red(look(database, "snapshot", limits=Limits(snapshot_s=(0, 0))))
+
+
+@pytest.mark.system
+@rule("M14")
+def test_a_prepared_transaction_that_holds_back_vacuum_is_told(own_server: PostgresServer) -> None:
+    url = own_server.url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("alter system set max_prepared_transactions = 2")
+    own_server.restart()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("begin; create table mine (a int); prepare transaction 'left over'")
+    said = is_red(look(url, "snapshot", limits=Limits(snapshot_s=(0, 0))))
+    assert "prepared transaction left over" in said and "ROLLBACK PREPARED 'left over'" in said
+
+
+def _day(connection: Connection, ahead: int) -> str:
+    row = connection.execute("select to_char((rota.clock() at time zone 'UTC')::date + %s, 'YYYYMMDD')", [ahead]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+@rule("M13")
+def test_a_missing_partition_is_told(database: str, connection: Connection) -> None:
+    for ahead, level in ((5, Level.WARN), (1, Level.BAD)):
+        connection.execute(f"drop table rota.attempt_{_day(connection, ahead)}".encode())
+        said = is_red(look(database, "partitions"), level)
+        assert f"attempt: {'tomorrow' if ahead == 1 else f'in {ahead} days'}" in said
+    connection.execute("select rota.partitions_ensure(7)")
+    assert look(database, "partitions").level == Level.OK
+
+
+@rule("M13")
+def test_history_that_should_be_gone_or_hangs_half_off_is_told(database: str, connection: Connection) -> None:
+    old = _day(connection, -20)
+    connection.execute("select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [old])
+    assert f"job_history_{old} should have been dropped" in is_red(look(database, "retention"), Level.WARN)
+    with psycopg.connect(database) as reader:
+        reader.execute("select count(*) from rota.job_history")
+        connection.execute("set statement_timeout = '200ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(f"alter table rota.job_history detach partition rota.job_history_{old} concurrently".encode())
+        assert "half taken off" in is_red(look(database, "retention"), Level.WARN)
+
+
+@rule("M3")
+def test_connections_that_run_out_are_told(database: str) -> None:
+    is_red(look(database, "connections", limits=Limits(connections_share=(0.0, 1.0))), Level.WARN)
+    assert "by Rota" in is_red(look(database, "connections", limits=Limits(connections_share=(0.0, 0.0))))
+
+
+# Jobs and workers
+
+
+@rule("M86")
+def test_due_jobs_that_nobody_serves_and_types_that_nobody_knows_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+    insert(connection, queue="emails")
+    assert "'emails'" in is_red(look(database, "queues"))
+    insert(connection, 3, job_type="send_welcom_email")
+    said = is_red(look(database, "types"))
+    assert "send_welcom_email (3 jobs, nobody has declared it): did you mean send_welcome_email?" in said
+    connection.execute("delete from rota.job where job_type <> 't'; update rota.worker set job_types = '{other}'")
+    assert "t (1 job, no worker of the last hour knows it)" in is_red(look(database, "types"))
+
+
+def test_a_mistyped_type_is_told_before_it_is_due(database: str, connection: Connection, healthy: Hand) -> None:
+    insert(connection, job_type="send_welcom_email", run_at=datetime.now(UTC) + timedelta(days=1))
+    assert "did you mean send_welcome_email?" in is_red(look(database, "types"), Level.WARN)
+
+
+def test_an_app_that_was_not_synced_is_told(database: str, healthy: Hand) -> None:
+    types = [{"name": "t", "queue": "email", "priority": 0}, {"name": "new", "queue": "default", "priority": 0}]
+    assert "not declared: new; declared with another queue or priority: t" in is_red(look(database, "app", types=types), Level.WARN)
+    assert look(database, "app").level == Level.SKIPPED
+
+
+@rule("M86")
+def test_a_worker_gone_silent_is_told_and_is_bad_once_jobs_wait(database: str, connection: Connection, healthy: Hand) -> None:
+    connection.execute("update rota.worker set heartbeat_at = rota.clock() - interval '2 minutes'")
+    assert "gone without a goodbye within the hour: hand (2 min ago)" in is_red(look(database, "workers"), Level.WARN)
+    insert(connection)
+    assert "no worker is alive" in is_red(look(database, "workers"))
+    healthy.run(ops.stop("hand"))
+    assert look(database, "workers").level == Level.OK  # a drain comes each minute
+    is_red(look(database, "workers", limits=Limits(alone_s=0)))
+
+
+@rule("M32")
+def test_an_end_that_came_too_late_is_told_with_its_worker(database: str, connection: Connection, healthy: Hand) -> None:
+    healthy.beat(rejected=2)
+    assert "hand: 2" in is_red(look(database, "fences"), Level.WARN)
+
+
+@rule("M33", "M35")
+def test_jobs_that_do_not_end_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+    [id_] = insert(connection)
+    healthy.claim()
+    connection.execute("update rota.job set started_at = rota.clock() - interval '7 minutes'")
+    assert f"job {id_} t for 7 min (timeout 5 min)" in is_red(look(database, "running"), Level.WARN)
+    connection.execute("update rota.job set locked_until = rota.clock() - interval '2 minutes'")
+    assert f"job {id_} t (2 min)" in is_red(look(database, "running"))
+
+
+@rule("M85")
+def test_due_jobs_that_wait_for_long_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+    insert(connection)
+    connection.execute("update rota.job set run_at = rota.clock() - interval '6 minutes'")
+    assert "6 min" in is_red(look(database, "oldest"), Level.WARN)
+    connection.execute("update rota.job set run_at = rota.clock() - interval '2 hours'")
+    is_red(look(database, "oldest"))
+
+
+@rule("M44")
+def test_dead_jobs_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+    insert(connection, 2)
+    connection.execute("update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'")
+    assert "2 dead jobs, the first for 3 d" in is_red(look(database, "dead"), Level.WARN)
+
+
+# Outgrown
+
+
+@rule("M3")
+def test_each_sign_that_a_team_outgrows_it_is_told(database: str, connection: Connection, healthy: Hand) -> None:
+    for number in range(3):
+        replace(healthy, name=f"team {number}", types=(f"t{number}",)).beat(queues='{"one": 1}')
+    [id_] = insert(connection)
+    [job] = healthy.claim().jobs
+    healthy.run(ops.progress([(job.id, job.claims, '{"done": 1}')]))
+    assert job.id == id_
+    for number in (1, 2):
+        healthy.run(ops.stop(f"team {number}"))
+    insert(connection, queue="one")
+    none = Limits(workers=0, single_s=0, live_jobs=-1, crews=2, history_bytes=0, reporting=0)
+    found = examine(Database(database), limits=none, only=["contention", "order", "fan-out", "teams", "replay", "streaming"])
+    for check, finding in found.findings:
+        assert "docs/doctor.md" in is_red(finding, Level.WARN), check.name
+    assert "2 groups" in found["teams"].what and "'one'" in found["order"].what
+
+
+@rule("M3")
+def test_sessions_that_wait_for_a_lock_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+    with psycopg.connect(database) as holder, psycopg.connect(database) as first, psycopg.connect(database) as second:
+        holder.execute("lock table rota.queue")
+        for waiting in (first, second):
+            waiting.execute("set application_name = 'rota claim'")
+            waiting.pgconn.send_query(b"select from rota.queue")
+        eventually(lambda: connection.execute("select count(*) from pg_locks where not granted").fetchone() == (2,))
+        assert "2 of Rota's" in is_red(look(database, "contention"), Level.WARN)
+        first.close()
+        second.close()
+
+
+@rule("M3")
+def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(database: str, connection: Connection) -> None:
+    with psycopg.connect(database) as holder:
+        holder.execute("lock table rota.worker")
+        found = examine(Database(database), only=["workers", "dead"])
+    assert (found["workers"].level, found["workers"].what) == (Level.SKIPPED, "no answer within 2 s")
+    assert found["dead"].level == Level.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +17,11 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from rota.doctor import CHECKS, Finding, Level, Limits, examine
+import rota
+from rota.doctor import CHECKS, Finding, Level, Limits, examine, work
+from rota.doctor import server as server_checks
 from rota.errors import ConfigurationError, DatabaseUnavailable
+from rota.events import JobSucceeded, LeaseLost
 from rota.release import VERSION
 from rota.store import ops
 from rota.store.db import Database
@@ -27,6 +31,7 @@ from tests.support.pooler import Pooler, program
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
+from tests.worker.hand import Hand as Worker
 
 Connection = psycopg.Connection[TupleRow]
 needs_pooler = pytest.mark.skipif(program() is None, reason="PGBOUNCER IS NOT INSTALLED: the pooler's check was not tried behind one")
@@ -84,8 +89,8 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(own_se
         insert(connection, 20)
         connection.execute("update rota.job set meta = '{}'")
         none = Limits(dead_rows=0, dead_share=0)
-        said = eventually(lambda: (found := look(url, "vacuum", limits=none)).level == Level.WARN and found.what)
-        assert said.startswith("job: ") and "dead rows" in said
+        eventually(lambda: look(url, "vacuum", limits=none).level == Level.WARN, what="the server has counted")
+        assert "dead rows beside" in is_red(look(url, "vacuum", limits=none), Level.WARN)
 
 
 def test_no_check_needs_to_write(database: str, healthy: Hand) -> None:
@@ -166,7 +171,7 @@ def role(admin: Connection, database: str) -> Iterator[str]:
 @rule("M3")
 def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(database: str, role: str, connection: Connection) -> None:
     def grant(what: str) -> None:
-        connection.execute(sql.SQL(what).format(sql.Identifier(role)))  # type: ignore[arg-type]
+        connection.execute(sql.SQL(what).format(sql.Identifier(role)))
 
     url = make_conninfo(database, user=role)
     nothing = examine(Database(url))
@@ -317,6 +322,73 @@ def test_dead_jobs_are_told(database: str, connection: Connection, healthy: Hand
     insert(connection, 2)
     connection.execute("update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'")
     assert "2 dead jobs, the first for 3 d" in is_red(look(database, "dead"), Level.WARN)
+
+
+@rule("M82")
+def test_a_schedule_that_does_not_fire_is_told(database: str, connection: Connection) -> None:
+    connection.execute(
+        "create table if not exists rota.schedule (name text, job_type text, cron text, next_run_at timestamptz, since timestamptz,"
+        " paused_at timestamptz, disabled_at timestamptz)"
+    )
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at, paused_at) select n, 't', '0 2 * * *', now() - interval '5 minutes',"
+        " case when n = 'rested' then now() end from unnest('{nightly,rested}'::text[]) n"
+    )
+    said = is_red(look(database, "schedules"))
+    assert "late: nightly by 5 min" in said and "rested" not in said
+
+
+@rule("M87")
+def test_what_is_paused_is_told(database: str, connection: Connection) -> None:
+    connection.execute(
+        "alter table rota.queue add column if not exists paused_at timestamptz, add column if not exists paused_until timestamptz"
+    )
+    connection.execute("insert into rota.queue (name, paused_at) values ('email', now())")
+    connection.execute("insert into rota.queue (name, paused_at, paused_until) values ('over', now(), now() - interval '1 s')")
+    said = is_red(look(database, "paused"), Level.WARN)
+    assert "'email'" in said and "'over'" not in said
+
+
+@pytest.mark.parametrize(
+    ("site", "level", "what"),
+    [
+        ({"copied": "x"}, Level.BAD, "a copy of another database"),
+        ({"copied": None, "paused_at": "2026-01-14", "paused_until": "2026-01-15"}, Level.WARN, "everything is paused until 2026-01-15"),
+    ],
+)
+def test_a_whole_site_that_is_paused_is_told(site: dict[str, Any], level: Level, what: str) -> None:
+    assert what in is_red(work.paused({"paused": [], "site": site}, Limits()), level)
+
+
+@pytest.mark.parametrize(("kind", "advice"), [("replication slot", "pg_drop_replication_slot('x')"), ("standby", "hot_standby_feedback")])
+def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(kind: str, advice: str) -> None:
+    holder = {"kind": kind, "who": "x", "user": None, "application": None, "state": "inactive", "held_s": None, "is_hidden": False}
+    for xids, level in ((10, Level.OK), (2_000_000, Level.WARN), (30_000_000, Level.BAD)):
+        found = server_checks.snapshot({"holders": [{**holder, "xids": xids}]}, Limits())
+        assert found.level == level and (level == Level.OK or advice in is_red(found, level))
+
+
+@pytest.mark.system
+@rule("M32")
+async def test_a_worker_counts_what_it_did_and_what_came_too_late(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    go, begun = asyncio.Event(), asyncio.Barrier(3)
+
+    @jobs.job("t")
+    async def wait() -> None:
+        await begun.wait()
+        await go.wait()
+
+    insert(connection, 2)
+    async with Worker(database, jobs) as worker:
+        await begun.wait()
+        connection.execute("update rota.job set claims = claims + 1 where id = (select min(id) from rota.job)")
+        go.set()
+        await worker.heard(LeaseLost)
+        await worker.heard(JobSucceeded)
+    counts = connection.execute("select succeeded, failed, dead, rejected, slots from rota.worker").fetchall()
+    assert counts == [(1, 0, 0, 1, 10)]
+    assert f"{worker.name}: 1" in is_red(look(database, "fences"), Level.WARN)
 
 
 # Outgrown

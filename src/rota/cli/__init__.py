@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import actions, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, work
+from rota.cli import actions, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.release import VERSION
@@ -44,6 +44,7 @@ cli.command()(overview.queues)
 cli.command()(overview.workers)
 cli.command()(overview.types)
 cli.command()(doctor.doctor)
+cli.command()(top.top)
 cli.command()(demo.demo)
 cli.add_typer(schedules.app, name="schedule")
 cli.add_typer(db.app, name="db")

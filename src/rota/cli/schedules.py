@@ -20,6 +20,7 @@ from rota.duration import words
 from rota.errors import UsageError
 from rota.job_type import NewJob
 from rota.options import Chosen, Options, check_text
+from rota.payload import untyped
 from rota.schedule import Definition, Run, Schedule, check_options, defined
 from rota.store import ops
 

@@ -115,6 +115,14 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
 
 def paused(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody has forgotten to resume."""
+    site = facts["site"]
+    if site and site.get("copied"):
+        return bad("this is a copy of another database: its workers start paused", "rota resume --copy, when its jobs may run here as well")
+    if site:
+        return warn(
+            "everything is paused" + (f" until {site['paused_until']}" if site.get("paused_until") else ""),
+            "rota resume --all, when what it was paused for is over",
+        )
     if not facts["paused"]:
         return ok("no queue is paused")
     said = ", ".join(repr(one["queue"]) + (f" until {one['until']}" if one["until"] else "") for one in facts["paused"])

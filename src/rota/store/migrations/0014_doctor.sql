@@ -34,13 +34,47 @@ language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit
   select count(*), min(d.failed_at) from (select j.failed_at from rota.job j where j.status = 'dead' order by j.failed_at limit p_limit) d
 $$;
 
--- Schedules whose tick is more than p_late over, though nobody has paused or disabled them; the latest first.
-create function rota.schedules_overdue(p_late interval, p_limit int) returns table (name text, next_run_at timestamptz)
+-- Schedules whose tick is more than p_late over, or not planned for as long, though nobody has paused or disabled them; the latest first.
+create function rota.schedules_overdue(p_late interval, p_limit int) returns table (name text, due_at timestamptz)
 language plpgsql stable set search_path = rota, pg_temp as $$
 begin
   if to_regclass('rota.schedule') is null then
     return;
   end if;
-  return query execute 'select s.name, s.next_run_at from rota.schedule s
-    where s.next_run_at < rota.clock() - $1 and s.paused_at is null and s.disabled_at is null order by s.next_run_at limit $2' using p_late, p_limit;
+  return query execute 'select s.name, coalesce(s.next_run_at, s.since) from rota.schedule s
+    where s.cron is not null and coalesce(s.next_run_at, s.since) < rota.clock() - $1 and s.paused_at is null and s.disabled_at is null
+    order by 2 limit $2' using p_late, p_limit;
 end $$;
+
+-- What keeps everything from being claimed, as JSON: paused_at, paused_until, copied; NULL: nothing can.
+create function rota.site_paused() returns jsonb language plpgsql stable set search_path = rota, pg_temp as $$
+declare v_site jsonb; begin
+  if to_regclass('rota.site') is not null then
+    execute 'select to_jsonb(s) from rota.site s limit 1' into v_site;
+  end if;
+  return case when v_site ->> 'copied' is not null
+    or v_site ->> 'paused_at' is not null and coalesce((v_site ->> 'paused_until')::timestamptz > rota.clock(), true) then v_site end;
+end $$;
+
+-- What failed last, whichever job it was. Appended at its end, by attempts that did not succeed only.
+create index if not exists attempt_finished on rota.attempt (finished_at);
+
+-- The queues and priorities that have jobs ready or to come, at most p_queues of them, each counted to p_limit.
+create function rota.ready_counts(p_queues int, p_limit int) returns table (queue text, priority smallint, due bigint, later bigint, oldest_at timestamptz)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  select r.queue, r.priority,
+    (select count(*) from (select from rota.job j where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed')
+                           and j.run_at <= rota.clock() limit p_limit) counted),
+    (select count(*) from (select from rota.job j where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed')
+                           and j.run_at > rota.clock() limit p_limit) counted),
+    (select j.run_at from rota.job j where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed') order by j.run_at limit 1)
+  from (select q.queue, q.priority from rota.ready_queues() q(queue, priority) limit p_queues) r
+$$;
+
+-- The last p_limit attempts of the last day that did not succeed, the newest first.
+create function rota.attempts_latest(p_limit int)
+returns table (job bigint, job_type text, attempt int, outcome text, error_type text, message text, finished_at timestamptz)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  select a.job, a.job_type, a.attempt, a.outcome, a.error_type, a.message, a.finished_at
+  from rota.attempt a where a.finished_at > rota.clock() - interval '1 day' order by a.finished_at desc limit p_limit
+$$;

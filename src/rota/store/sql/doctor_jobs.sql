@@ -5,6 +5,6 @@
 -- Keeps: M85; M44; M82.
 select json_build_object('waiting_s', extract(epoch from rota.clock() - rota.oldest_due())::float8, 'dead', d.jobs,
   'dead_s', extract(epoch from rota.clock() - d.oldest_at)::float8,
-  'overdue', (select coalesce(json_agg(json_build_object('name', s.name, 'late_s', extract(epoch from rota.clock() - s.next_run_at)::float8)), '[]')
+  'overdue', (select coalesce(json_agg(json_build_object('name', s.name, 'late_s', extract(epoch from rota.clock() - s.due_at)::float8)), '[]')
     from rota.schedules_overdue(:late::interval, 5) s))::text as facts
 from rota.dead_jobs(:limit::int) d

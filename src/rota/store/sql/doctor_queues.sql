@@ -1,6 +1,7 @@
 -- Find queues with due jobs that no worker of the last hour serves, and queues that are paused.
 -- Parameters: limit int
--- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until)
+-- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until;
+--   site: what keeps everything from being claimed, or NULL)
 -- Locks: none; index job_ready.
 -- Keeps: M85, also due jobs nobody claims are seen.
 with crew as materialized (
@@ -14,4 +15,5 @@ select json_build_object(
   'paused', (select coalesce(json_agg(p), '[]') from (
     select q.name as queue, to_jsonb(q) ->> 'paused_until' as until from rota.queue q
     where to_jsonb(q) ->> 'paused_at' is not null and coalesce((to_jsonb(q) ->> 'paused_until')::timestamptz > rota.clock(), true)
-    order by q.name limit :limit::int) p))::text as facts
+    order by q.name limit :limit::int) p),
+  'site', rota.site_paused())::text as facts

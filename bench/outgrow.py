@@ -1,0 +1,108 @@
+"""The signs by which a team outgrows one table: what more workers, one slot, replays and streamed status cost. docs/doctor.md cites it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+
+from bench.figures import Figure
+from bench.process import WorkerProcess
+from bench.producer import fill
+from bench.scale import Scale
+from bench.server import DurableServer
+from rota.doctor.checks import ROTAS, RUNNING
+from rota.store.db import Database
+from rota.store.looking import looking
+
+PART = "outgrow"
+WORKERS = (1, 2, 4, 8, 16)
+LOOK_S = 0.05
+WITHIN_S = 300
+ONE_SLOT_JOBS = 1_000
+REPORTS = 2_000
+
+
+def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
+    """Each in a database of its own."""
+    for workers in WORKERS:
+        yield from _workers(server, workers, scale.jobs // 4)
+    yield _one_slot(server)
+    yield from _replay(server, scale.jobs // 4)
+    yield _reports(server)
+
+
+def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
+    """So many worker processes that wait, then the jobs, in one transaction."""
+    with server.database() as url, ExitStack() as stack, psycopg.connect(url, autocommit=True) as connection:
+        workers = [stack.enter_context(WorkerProcess(url, "run")) for _ in range(count)]
+        connections = _one(connection, "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '")
+        fill(connection, "noop", jobs)
+        took_s, waiting = _until_done(url, connection, jobs)
+        for worker in workers:
+            worker.stop()
+    note = f"{connections} connections; at most {waiting} of Rota's sessions waited for a lock, looked at each {LOOK_S:g} s"
+    yield Figure(part=PART, name=f"workers: {count}, no-op jobs", value=jobs / took_s, unit="jobs/s", note=note)
+
+
+def _until_done(url: str, connection: psycopg.Connection, jobs: int) -> tuple[float, int]:
+    began, waiting = time.perf_counter(), 0
+    with looking(Database(url)) as look:
+        while _one(connection, "select count(*) from (select from rota.job limit 1) j"):
+            if time.perf_counter() - began > WITHIN_S:
+                raise RuntimeError(f"{jobs:,} jobs were not done within {WITHIN_S} s")
+            waiting = max(waiting, look.facts("doctor_growth", {"prefix": ROTAS, "limit": RUNNING})["waiting"])
+            time.sleep(LOOK_S)
+    return time.perf_counter() - began, waiting
+
+
+def _one_slot(server: DurableServer) -> Figure:
+    with server.database() as url, psycopg.connect(url, autocommit=True) as connection, WorkerProcess(url, "run", slots=1) as worker:
+        fill(connection, "noop", ONE_SLOT_JOBS)
+        took_s, _ = _until_done(url, connection, ONE_SLOT_JOBS)
+        worker.stop()
+    return Figure(part=PART, name="one slot, no-op jobs, one after the other", value=ONE_SLOT_JOBS / took_s, unit="jobs/s")
+
+
+def _replay(server: DurableServer, jobs: int) -> Iterator[Figure]:
+    """Jobs that are over, inserted again from history: what a replay begins with, before anything of it has run."""
+    with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "insert into rota.job_history (id, queue, job_type, payload, status, priority, run_at, created_at, updated_at, finished_at)"
+            " select n, 'default', 'noop', '{\"n\": 1}', 'succeeded', 0, now(), now(), now(), now() from generate_series(1, %s) n",
+            [jobs],
+        )
+        size = _one(
+            connection, "select sum(pg_total_relation_size(inhrelid))::int8 from pg_inherits where inhparent = 'rota.job_history'::regclass"
+        )
+        began = time.perf_counter()
+        connection.execute(
+            "insert into rota.job (queue, priority, job_type, payload) select queue, priority, job_type, payload from rota.job_history"
+        )
+        took_s = time.perf_counter() - began
+    yield Figure(part=PART, name="replay: from history into the queue", value=jobs / took_s, unit="jobs/s")
+    yield Figure(part=PART, name="history", value=size / jobs, unit="B a job", note="a payload of 8 bytes, indexes included")
+
+
+def _reports(server: DurableServer) -> Figure:
+    """What handlers say of their progress, one statement each."""
+    with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
+        fill(connection, "noop", 1)
+        connection.execute("update rota.job set status = 'running', locked_by = 'x', locked_until = now() + interval '1 hour', claims = 1")
+        job = _one(connection, "select id from rota.job")
+        began = time.perf_counter()
+        for done in range(REPORTS):
+            connection.execute("select * from rota.job_progress(%s, %s, %s)", [[job], [1], [f'{{"done": {done}}}']]).fetchall()
+        took_s = time.perf_counter() - began
+    return Figure(
+        part=PART, name="status written through the table", value=REPORTS / took_s, unit="writes/s", note="one connection, one job"
+    )
+
+
+def _one(connection: psycopg.Connection, query: str) -> int:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0] or 0)

@@ -1,0 +1,147 @@
+"""What one frame of `rota top` shows, as lines. Pure: what was read, and how large the screen is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.text import Text
+
+from rota.cli.output import cell
+from rota.doctor.finding import span
+
+COUNT_MAX = 1_000
+"""Jobs of a queue are counted so far: a look at a full queue must not cost more than at an empty one."""
+WIDTH_MAX = 48
+"""The widest that a column gets but for the last."""
+MARGIN = "  "
+
+
+@dataclass(slots=True)
+class Rates:
+    """What each worker has finished a second, between the last two signs of life that were seen of it."""
+
+    _before: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _rates: dict[str, float] = field(default_factory=dict)
+
+    def see(self, workers: Iterable[dict[str, Any]]) -> float:
+        """Take what the workers say now; return what they finish a second, all together."""
+        now: dict[str, tuple[float, int]] = {}
+        rates: dict[str, float] = {}
+        for one in workers:
+            done, beat = finished(one), float(one["beat"])
+            before, done_before = self._before.get(one["name"], (beat - one["up_s"] + one["silent_s"], 0))
+            now[one["name"]] = (beat, done)
+            rates[one["name"]] = (done - done_before) / (beat - before) if beat > before else self._rates.get(one["name"], 0.0)
+            if beat <= before:
+                now[one["name"]] = (before, done_before)
+            if one["stopped"] and self._before.get(one["name"], (0.0,))[0] == beat:
+                rates[one["name"]] = 0.0
+        self._before, self._rates = now, rates
+        return sum(rates.values())
+
+
+def finished(worker: dict[str, Any]) -> int:
+    """What a worker's attempts came to, of any kind."""
+    return int(worker["succeeded"] + worker["failed"] + worker["dead"])
+
+
+def frame(facts: dict[str, Any], rate: float, *, width: int, height: int, trouble: str | None = None) -> list[Text]:
+    """The lines of a frame, at most `height`, each at most `width` wide. `trouble`: why what is shown is old."""
+    alive = [one for one in facts["workers"] if not one["stopped"] and one["silent_s"] < 60]
+    due = sum(one["due"] for one in facts["queues"])
+    head = (
+        f"due {_count(due)} · running {sum(one['running'] for one in alive)} · workers {len(alive)} · {rate:.1f} finished/s"
+        f" · dead {_count(facts['dead'])}"
+    )
+    lines = [cell(trouble).copy() if trouble else cell(head).copy()]
+    lines[0].stylize("bold red" if trouble else "bold")
+    sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
+    # The sections share the screen: whoever needs less leaves the rest to the others.
+    room = height - len(lines)
+    shown = _shared([len(rows) for _, _, rows in sections], max(0, room - 2 * len(sections)))
+    for (title, columns, rows), count in zip(sections, shown, strict=True):
+        more = f" ({len(rows) - count} more)" if count < len(rows) else ""
+        lines.append(Text(f"{title}{more}" if rows else f"{title}: none", style="bold cyan"))
+        if rows and count:
+            lines += _columns(columns, rows[:count])
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines[:height]
+
+
+def _shared(wanted: list[int], room: int) -> list[int]:
+    """Share lines among those that want them, one by one."""
+    given = [0] * len(wanted)
+    while room and any(one < most for one, most in zip(given, wanted, strict=True)):
+        for at, most in enumerate(wanted):
+            if room and given[at] < most:
+                given[at] += 1
+                room -= 1
+    return given
+
+
+def _columns(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Text]:
+    cells = [[" ".join(cell(value).plain.split()) for value in row] for row in rows]
+    widths = [min(WIDTH_MAX, max(len(row[at]) for row in [list(titles), *cells])) for at in range(len(titles))]
+
+    def line(values: Sequence[str]) -> str:
+        return (
+            MARGIN + MARGIN.join(value[:wide].ljust(wide) for value, wide in zip(values[:-1], widths, strict=False)) + MARGIN + values[-1]
+        )
+
+    return [Text(line(titles), style="dim"), *(Text(line(row)) for row in cells)]
+
+
+_Section = tuple[str, tuple[str, ...], list[tuple[Any, ...]]]
+
+
+def _queues(facts: dict[str, Any]) -> _Section:
+    paused = set(facts["paused"])
+    rows = [
+        (
+            one["queue"],
+            one["priority"],
+            _count(one["due"]),
+            _count(one["later"]),
+            span(one["waiting_s"]) if one["due"] else "",
+            "paused" if one["queue"] in paused else "",
+        )
+        for one in facts["queues"]
+    ]
+    idle = sorted(paused - {one["queue"] for one in facts["queues"]})
+    return "queues", ("queue", "priority", "due", "later", "oldest", ""), rows + [(name, "", 0, 0, "", "paused") for name in idle]
+
+
+def _running(facts: dict[str, Any]) -> _Section:
+    rows = [(one["id"], one["job_type"], span(one["ran_s"]), _progress(one), one["worker"]) for one in facts["running"]]
+    return "running", ("id", "type", "since", "progress", "worker"), rows
+
+
+def _progress(job: dict[str, Any]) -> str:
+    if job["done"] is None:
+        return ""
+    of = f"/{job['total']}" if job["total"] is not None else ""
+    return f"{job['done']}{of} {job['note'] or ''}".rstrip()
+
+
+def _workers(facts: dict[str, Any]) -> _Section:
+    rows = []
+    for one in facts["workers"]:
+        busy = f"{one['running']}/{one['slots']}" if one["slots"] is not None else one["running"]
+        sign = "stopped" if one["stopped"] else span(one["silent_s"])
+        rows.append((one["name"], one["release"], busy, sign, finished(one), one["failed"], one["dead"]))
+    return "workers", ("worker", "release", "running", "sign of life", "finished", "failed", "dead"), rows
+
+
+def _errors(facts: dict[str, Any]) -> _Section:
+    rows = [
+        (span(one["ago_s"]), one["job"], one["job_type"], one["outcome"], f"{one['error_type'] or ''}: {one['message'] or ''}")
+        for one in facts["errors"]
+    ]
+    return "last errors", ("ago", "job", "type", "now", "error"), rows
+
+
+def _count(count: int) -> str:
+    return f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"

@@ -1,0 +1,159 @@
+"""`rota top`: a live view of queues, running jobs, workers, rates and last errors."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from rota.cli.frame import COUNT_MAX, Rates, frame
+from rota.cli.output import PIPE_COLUMNS, console
+from rota.cli.target import AppOption, SchemaOption, UrlOption, find_app, target
+from rota.errors import DatabaseUnavailable, RotaError
+from rota.failure import one_line
+from rota.store.db import Database
+from rota.store.looking import CannotLook, Look, looking_somehow
+
+QUEUES_MAX = 100
+LISTED = 50
+"""Rows of each kind that are read for a frame."""
+EVERY_S = 2.0
+EVERY_S_LEAST = 0.5
+KEY_S = 0.1
+"""How often the screen looks for a key and for news."""
+LEAVE_S = 1.0
+LINES_MAX = 1_000
+"""Of a frame that goes into a pipe."""
+
+
+def top(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    every: Annotated[float, typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="How often it looks.")] = EVERY_S,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit, as into a pipe.")] = False,
+) -> None:
+    """Show queues, running jobs, workers, rates and last errors, live. q or Ctrl-C ends it."""
+    owner = find_app(app)
+    watch = Watch(Database(*target(app, url, schema), notify=owner is None or owner.notify), every)
+    watch.look()
+    if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        out = console()
+        width = out.width if out.is_terminal else PIPE_COLUMNS
+        for line in watch.frame(width, LINES_MAX):
+            out.print(line, no_wrap=True, soft_wrap=True)
+        watch.close()
+        return
+    watch.start()
+    try:
+        _show(watch)
+    finally:
+        watch.close()
+
+
+class Watch(threading.Thread):
+    """Looks at the database again and again, beside the screen: a database that is away must not keep a key from being heard."""
+
+    def __init__(self, database: Database, every_s: float) -> None:
+        super().__init__(name="rota-top", daemon=True)
+        self.turn = 0
+        """Grows with each look."""
+        self._database = database
+        self._every_s = every_s
+        self._facts: dict[str, Any] | None = None
+        self._trouble: str | None = None
+        self._rates = Rates()
+        self._rate = 0.0
+        self._over = threading.Event()
+        self._opened: Any = None
+        self._look: Look | None = None
+
+    def run(self) -> None:
+        """Look until it is closed."""
+        while not self._over.wait(self._every_s):
+            try:
+                self.look()
+            except (RotaError, CannotLook) as error:
+                self._trouble = one_line(f"looking again every {self._every_s:g} s, what is shown is old: {error}", 300)
+                self._disconnect()
+            self.turn += 1
+        self._disconnect()
+
+    def look(self) -> None:
+        """Read what a frame shows. Raises DatabaseUnavailable."""
+        if self._look is None:
+            self._opened = looking_somehow(self._database)
+            self._look, _ = self._opened.__enter__()
+        try:
+            facts = self._look.facts("top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED})
+        except CannotLook as error:
+            raise DatabaseUnavailable(str(error)) from None
+        self._facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
+
+    def frame(self, width: int, height: int) -> list[Text]:
+        """What it knows, as lines."""
+        assert self._facts is not None
+        return frame(self._facts, self._rate, width=width, height=height, trouble=self._trouble)
+
+    def close(self) -> None:
+        """End it, without waiting long for a database that does not answer."""
+        self._over.set()
+        if self.is_alive():
+            self.join(LEAVE_S)
+        else:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        opened, self._opened, self._look = self._opened, None, None
+        if opened is not None:
+            with suppress(RotaError):  # it is gone already
+                opened.__exit__(None, None, None)
+
+
+def _show(watch: Watch) -> None:
+    out = Console(highlight=False)
+    shown: tuple[int, int, int] | None = None
+    with _keys() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
+        while True:
+            width, height = out.size
+            if shown != (watch.turn, width, height):
+                shown = (watch.turn, width, height)
+                live.update(Group(*watch.frame(width, height)), refresh=True)
+            if pressed() in ("q", "Q", "\x03"):
+                return
+
+
+@contextmanager
+def _keys() -> Iterator[Any]:
+    """Hear single keys for a block; the terminal is as before afterwards, also after SIGTERM and Ctrl-C."""
+    stdin = sys.stdin.fileno()
+    before = termios.tcgetattr(stdin)
+    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+
+    def pressed() -> str:
+        ready, _, _ = select.select([stdin], [], [], KEY_S)
+        return os.read(stdin, 1).decode(errors="replace") or "q" if ready else ""
+
+    try:
+        tty.setcbreak(stdin)
+        yield pressed
+    finally:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: object) -> None:
+    raise typer.Exit(0 if number == signal.SIGINT else 128 + number)

@@ -1,0 +1,28 @@
+-- Read all that a frame of the live view shows.
+-- Parameters: queues int (so many queues and priorities at most); counted int (jobs of each are counted so far); listed int (rows of each other kind)
+-- Rows: facts text (JSON: at, in seconds since 1970; queues: queue, priority, due, later, waiting_s; paused: names; running: id, job_type, worker, ran_s,
+--   done, total, note; workers: name, release, running, slots, silent_s, up_s, beat, stopped, succeeded, failed, dead; errors: job, job_type, attempt,
+--   outcome, error_type, message, ago_s; dead)
+-- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
+-- Keeps: M85, with a bound on the rows read.
+select json_build_object(
+  'at', extract(epoch from rota.clock()),
+  'queues', (select coalesce(json_agg(q), '[]') from (
+    select c.queue, c.priority, c.due, c.later, extract(epoch from rota.clock() - c.oldest_at)::float8 as waiting_s
+    from rota.ready_counts(:queues::int, :counted::int) c) q),
+  'paused', (select coalesce(json_agg(q.name order by q.name), '[]') from rota.queue q
+    where to_jsonb(q) ->> 'paused_at' is not null and coalesce((to_jsonb(q) ->> 'paused_until')::timestamptz > rota.clock(), true)),
+  'running', (select coalesce(json_agg(j), '[]') from (
+    select r.id, r.job_type, r.worker, extract(epoch from rota.clock() - r.started_at)::float8 as ran_s,
+      r.progress -> 'done' as done, r.progress -> 'total' as total, r.progress ->> 'note' as note
+    from rota.running_jobs(:listed::int) r order by r.started_at) j),
+  'workers', (select coalesce(json_agg(w), '[]') from (
+    select w.name, w.release, w.running, w.slots, extract(epoch from rota.clock() - w.heartbeat_at)::float8 as silent_s,
+      extract(epoch from rota.clock() - w.started_at)::float8 as up_s, extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
+      w.stopped_at is not null as stopped, w.succeeded, w.failed, w.dead
+    from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - interval '5 minutes'
+    order by w.stopped_at is not null, w.started_at limit :listed::int) w),
+  'errors', (select coalesce(json_agg(e), '[]') from (
+    select a.job, a.job_type, a.attempt, a.outcome, a.error_type, left(a.message, 300) as message, extract(epoch from rota.clock() - a.finished_at)::float8 as ago_s
+    from rota.attempts_latest(:listed::int) a) e),
+  'dead', (select d.jobs from rota.dead_jobs(:counted::int) d))::text as facts

@@ -1,0 +1,47 @@
+"""`rota doctor` as a command: its exit status, its order, and what a name that somebody mistyped looks like in it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.doctor import CHECKS
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+pytestmark = pytest.mark.system
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@rule("M3", "M86")
+def test_the_doctor_names_what_is_wrong_first_and_what_to_do(rota: CommandLine, connection: Connection) -> None:
+    rota.ok("sync")
+    rota.ok("work", "--drain")
+    connection.execute("insert into rota.job (job_type, queue) values ('send_mial', e'\\x1b[2Jlost')")
+    ran = rota("doctor")
+    assert ran.status == 1 and "\x1b" not in ran.out
+    lines = ran.out.splitlines()
+    levels = [line.split()[0] for line in lines[:-1] if not line.startswith(" ")]
+    assert levels == sorted(levels, key=["bad", "warn", "skipped", "ok"].index)
+    assert "did you mean send_mail?" in ran.out and "→ start a worker for it: rota work --queue" in ran.out
+    assert lines[-1].endswith("fine")
+    said = rota("doctor", "--json")
+    assert said.status == 1 and [check["name"] for check in said.json["checks"]] == [check.name for check in CHECKS]
+    assert said.json["counts"]["bad"] >= 2
+
+
+@rule("M3")
+def test_the_exit_status_of_the_doctor_tells_warnings_from_what_is_bad(
+    rota: CommandLine, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rota.ok("work", "--drain")
+    connection.execute("alter table rota.worker add column x int")  # anything that is not bad
+    ran = rota("doctor", "--json")
+    bad = [check["name"] for check in ran.json["checks"] if check["level"] == "bad"]
+    assert (ran.status, bad) == (1, ["vacuum"])  # servers of tests run without autovacuum
+    rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
+    assert rota("doctor").status == 5
+    rota.environment["ROTA_DATABASE_URL"] = "nonsense"
+    assert rota("doctor").status == 3

@@ -1,0 +1,193 @@
+"""`rota top`: in a terminal of its own, and as one frame into a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.cli.frame import Rates, frame
+from rota.store.db import Database
+from rota.store.looking import looking
+from rota.store.migrate import migrate
+from tests.store.work import FAIL, SUCCEED, Hand, insert
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+
+Connection = psycopg.Connection[TupleRow]
+FRAME = {"queues": 100, "counted": 1_000, "listed": 50}
+
+
+class Terminal:
+    """A command in a terminal: what it has drawn, keys, and the terminal's settings."""
+
+    def __init__(self, url: str, *arguments: str, size: tuple[int, int] = (40, 160)) -> None:
+        self.screen, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        self.before = termios.tcgetattr(theirs)
+        self.theirs = theirs
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rota", "top", "--every", "0.5", *arguments],
+            env={**os.environ, "ROTA_DATABASE_URL": url, "TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        self.drawn = ""
+
+    def until(self, what: str, timeout_s: float = 20) -> None:
+        """Wait until something new that it draws has this in it."""
+        deadline, seen = time.monotonic() + timeout_s, ""
+        while what not in seen:
+            ready, _, _ = select.select([self.screen], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{what!r} was not drawn: {seen[-2000:]}"
+            seen += os.read(self.screen, 65536).decode(errors="replace")
+            self.drawn += seen
+
+    def press(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self.screen, keys.encode())
+
+    def ends(self) -> int:
+        """Wait for its end; its exit status. What it left of the terminal is asserted: settings, cursor, the other screen."""
+        self.until("\x1b[?1049l")
+        status = self.process.wait(20)
+        while select.select([self.screen], [], [], 0)[0]:
+            self.drawn += os.read(self.screen, 65536).decode(errors="replace")
+        assert termios.tcgetattr(self.theirs) == self.before
+        assert self.drawn.rindex("\x1b[?25h") > self.drawn.rindex("\x1b[?25l")
+        return status
+
+
+@contextmanager
+def terminal(url: str, *arguments: str, **options: Any) -> Iterator[Terminal]:
+    """A terminal that does not outlive its test."""
+    opened = Terminal(url, *arguments, **options)
+    try:
+        yield opened
+    finally:
+        opened.process.kill()
+        opened.process.wait()
+        os.close(opened.screen)
+        os.close(opened.theirs)
+
+
+@pytest.mark.system
+@rule("M85")
+def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(database: str, connection: Connection) -> None:
+    hand = Hand(connection)
+    hand.beat(slots=10, queues='{"default": null}')
+    with terminal(database) as shown:
+        shown.until("workers 1")
+        [id_] = insert(connection)
+        shown.until("due 1")
+        [job] = hand.claim().jobs
+        hand.beat(running=1)
+        shown.until("running 1")
+        assert str(id_) in shown.drawn
+        hand.settle((job, FAIL))
+        shown.until("no route to host")
+        shown.press("q")
+        assert shown.ends() == 0
+    with terminal(database, size=(5, 30)) as small:
+        small.until("workers 1"[:4])
+        small.process.send_signal(signal.SIGINT)
+        assert small.ends() == 0
+
+
+@pytest.mark.system
+@rule("M85", "M2")
+def test_the_live_view_outlives_a_restart_of_the_database(own_server: PostgresServer) -> None:
+    migrate(own_server.url())
+    with terminal(own_server.url()) as shown:
+        shown.until("due 0")
+        own_server.stop()
+        shown.until("looking again")
+        own_server.start()
+        shown.until("due 0")
+        shown.process.send_signal(signal.SIGTERM)
+        assert shown.ends() == 128 + signal.SIGTERM
+
+
+@pytest.mark.system
+@rule("M85")
+def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -> None:
+    hand = Hand(connection)
+    hand.beat(slots=10, running=1, succeeded=7)
+    insert(connection, 2, job_type="\x1b[2Jt")
+    insert(connection, job_type="t")
+    [job] = hand.claim().jobs
+    out = rota.ok("top", "--once").out
+    assert "due 2 · running 1 · workers 1" in out and f"{job.id}   t" in out and "\x1b" not in out
+    assert "hand" in out and "1/10" in out
+    hand.settle((job, SUCCEED))
+    rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
+    assert rota("top", "--once").status == 5
+
+
+@rule("M85")
+def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connection: Connection) -> None:
+    insert(connection, 200_000)
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, failed_at) select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"
+    )
+    connection.execute("vacuum analyze rota.job")
+    with looking(Database(database)) as look:
+        look.facts("top", FRAME)
+        before = _blocks(connection)
+        facts = look.facts("top", FRAME)
+    assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
+    assert _blocks(connection) - before < 400
+
+
+def _blocks(connection: Connection) -> int:
+    """Blocks of Rota's tables and indexes that anybody has read."""
+    connection.execute("select pg_stat_force_next_flush()")
+    connection.execute("select pg_stat_clear_snapshot()")
+    row = connection.execute(
+        "select sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)) from pg_statio_all_tables where schemaname = 'rota'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_frame_fits_any_screen() -> None:
+    worker = {
+        "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0, "beat": 100.0, "stopped": False,
+        "succeeded": 5, "failed": 1, "dead": 0,
+    }  # fmt: skip
+    queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
+    facts = {"queues": [queue] * 30, "paused": ["idle"], "running": [], "workers": [worker] * 30, "errors": [], "dead": 0}
+    for width, height in ((10, 1), (20, 3), (80, 24), (200, 60)):
+        lines = frame(facts, 1.0, width=width, height=height)
+        assert len(lines) <= height and all(line.cell_len <= width for line in lines)
+    assert any("more)" in line.plain for line in frame(facts, 1.0, width=80, height=24))
+    assert frame(facts, 1.0, width=80, height=24, trouble="away")[0].plain == "away"
+
+
+def test_rates_are_what_was_finished_between_two_signs_of_life() -> None:
+    def said(beat: float, done: int, *, stopped: bool = False) -> list[dict[str, Any]]:
+        return [{"name": "w", "beat": beat, "up_s": 30.0, "silent_s": 0.0, "succeeded": done, "failed": 0, "dead": 0, "stopped": stopped}]
+
+    rates = Rates()
+    assert rates.see(said(100.0, 60)) == 2.0  # since it began
+    assert rates.see(said(100.0, 60)) == 2.0  # nothing new is known
+    assert rates.see(said(115.0, 210)) == 10.0
+    assert rates.see(said(120.0, 210, stopped=True)) == 0.0
+    assert rates.see([]) == 0.0

@@ -136,6 +136,7 @@ def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -
     out = rota.ok("top", "--once").out
     assert "due 2 · running 1 · workers 1" in out and f"{job.id}   t" in out and "\x1b" not in out
     assert "hand" in out and "1/10" in out
+    assert rota.ok("top", "--json").json["running"][0]["id"] == job.id
     hand.settle((job, SUCCEED))
     rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
     assert rota("top", "--once").status == 5

@@ -19,8 +19,8 @@ from rich.live import Live
 from rich.text import Text
 
 from rota.cli.frame import COUNT_MAX, Rates, frame
-from rota.cli.output import PIPE_COLUMNS, console
-from rota.cli.target import AppOption, SchemaOption, UrlOption, find_app, target
+from rota.cli.output import PIPE_COLUMNS, console, print_json
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, target
 from rota.errors import DatabaseUnavailable, RotaError
 from rota.failure import one_line
 from rota.store.db import Database
@@ -43,12 +43,17 @@ def top(
     url: UrlOption = None,
     schema: SchemaOption = None,
     every: Annotated[float, typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="How often it looks.")] = EVERY_S,
+    as_json: JsonOption = False,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit, as into a pipe.")] = False,
 ) -> None:
     """Show queues, running jobs, workers, rates and last errors, live. q or Ctrl-C ends it."""
     owner = find_app(app)
     watch = Watch(Database(*target(app, url, schema), notify=owner is None or owner.notify), every)
     watch.look()
+    if as_json:
+        watch.close()
+        print_json(watch.facts)
+        return
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         out = console()
         width = out.width if out.is_terminal else PIPE_COLUMNS
@@ -72,7 +77,8 @@ class Watch(threading.Thread):
         """Grows with each look."""
         self._database = database
         self._every_s = every_s
-        self._facts: dict[str, Any] | None = None
+        self.facts: dict[str, Any] | None = None
+        """What the last look brought."""
         self._trouble: str | None = None
         self._rates = Rates()
         self._rate = 0.0
@@ -100,12 +106,12 @@ class Watch(threading.Thread):
             facts = self._look.facts("top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED})
         except CannotLook as error:
             raise DatabaseUnavailable(str(error)) from None
-        self._facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
+        self.facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
 
     def frame(self, width: int, height: int) -> list[Text]:
         """What it knows, as lines."""
-        assert self._facts is not None
-        return frame(self._facts, self._rate, width=width, height=height, trouble=self._trouble)
+        assert self.facts is not None
+        return frame(self.facts, self._rate, width=width, height=height, trouble=self._trouble)
 
     def close(self) -> None:
         """End it, without waiting long for a database that does not answer."""

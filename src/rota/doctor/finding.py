@@ -68,7 +68,7 @@ class Limits:
     """Due jobs may wait so long while no worker is alive: cron starts one each minute."""
     waiting_share: float = 0.2
     """Of Rota's sessions, those that wait for a lock."""
-    workers: int = 16
+    workers: int = 12
     single_s: float = 60.0
     live_jobs: int = 1_000_000
     crews: int = 3

@@ -1,0 +1,94 @@
+"""docs/doctor.md is held against the checks, and its blocks are run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+from rota.doctor import CHECKS, Level, Limits, examine
+from rota.store.db import Database
+from tests.support.cli import SHOP, CommandLine
+from tests.support.rules import rule
+
+PAGE = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SIGNS = ("contention", "order", "fan-out", "teams", "replay", "streaming")
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def rows() -> dict[str, str]:
+    """The lines of the table of checks."""
+    return dict(re.findall(r"^\| `([a-z-]+)` \|(.*)\|$", PAGE, re.MULTILINE))
+
+
+@rule("M3")
+def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
+    assert list(rows()) == [check.name for check in CHECKS]
+    assert f"asks {len(CHECKS)} questions" in PAGE
+    limits = Limits()
+    for name, figure, limit in [
+        ("connection", "50 ms", limits.round_trip_s == 0.05),
+        ("clock", "5 s", limits.skew_s == 5),
+        ("snapshot", "10 min", limits.snapshot_s == (600, 3600)),
+        ("snapshot", "20 M", limits.snapshot_xids == (1_000_000, 20_000_000)),
+        ("vacuum", "50,000 and half", (limits.dead_rows, limits.dead_share) == (50_000, 0.5)),
+        ("partitions", "next 6", limits.partition_days == (6, 1)),
+        ("connections", "80 % are used | 95 %", limits.connections_share == (0.8, 0.95)),
+        ("workers", "2 min", limits.alone_s == 120),
+        ("oldest", "5 min | 1 h", limits.due_s == (300, 3600)),
+        ("contention", "a fifth", limits.waiting_share == 0.2),
+        ("contention", "more than 12 workers", limits.workers == 12),
+        ("order", "a minute", limits.single_s == 60),
+        ("fan-out", "a million", limits.live_jobs == 1_000_000),
+        ("teams", "three groups", limits.crews == 3),
+        ("replay", "100 GB", limits.history_bytes == 100 * 1024**3),
+        ("streaming", "200 running jobs", limits.reporting == 200),
+        ("streaming", "ten times", limits.updates_a_job == 10),
+    ]:
+        assert figure in rows()[name] and limit, (name, figure)
+
+
+@rule("M3")
+def test_each_sign_of_outgrowing_it_has_a_figure_and_the_check_that_shows_it() -> None:
+    section = PAGE.partition("## When a team outgrows it")[2]
+    said = re.findall(r"^\| [A-Z].* \| (.*) \| `([a-z-]+)`.* \| .* \|$", section, re.MULTILINE)
+    assert [check for _, check in said] == list(SIGNS)
+    assert all(re.search(r"\d", figure) for figure, _ in said)
+
+
+@pytest.mark.system
+def test_the_commands_of_the_page_work(database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    [commands] = [text for language, text in BLOCKS if language == "sh"]
+    for line in commands.splitlines():
+        ran = rota(*line.split("  #")[0].split()[1:])
+        assert ran.status in (0, 1) and ran.out, ran
+
+
+@rule("M3")
+def test_a_watcher_with_the_grants_of_the_page_sees_everything(database: str, connection: Connection) -> None:
+    watcher = f"watcher_{uuid4().hex[:12]}"
+    [grants] = [text for language, text in BLOCKS if language == "sql"]
+    connection.execute(sql.SQL("create role {} login").format(sql.Identifier(watcher)))
+    try:
+        connection.execute(grants.replace("my_watcher", watcher).encode())
+        with psycopg.connect(database, application_name="held") as other:
+            other.execute("create temp table mine (a int)")
+            found = examine(Database(make_conninfo(database, user=watcher)))
+        assert [check.name for check, finding in found.findings if finding.level == Level.SKIPPED] == ["app"]
+        assert "idle in transaction" in found["snapshot"].what
+    finally:
+        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(watcher)))
+
+
+def test_no_block_of_the_page_goes_untried() -> None:
+    assert [language for language, _ in BLOCKS] == ["sh", "sql"] and PAGE.count("```") == 2 * len(BLOCKS)

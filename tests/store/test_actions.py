@@ -110,7 +110,10 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
     assert said[0] == ("ann [31m on call", "no such customer, password=***", "bury", {"was": "queued"})
     assert said[1][0].count("@") == 1 and said[1][1] is None
     assert said[2][:2] == (connection.info.user, "by hand or so")
-    assert [verb for (verb,) in connection.execute("select verb from rota.action where job = any (%s) order by id", [[first, third]])] == ["bury", "bury"]
+    assert [verb for (verb,) in connection.execute("select verb from rota.action where job = any (%s) order by id", [[first, third]])] == [
+        "bury",
+        "bury",
+    ]
     for wrong in ({"by": 7}, {"why": b"x"}):
         with pytest.raises(rota.UsageError):
             app.bury(first, **wrong)

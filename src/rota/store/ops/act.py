@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
-
 from rota.job import Action, Status
 from rota.store.db import Operation, Query, Row
 from rota.store.ops.around import Refusals, halved

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,7 +29,8 @@ from rota.release import release_of
 from rota.schedule import Definition
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.worker.orders import obeying
+from rota.web import aping, check_url
+from rota.worker.orders import obeying, stopping_after
 from rota.worker.worker import Crew, Report, Worker
 
 E = TypeVar("E", bound=Event)
@@ -44,6 +46,7 @@ class App(Client):
         lease: how long a claim holds a job whose type does not say, at least 1 s. Defaults to 2 minutes.
         release: what to record as the release of the code that ran. Defaults to the version of the distribution that the calling module comes from.
         lifespan: a function that returns an async context manager; entered once per worker process on its loop, its value is `ctx.state`.
+        alert_url: where alerts are posted as JSON, over HTTP; see docs/alerts.md. Defaults to ROTA_ALERT_URL, else to nowhere: they are logged.
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options; False behind a transaction pooler. Defaults to True.
 
     Raises:
@@ -61,6 +64,7 @@ class App(Client):
         release: str | None = None,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         notify: bool = True,
+        alert_url: str | None = None,
     ) -> None:
         self.schema = schema if schema is not None else os.environ.get("ROTA_SCHEMA") or "rota"
         self._release = release
@@ -72,6 +76,7 @@ class App(Client):
             raise DeclarationError(f"App: {error}") from None
         self._lifespan = lifespan
         self._notify = notify
+        self._alert_url = alert_url
         self._database: Database | None = None
         self._bus = Bus()
         self._own = Jobs()
@@ -164,6 +169,7 @@ class App(Client):
         slots: int = SLOTS,
         grace: Duration = "30s",
         health_port: int | None = None,
+        ping: str | None = None,
     ) -> Report:
         """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
 
@@ -174,11 +180,12 @@ class App(Client):
             slots: jobs at once over all queues, 1 … 10,000; only without `queues`.
             grace: how long running handlers may go on after the signal.
             health_port: where `/healthz` and `/readyz` answer over HTTP, on all interfaces. Defaults to nowhere.
+            ping: URL of a dead-man switch, called about each minute after a good pass of upkeep. Defaults to none.
 
         Raises:
-            ConfigurationError: the health port is taken.
+            ConfigurationError: the health port is taken, or a URL cannot be called.
         """
-        working = self.arun(queues=queues, slots=slots, grace=grace, health_port=health_port, signals=True)
+        working = self.arun(queues=queues, slots=slots, grace=grace, health_port=health_port, ping=ping, signals=True)
         return run_alone("run", working, self.aclose)
 
     async def arun(
@@ -188,10 +195,17 @@ class App(Client):
         slots: int = SLOTS,
         grace: Duration = "30s",
         health_port: int | None = None,
+        ping: str | None = None,
         signals: bool = False,
     ) -> Report:
         """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
-        config = WorkerConfig(queues=None if queues is None else dict(queues), slots=slots, grace_s=seconds(grace, name="grace"))
+        config = WorkerConfig(
+            queues=None if queues is None else dict(queues),
+            slots=slots,
+            grace_s=seconds(grace, name="grace"),
+            alert_url=self._alerts_go_to(),
+            ping_url=None if ping is None else check_url(ping, "the URL to ping"),
+        )
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
         return await self._work(config, health_port=health_port, signals=signals)
@@ -203,18 +217,22 @@ class App(Client):
         slots: int = SLOTS,
         for_: Duration | None = None,
         grace: Duration = "30s",
+        ping: str | None = None,
         signals: bool = False,
     ) -> Report:
         """Do one pass of all upkeep, then work until a look at everything came back empty and this worker's own jobs are done.
 
         Args:
             for_: claim nothing more after so long. Defaults to no limit.
+            ping: URL of a dead-man switch, called when all went well; not when the drain was told to stop. Defaults to none.
 
         Raises:
             CopiedDatabase: the database is a restored copy; nothing was claimed, and no job changed.
             DatabaseUnavailable: the database was unreachable, at the start or later.
+            ConfigurationError: a URL cannot be called.
         """
-        return run_alone("drain", self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, signals=signals), self.aclose)
+        draining = self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, ping=ping, signals=signals)
+        return run_alone("drain", draining, self.aclose)
 
     async def adrain(
         self,
@@ -223,6 +241,7 @@ class App(Client):
         slots: int = SLOTS,
         for_: Duration | None = None,
         grace: Duration = "30s",
+        ping: str | None = None,
         signals: bool = False,
     ) -> Report:
         """`drain` on the running loop."""
@@ -232,8 +251,19 @@ class App(Client):
             drain=True,
             drain_for_s=None if for_ is None else seconds(for_, name="for_"),
             grace_s=seconds(grace, name="grace"),
+            alert_url=self._alerts_go_to(),
+            ping_url=None if ping is None else check_url(ping, "the URL to ping"),
         )
         return await self._work(config, signals=signals)
+
+    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Report:
+        """Drain; after so long stop, with the grace period for what runs then."""
+        config = replace(config, drain=True, drain_for_s=within_s, stop_after_s=within_s, alert_url=self._alerts_go_to())
+        return await self._work(config, signals=False)
+
+    def _alerts_go_to(self) -> str | None:
+        url = self._alert_url or os.environ.get("ROTA_ALERT_URL")
+        return check_url(url, "the URL for alerts (alert_url, ROTA_ALERT_URL)") if url else None
 
     async def _work(self, config: WorkerConfig, *, health_port: int | None = None, signals: bool) -> Report:
         by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
@@ -245,7 +275,11 @@ class App(Client):
             await self.database.arun(migrate.check(self.schema))
             if member.joined is not None:
                 member.joined.fit()
-            return await worker.run()
+            with stopping_after(worker, config.stop_after_s):
+                report = await worker.run()
+        if config.drain and config.ping_url is not None and not worker.is_stopping:
+            await aping(config.ping_url)
+        return report
 
     def _declaration(self) -> str:
         return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()

@@ -34,6 +34,12 @@ class WorkerConfig:
     """The longest pause between two claims of an idle worker: a job is picked up within it also when no bell rings."""
     poll_least_s: float = 0.004
     """The first pause after work ran out; it doubles up to `poll_s`."""
+    alert_url: str | None = None
+    """Where alerts are posted; None: nowhere."""
+    ping_url: str | None = None
+    """What is called after each good pass of upkeep; None: nothing. A drain's is called by the App, when all is over."""
+    stop_after_s: float | None = None
+    """Stop after so many seconds, as if told to: what runs then has the grace period."""
     buffer_s: float = 1.0
     """A claimed job that has waited so long for a slot goes back, for another worker to take."""
 

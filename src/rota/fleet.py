@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ import msgspec
 
 from rota.errors import ProcessesFailed
 from rota.member import HURRY, STOP, Message
+from rota.web import ping
 
 logger = logging.getLogger("rota")
 
@@ -34,6 +36,8 @@ LOOK_S = 1.0
 """How often the parent looks up even if nothing happens."""
 SILENT_S = 10.0
 """A child, or the parent itself, of which nothing was heard for so long is not well."""
+PING_S = 55.0
+"""So far apart are two pings at least, however many processes do a good pass each minute."""
 _HOPELESS = (2, 3)
 """Usage and configuration do not get better by trying again. Once a process has found them right, such an end is like any other: a login that is
 refused for a moment, or an App that is being replaced, must not end the others."""
@@ -57,6 +61,8 @@ class Child:
         self.pid = self.process.pid
         self.unwell: str | None = None
         self.unready: str | None = "starting"
+        self.passes = 0
+        """Its good passes of upkeep, as it said last."""
         self.heard_at: float | None = None
         """When it last spoke; None before the first time."""
         self.is_mute = False
@@ -89,12 +95,14 @@ class Fleet:
     """`count` processes of one command, whose last argument is to be the descriptor of the channel. `unwell` and `unready` may be asked from any
     thread; None means well, or ready."""
 
-    def __init__(self, command: list[str], count: int, *, drain: bool) -> None:
+    def __init__(self, command: list[str], count: int, *, drain: bool, ping_url: str | None = None) -> None:
         self.reports: list[dict[str, Any]] = []
         """What the children did, in the order in which they ended."""
         self._command = command
         self._count = count
         self._drain = drain
+        self._ping_url = ping_url
+        self._pinged_at: float | None = None
         self._children: dict[int, Child] = {}
         self._spawned = 0
         self._spawn_at = 0.0
@@ -125,6 +133,8 @@ class Fleet:
                     child.channel.close()  # whatever ends the parent ends them
         if self._failure is not None:
             raise self._failure
+        if self._drain and self._ping_url is not None and self._status == 0 and not self._orders:
+            ping(self._ping_url)
         return self._status
 
     def unwell(self) -> str | None:
@@ -176,8 +186,18 @@ class Fleet:
             child.heard_at = monotonic()
             child.unwell, child.unready = message.unwell, message.unready
             self._fit = self._fit or message.fit
+            if message.passes > child.passes:
+                child.passes = message.passes
+                self._passed()
             if message.report is not None:
                 self.reports.append(message.report)
+
+    def _passed(self) -> None:
+        """One of them has done a good pass of upkeep: ping for all of them, from a thread, for the parent has to hear on."""
+        now = monotonic()
+        if self._ping_url is not None and (self._pinged_at is None or now - self._pinged_at >= PING_S):
+            self._pinged_at = now
+            threading.Thread(target=ping, args=(self._ping_url,), name="rota-ping", daemon=True).start()
 
     def _order(self) -> None:
         """Stop; ordered again, hurry."""

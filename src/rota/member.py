@@ -38,6 +38,9 @@ class Vitals(Protocol):
 
     def unready(self) -> str | None: ...
 
+    @property
+    def passes(self) -> int: ...
+
 
 class Commanded(Protocol):
     """A worker, as its parent commands it."""
@@ -57,6 +60,8 @@ class Message(msgspec.Struct, omit_defaults=True):
     """The App was found, and the schema of its database fits: another process would not fail at that."""
     unwell: str | None = None
     unready: str | None = None
+    passes: int = 0
+    """Good passes of upkeep so far."""
     report: dict[str, Any] | None = None
     """What it did, as the last thing that it says."""
 
@@ -134,7 +139,7 @@ class Member:
         if pulse is None:
             self._tell(Message(unready=self._without_worker))
         else:
-            self._tell(Message(unwell=pulse.unwell(), unready=pulse.unready()))
+            self._tell(Message(unwell=pulse.unwell(), unready=pulse.unready(), passes=pulse.passes))
 
     def _tell(self, message: Message) -> None:
         with suppress(OSError):  # the parent is gone, or frozen and the channel full

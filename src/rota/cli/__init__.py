@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli import actions, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
+from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.release import VERSION
@@ -45,6 +45,8 @@ cli.command()(overview.workers)
 cli.command()(overview.types)
 cli.command()(doctor.doctor)
 cli.command()(top.top)
+cli.command()(check.alerts)
+cli.command()(check.check)
 cli.command()(demo.demo)
 cli.add_typer(schedules.app, name="schedule")
 cli.add_typer(db.app, name="db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -18,6 +19,7 @@ from rota.errors import ConfigurationError, UsageError
 from rota.fleet import Fleet
 from rota.health import answering
 from rota.store import migrate
+from rota.web import check_url
 from rota.worker.worker import Report
 
 
@@ -30,7 +32,7 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-NOT_PASSED_ON = ("processes", "health_port", "channel")
+NOT_PASSED_ON = ("processes", "health_port", "ping", "channel")
 
 
 def work(
@@ -55,6 +57,13 @@ def work(
     health_port: Annotated[
         int | None, typer.Option(min=1, max=HEALTH_PORT_MAX, help="Answer /healthz and /readyz there over HTTP, on all interfaces.")
     ] = None,
+    ping: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Call a dead-man switch after a good drain; without --drain about each minute, while all is well. Defaults to ROTA_PING_URL.",
+        ),
+    ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")] = Level.INFO,
     log_format: Annotated[logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")] = logs.Form.PLAIN,
@@ -70,30 +79,44 @@ def work(
     if health_port is not None and drain:
         raise UsageError("--health-port is for a worker that stays up, and a drain does not: give one of them")
     queues = _queues(queue) if queue else None
+    ping = _ping_url(ping) if channel is None else None  # of several processes the parent pings
     if processes is not None:
-        _work_in_processes(processes, _arguments(context), log_level, log_format, health_port, drain=drain, as_json=as_json)
+        _work_in_processes(processes, _arguments(context), log_level, log_format, health_port, ping, drain=drain, as_json=as_json)
         return
     chosen = need_app(app)
     logs.setup(log_format, log_level)
     _refuse_unfit(chosen)
     shared = SLOTS if slots is None else slots
     if drain:
-        report = chosen.drain(queues=queues, slots=shared, for_=for_, grace=grace, signals=True)
+        report = chosen.drain(queues=queues, slots=shared, for_=for_, grace=grace, ping=ping, signals=True)
     else:
-        report = chosen.run(queues=queues, slots=shared, grace=grace, health_port=health_port)
+        report = chosen.run(queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping)
     if member.joined is not None:
         member.joined.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 
 
+def _ping_url(given: str | None) -> str | None:
+    url = given or os.environ.get("ROTA_PING_URL")
+    return check_url(url, "the URL to ping (--ping, ROTA_PING_URL)") if url else None
+
+
 def _work_in_processes(
-    count: int, arguments: list[str], log_level: Level, log_format: logs.Form, health_port: int | None, *, drain: bool, as_json: bool
+    count: int,
+    arguments: list[str],
+    log_level: Level,
+    log_format: logs.Form,
+    health_port: int | None,
+    ping: str | None,
+    *,
+    drain: bool,
+    as_json: bool,
 ) -> None:
     if sys.platform != "linux":
         raise ConfigurationError("--processes runs on Linux only: here, start `rota work` several times instead")
     logs.setup(log_format, log_level)
-    fleet = Fleet([sys.executable, "-m", "rota", "work", *arguments, "--channel"], count, drain=drain)
+    fleet = Fleet([sys.executable, "-m", "rota", "work", *arguments, "--channel"], count, drain=drain, ping_url=ping)
     with answering(health_port, fleet.unwell, fleet.unready):
         status = fleet.run()
     if status == 0 or fleet.reports:

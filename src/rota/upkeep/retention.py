@@ -102,6 +102,7 @@ class Retention(Service):
             lambda: self._link.run(ops.forget_actions(BATCH)),
             lambda: self._link.run(ops.forget_runs(BATCH)),
             lambda: self._link.run(ops.forget_figures(BATCH)),
+            lambda: self._link.run(ops.forget_alerts(BATCH)),
         ):
             try:
                 more |= await forget() >= BATCH

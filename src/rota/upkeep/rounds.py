@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from rota.events import Bus
     from rota.service import Service
     from rota.store.db import Database
+    from rota.upkeep.alerts import Alerts
 
 
-def services(bus: Bus, database: Database, shared: Link, worker: str) -> list[Service]:
+def services(bus: Bus, database: Database, shared: Link, worker: str, alerts: Alerts) -> list[Service]:
     """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
     return [
         Reaper(bus, Link(database, "reap")),
@@ -26,11 +27,13 @@ def services(bus: Bus, database: Database, shared: Link, worker: str) -> list[Se
         Scheduler(bus, shared),
         FigureFolder(bus, shared),
         Retention(bus, shared, database),
+        alerts,
     ]
 
 
 async def one_round(bus: Bus, shared: Link, worker: str) -> None:
-    """Do all that is due of what may make jobs due, or end them. Retention is not in it: it may have to wait, and goes on beside the jobs.
+    """Do all that is due of what may make jobs due, or end them. Retention and alerts are not in it: they may have to
+    wait, and go on beside the jobs.
 
     Raises:
         DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.

@@ -42,3 +42,14 @@ def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+@contextmanager
+def stopping_after(worker: Worker, after_s: float | None) -> Iterator[None]:
+    """For a block on the worker's loop, stop the worker after so many seconds; None: do nothing."""
+    timer = None if after_s is None else asyncio.get_running_loop().call_later(after_s, worker.stop)
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()

@@ -23,6 +23,8 @@ class Pulse:
     def __init__(self, gate: Gate) -> None:
         self.is_stopping = False
         self._gate = gate
+        self.passes = 0
+        """Passes of upkeep that were good, each with all parts of the worker well."""
         self._answered_at = monotonic()
         self._watch: LoopWatch | None = None
         self._asking: tuple[Service, ...] = ()
@@ -35,6 +37,10 @@ class Pulse:
     def answered(self) -> None:
         """The database has answered."""
         self._answered_at = monotonic()
+
+    def passed(self) -> None:
+        """Upkeep has done another good pass."""
+        self.passes += 1
 
     def unwell(self) -> str | None:
         """Why the worker should be ended from outside."""

@@ -23,6 +23,8 @@ from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link
 from rota.upkeep import rounds
+from rota.upkeep.alerts import Alerts
+from rota.upkeep.pinger import Pinger
 from rota.worker.claimer import Claimer
 from rota.worker.departure import Departure
 from rota.worker.executor import Executor
@@ -232,11 +234,14 @@ class Worker:
         rings = database.notify and not config.drain
         claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
         keeper = self._keeper(executor, claimer, finisher, thread)
-        upkeepers = rounds.services(bus, database, upkeep, self.name)
+        alerts = Alerts(bus, database, config.alert_url)
+        upkeepers = rounds.services(bus, database, upkeep, self.name, alerts)
         for part in upkeepers:
             part.gate = self._gate  # the claims are stopped by the database itself
         watch = StampWatch(bus, upkeep, self._gate, self._copied if config.drain else None)
         self._parts = [executor, starter, finisher, claimer, *upkeepers, watch]
+        if not config.drain:
+            self._parts.append(Pinger(bus, alerts, tuple(self._parts), config.ping_url, self.pulse.passed))
         if rings:
             hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))

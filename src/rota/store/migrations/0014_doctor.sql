@@ -56,9 +56,6 @@ declare v_site jsonb; begin
     or v_site ->> 'paused_at' is not null and coalesce((v_site ->> 'paused_until')::timestamptz > rota.clock(), true) then v_site end;
 end $$;
 
--- What failed last, whichever job it was. Appended at its end, by attempts that did not succeed only.
-create index if not exists attempt_finished on rota.attempt (finished_at);
-
 -- The queues and priorities that have jobs ready or to come, at most p_queues of them, each counted to p_limit.
 create function rota.ready_counts(p_queues int, p_limit int) returns table (queue text, priority smallint, due bigint, later bigint, oldest_at timestamptz)
 language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$

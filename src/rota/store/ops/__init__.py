@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from rota.store.ops.act import Act, Answer, Which, act, act_on_many, choose
+from rota.store.ops.act import CancelAnswer, cancel
+from rota.store.ops.alert import (
+    AlertRule,
+    Told,
+    findings,
+    forget_alerts,
+    posted,
+    standing,
+    take_alert_rules,
+    take_unposted,
+    write_alerts,
+)
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, fold_figures, forget_figures, stats
@@ -37,6 +49,7 @@ __all__ = [
     "Action",
     "Agenda",
     "Answer",
+    "AlertRule",
     "Attempt",
     "Branches",
     "Claimant",
@@ -57,6 +70,7 @@ __all__ = [
     "RefusedRun",
     "Renewed",
     "Stats",
+    "Told",
     "Until",
     "Which",
     "Written",
@@ -80,11 +94,13 @@ __all__ = [
     "expire",
     "expire_keys",
     "find",
+    "findings",
     "finish",
     "fold_figures",
     "forget_actions",
     "forget_figures",
     "forget_runs",
+    "forget_alerts",
     "forget_workers",
     "give_back",
     "insert",
@@ -97,6 +113,7 @@ __all__ = [
     "pause_queue",
     "pauses",
     "payload_bytes_max",
+    "posted",
     "progress",
     "put_dead_away",
     "put_schedule",
@@ -111,10 +128,14 @@ __all__ = [
     "schedules",
     "schedules_due",
     "settled",
+    "standing",
     "start",
     "stats",
     "stop",
     "table",
+    "take_alert_rules",
     "take_step",
     "trigger_schedule",
+    "take_unposted",
+    "write_alerts",
 ]

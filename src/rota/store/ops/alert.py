@@ -1,0 +1,87 @@
+"""How alerts are found, written and told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from rota.alert import Decision, Finding, Standing
+from rota.store.db import Operation, Query
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """A rule that is due."""
+
+    name: str
+    repeat_after_s: float | None
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of an alert. In this shape, as JSON, it is posted; it is also what a job of `tell_job` gets, without `told` and `over_at`."""
+
+    rule: str
+    subject: str
+    state: str
+    severity: str
+    since: datetime
+    over_at: datetime | None = None
+    told: int
+    value: float
+    message: str
+
+
+def take_alert_rules() -> Operation[list[AlertRule]]:
+    """Take the rules that are due to be evaluated; nobody else is given them for a while."""
+    rows = yield Query("alert_take")
+    return [AlertRule(name, None if repeat_after is None else repeat_after.total_seconds()) for name, repeat_after in rows]
+
+
+def findings(rule: str) -> Operation[list[Finding]]:
+    """Read what a rule finds now."""
+    return [Finding(*row) for row in (yield Query("alert_findings", {"rule": rule}))]
+
+
+def standing(rule: str) -> Operation[list[Standing]]:
+    """Read what was told of a rule's subjects."""
+    return [Standing(*row) for row in (yield Query("alert_standing", {"rule": rule}))]
+
+
+def write_alerts(rule: str, decided: Sequence[Decision], pause_s: float) -> Operation[list[tuple[Told, str | None]]]:
+    """Write what was decided, and have the rule rest for so long; return what is now to be told, each with what kept its job from being enqueued."""
+    steps = [
+        {
+            "step": one.step,
+            "subject": one.subject,
+            "told": one.told,
+            "value": None if one.finding is None else one.finding.value,
+            "message": None if one.finding is None else one.finding.message,
+        }
+        for one in decided
+    ]
+    params = {"rule": rule, "steps": msgspec.json.encode(steps).decode(), "pause": timedelta(seconds=pause_s)}
+    told = []
+    for subject, state, since, times, value, message, severity, problem in (yield Query("alert_write", params)):
+        facts: dict[str, Any] = {"subject": subject, "state": state, "since": since, "told": times, "value": value, "message": message}
+        told.append((Told(rule=rule, severity=severity, **facts), problem))
+    return told
+
+
+def take_unposted(limit: int) -> Operation[list[Told]]:
+    """Take what is not posted yet; nobody else is given it for a while."""
+    columns = ("rule", "subject", "state", "severity", "since", "over_at", "told", "value", "message")
+    return [Told(**dict(zip(columns, row, strict=True))) for row in (yield Query("alert_unposted", {"limit": limit}))]
+
+
+def posted(told: Told) -> Operation[None]:
+    """Say that it is posted."""
+    yield Query("alert_posted", {"rule": told.rule, "subject": told.subject, "told": told.told})
+
+
+def forget_alerts(limit: int) -> Operation[int]:
+    """Forget alerts that have long been over; return how many."""
+    return (yield Query("alerts_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -1,0 +1,104 @@
+"""Looks for what a person should know, and tells it: each thing once over the whole fleet, again after a while, and when it is over."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.alert import decide
+from rota.errors import DatabaseUnavailable
+from rota.events import AlertFired, AlertNotTold, AlertOver
+from rota.failure import one_line
+from rota.service import Service
+from rota.store import ops
+from rota.store.link import Link
+from rota.web import CallFailed, acall
+
+if TYPE_CHECKING:
+    from rota.events import Bus
+    from rota.store.db import Database
+    from rota.store.ops import AlertRule, Told
+
+PERIOD_S = 60.0
+STATEMENT_S = 10.0
+"""The longest that one rule's question may take."""
+SHARE = 0.01
+"""Of one connection's time that a rule may take over the whole fleet: one that takes a second is asked every hundred. It reads indexes that churn."""
+POST_MAX = 20
+"""So many alerts are posted in one pass, one after the other; and none more once one could not be."""
+
+
+class Alerts(Service):
+    """One pass a minute: evaluates the rules that nobody else has in hand, tells what they found, and posts what was not posted yet."""
+
+    name = "alerts"
+
+    def __init__(self, bus: Bus, database: Database, url: str | None) -> None:
+        super().__init__(bus)
+        self._link = Link(database, "alert", statement_timeout_s=STATEMENT_S)
+        self._url = url
+        self.passes = 0
+        """How many came to their end."""
+
+    async def tick(self) -> float | None:
+        """Do one pass."""
+        trouble: DatabaseUnavailable | None = None
+        try:
+            for rule in await self._link.run(ops.take_alert_rules()):
+                try:
+                    await self._evaluate(rule)
+                except DatabaseUnavailable as error:
+                    if not error.refused:
+                        raise
+                    trouble = error
+                    await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
+                    self.bus.emit(AlertNotTold(rule=one_line(rule.name), subject="", reason=f"it cannot be evaluated: {error}"))
+            if self._url is not None:
+                await self._post(self._url)
+        finally:
+            await self._link.close()  # it is needed once a minute
+        if trouble is None:
+            self.passes += 1
+        return PERIOD_S
+
+    async def close(self) -> None:
+        """Close its connection."""
+        await self._link.close()
+
+    async def _evaluate(self, rule: AlertRule) -> None:
+        before = monotonic()
+        found = await self._link.run(ops.findings(rule.name))
+        took_s = monotonic() - before
+        decided = decide(found, await self._link.run(ops.standing(rule.name)), rule.repeat_after_s)
+        for told, problem in await self._link.run(ops.write_alerts(rule.name, decided, took_s / SHARE)):
+            self._tell(told)
+            if problem is not None:
+                self.bus.emit(
+                    AlertNotTold(
+                        rule=one_line(told.rule), subject=one_line(told.subject), reason=f"its job was refused: {one_line(problem)}"
+                    )
+                )
+
+    def _tell(self, told: Told) -> None:
+        facts: dict[str, Any] = {
+            "rule": one_line(told.rule),
+            "subject": one_line(told.subject),
+            "message": one_line(told.message),
+            "value": told.value,
+        }
+        if told.state == "over":
+            self.bus.emit(AlertOver(**facts, since=told.since))
+        else:
+            self.bus.emit(AlertFired(**facts, since=told.since, severity=told.severity, repeated=told.state == "repeats"))
+
+    async def _post(self, url: str) -> None:
+        """Post what is due. At least once: who ends between the answer and the note of it leaves it to be posted again."""
+        for told in await self._link.run(ops.take_unposted(POST_MAX)):
+            try:
+                await acall(url, msgspec.json.encode(told))
+            except CallFailed as error:
+                self.bus.emit(AlertNotTold(rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)))
+                return
+            await self._link.run(ops.posted(told))

@@ -1,0 +1,336 @@
+"""What the rules of alerts find, and how each thing is told once over a whole fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.alert import Decision, Finding, Step, decide
+from rota.store import ops
+from tests.store.work import Hand, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+KINDS = ["dead", "failure_rate", "no_worker", "same_error", "schedule_overdue", "unclaimed", "unknown_type"]
+
+
+def found(connection: Connection, name: str) -> dict[str, float]:
+    return {one.subject: one.value for one in Hand(connection).run(ops.findings(name))}
+
+
+def dead(connection: Connection, count: int, ago: str = "1 minute", **columns: Any) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, failed_at) select %s, 'default', 0, 'dead', rota.clock() - %s::interval"
+        f" from generate_series(1, {count})".encode(),
+        [columns.get("job_type", "t"), ago],
+    )
+
+
+def attempts(connection: Connection, count: int, ago: str = "1 minute", *, jobs: int | None = None, error: str = "OSError") -> None:
+    """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition made for them."""
+    connection.execute("select rota.partition_ensure('attempt', ((rota.clock() - %s::interval) at time zone 'UTC')::date)", [ago])
+    connection.execute(
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type)"
+        " select n %% %s, n, 1, 't', 'w', rota.clock() - %s::interval, 'failed', %s from generate_series(1, %s) n",
+        [jobs or count, ago, error, count],
+    )
+
+
+def due(connection: Connection, ago: str = "1 hour", **columns: Any) -> None:
+    """A job that has been due for so long."""
+    [job] = insert(connection, **columns)
+    connection.execute("update rota.job set run_at = rota.clock() - %s::interval where id = %s", [ago, job])
+
+
+def serve(connection: Connection, *, types: tuple[str, ...] = ("t",), queue: str = "default") -> None:
+    Hand(connection, types=types).beat(queues=f'{{"{queue}": 1}}')
+
+
+@rule("M86")
+def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) -> None:
+    assert [kind for (kind,) in connection.execute("select kind from rota.alert_rule where enabled order by kind")] == KINDS
+    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_kind"):
+        connection.execute("insert into rota.alert_rule (name, kind, period) values ('x', 'unheard of', '1 hour')")
+    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_rate_has_factor"):
+        connection.execute("insert into rota.alert_rule (name, kind, period) values ('x', 'failure_rate', '1 hour')")
+
+
+@rule("M86")
+def test_ten_dead_in_an_hour_are_found_and_nine_or_old_ones_are_not(connection: Connection) -> None:
+    dead(connection, 9)
+    dead(connection, 5, ago="61 minutes")
+    assert found(connection, "dead jobs") == {}
+    dead(connection, 1)
+    assert found(connection, "dead jobs") == {"": 10}
+
+    connection.execute("update rota.alert_rule set at_least = 14, period = '2 hours' where name = 'dead jobs'")
+    assert found(connection, "dead jobs") == {"": 15}
+
+
+@rule("M86")
+def test_a_rule_of_one_type_looks_at_no_other(connection: Connection) -> None:
+    connection.execute("insert into rota.alert_rule (name, kind, at_least, period, job_type) values ('mail', 'dead', 2, '1 hour', 'mail')")
+    dead(connection, 5)
+    dead(connection, 1, job_type="mail")
+    assert found(connection, "mail") == {}
+    dead(connection, 1, job_type="mail")
+    assert found(connection, "mail") == {"": 2}
+
+
+@rule("M86")
+def test_the_same_error_counts_jobs_and_not_attempts(connection: Connection) -> None:
+    attempts(connection, 60, jobs=19)
+    attempts(connection, 10, error="ValueError")
+    attempts(connection, 30, ago="2 hours", error="KeyError")
+    assert found(connection, "same error") == {}
+    attempts(connection, 60, jobs=20)
+    assert found(connection, "same error") == {"OSError": 20}
+
+
+@rule("M86")
+def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -> None:
+    attempts(connection, 29)
+    assert found(connection, "failure rate") == {}
+    attempts(connection, 1)
+    assert found(connection, "failure rate") == {"": 6}
+
+    attempts(connection, 24 * 60, ago="1 day 4 minutes")  # one a minute on average, over the day before the last five minutes
+    assert found(connection, "failure rate") == {"": 6}
+    attempts(connection, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
+    assert found(connection, "failure rate") == {}
+
+
+@rule("M86")
+def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(connection: Connection) -> None:
+    serve(connection)
+    due(connection, ago="9 minutes")
+    assert found(connection, "unclaimed jobs") == {}
+    due(connection)
+    assert found(connection, "unclaimed jobs")["default"] == pytest.approx(3600, abs=60)
+    assert found(connection, "unknown type") == found(connection, "no worker") == {}
+
+
+@rule("M86")
+def test_a_due_job_of_a_type_that_no_worker_knows_is_found_under_its_type(connection: Connection) -> None:
+    serve(connection)
+    due(connection, job_type="nobody_s")
+    assert found(connection, "unknown type") == {"nobody_s": 1}
+    assert found(connection, "unclaimed jobs") == found(connection, "no worker") == {}
+
+
+@rule("M86")
+def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: Connection) -> None:
+    serve(connection, queue="other")
+    due(connection)
+    assert list(found(connection, "no worker")) == ["default"]
+    assert found(connection, "unclaimed jobs") == found(connection, "unknown type") == {}
+
+    serve(connection)
+    connection.execute("update rota.worker set queues = '{\"default\": 1}', stopped_at = rota.clock() - interval '9 minutes'")
+    assert found(connection, "no worker") == {}  # a drain that ended a moment ago is a worker
+    connection.execute("update rota.worker set stopped_at = rota.clock() - interval '11 minutes'")
+    assert list(found(connection, "no worker")) == ["default"]
+
+
+@rule("M86", "M87")
+def test_a_paused_queue_is_nobody_s_fault(connection: Connection) -> None:
+    due(connection)
+    assert list(found(connection, "no worker")) == ["default"]
+    connection.execute("insert into rota.queue (name, paused_at) values ('default', rota.clock())")
+    assert found(connection, "no worker") == {}
+    connection.execute("update rota.queue set paused_until = rota.clock()")  # the pause ended by itself
+    assert list(found(connection, "no worker")) == ["default"]
+    connection.execute("select rota.pause_all()")
+    assert found(connection, "no worker") == {}
+
+
+SCHEDULE = """
+create table if not exists rota.schedule (
+  name text primary key, job_type text not null, cron text, paused_at timestamptz, paused_by text, paused_why text, disabled_at timestamptz,
+  next_run_at timestamptz, since timestamptz not null default rota.clock());
+insert into rota.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at)
+select name, 't', cron, rota.clock() - late, paused_at, paused_by, why, disabled_at
+from (values
+  ('late', '0 2 * * *', interval '11 minutes', null::timestamptz, null, null, null::timestamptz),
+  ('nearly', '0 2 * * *', '9 minutes', null, null, null, null),
+  ('to come', '0 2 * * *', '-1 day', null, null, null, null),
+  ('manual', null, null, null, null, null, null),
+  ('paused', '0 2 * * *', '1 hour', rota.clock() - interval '1 hour', 'eva', 'holiday', null),
+  ('stopped', 'no cron', '1 hour', rota.clock() - interval '1 hour', 'rota', 'cannot be read', null),
+  ('former', '0 2 * * *', '1 hour', null, null, null, rota.clock())) s(name, cron, late, paused_at, paused_by, why, disabled_at);
+"""
+
+
+@rule("M86", "M82")
+def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(connection: Connection) -> None:
+    connection.execute(SCHEDULE.encode())
+    assert found(connection, "schedule overdue") == {
+        "late": pytest.approx(660, abs=30),
+        "stopped": pytest.approx(3600, abs=30),
+    }
+
+
+def step(connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600) -> list[str]:
+    """Evaluate a rule once, as upkeep does; what is told."""
+    hand = Hand(connection)
+    decided = decide(hand.run(ops.findings(name)), hand.run(ops.standing(name)), repeat_after_s)
+    return [told.state for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
+
+
+@rule("M86")
+def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(connection: Connection) -> None:
+    dead(connection, 10)
+    assert [step(connection) for _ in range(3)] == [["fires"], [], []]
+    connection.execute("update rota.alert set last_told_at = last_told_at - interval '61 minutes'")
+    assert [step(connection) for _ in range(2)] == [["repeats"], []]
+
+    connection.execute("delete from rota.job")
+    assert [step(connection) for _ in range(3)] == [[], ["over"], []]
+    dead(connection, 10)
+    assert [step(connection) for _ in range(2)] == [["fires"], []]
+
+
+@rule("M86")
+def test_two_workers_that_decide_at_the_same_time_tell_it_once(connection: Connection, second: Connection) -> None:
+    decided = [Decision(Step.FIRES, "", 0, Finding("", 10, "ten"))]
+    connection.execute("begin")
+    assert len(Hand(connection).run(ops.write_alerts("dead jobs", decided, 0))) == 1
+    second.execute("set lock_timeout = '100ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        Hand(second).run(ops.write_alerts("dead jobs", decided, 0))
+    connection.execute("commit")
+    assert Hand(second).run(ops.write_alerts("dead jobs", decided, 0)) == []
+
+
+@rule("M86")
+def test_a_rule_is_evaluated_by_one_worker_a_minute(connection: Connection, second: Connection) -> None:
+    connection.execute("begin")
+    taken = Hand(connection).run(ops.take_alert_rules())
+    assert [one.name for one in taken] != []
+    second.execute("set lock_timeout = '100ms'")
+    assert Hand(second).run(ops.take_alert_rules()) == []  # without waiting
+    connection.execute("commit")
+    assert Hand(second).run(ops.take_alert_rules()) == []
+    connection.execute("update rota.alert_rule set due_at = rota.clock() - interval '1 second'")
+    assert len(Hand(second).run(ops.take_alert_rules())) == len(taken)
+
+
+@rule("M86")
+def test_a_rule_that_takes_long_rests_long(connection: Connection) -> None:
+    hand = Hand(connection)
+    hand.run(ops.take_alert_rules())
+    hand.run(ops.write_alerts("dead jobs", [], 500))
+    connection.execute("update rota.alert_rule set due_at = due_at - interval '60 seconds'")
+    assert "dead jobs" not in [one.name for one in hand.run(ops.take_alert_rules())]
+
+
+@rule("M86")
+def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(connection: Connection) -> None:
+    dead(connection, 10)
+    step(connection)
+    connection.execute("update rota.alert_rule set enabled = false where name = 'dead jobs'")
+    hand = Hand(connection)
+    assert "dead jobs" not in [one.name for one in hand.run(ops.take_alert_rules())]
+    assert hand.run(ops.take_unposted(10)) == []
+    assert connection.execute("select state from rota.alert").fetchall() == [("over",)]
+
+
+@rule("M86")
+def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(connection: Connection, second: Connection) -> None:
+    dead(connection, 10)
+    step(connection)
+    [told] = Hand(connection).run(ops.take_unposted(10))
+    assert (told.rule, told.state, told.value) == ("dead jobs", "fires", 10)
+    assert Hand(second).run(ops.take_unposted(10)) == []
+    connection.execute("update rota.alert set post_at = rota.clock()")  # nobody said that it was posted: it is tried again
+    assert Hand(second).run(ops.take_unposted(10)) == [told]
+    Hand(second).run(ops.posted(told))
+    connection.execute("update rota.alert set post_at = rota.clock()")
+    assert Hand(connection).run(ops.take_unposted(10)) == []
+
+
+@rule("M86")
+def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(connection: Connection) -> None:
+    connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
+    dead(connection, 10)
+    step(connection)
+    step(connection)
+    connection.execute("delete from rota.job where job_type = 't'")
+    step(connection)
+    step(connection)
+    payloads = [payload for (payload,) in connection.execute("select payload from rota.job where job_type = 'page' order by id")]
+    assert [(one["rule"], one["state"], one["severity"]) for one in payloads] == [
+        ("dead jobs", "fires", "critical"),
+        ("dead jobs", "over", "critical"),
+    ]
+    assert payloads[0]["message"] == "10 jobs died within 01:00:00 and wait for a person: t (10)"
+
+
+@rule("M86")
+def test_an_alert_is_told_also_when_its_job_is_refused(connection: Connection) -> None:
+    connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
+    connection.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
+    dead(connection, 10)
+    hand = Hand(connection)
+    decided = decide(hand.run(ops.findings("dead jobs")), [], None)
+    [(told, problem)] = hand.run(ops.write_alerts("dead jobs", decided, 0))
+    assert told.state == "fires"
+    assert problem is not None and "no_pages" in problem
+
+
+@rule("M13")
+def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message, over_at)"
+        " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() - n * interval '1 day'"
+        " from generate_series(29, 31, 2) n"
+    )
+    assert Hand(connection).run(ops.forget_alerts(1000)) == 1
+    assert Hand(connection).run(ops.forget_alerts(1000)) == 0
+
+
+BLOCKS_MOST = 500
+"""What a rule may touch beside 100,000 dead, due and failed each. It takes 30 to 180, for rows lie in the order in which they came; without a bound
+some thousand."""
+
+
+@rule("M86")
+def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(connection: Connection) -> None:
+    connection.execute("set session_replication_role = replica")
+    dead(connection, 100_000)
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, run_at)"
+        " select 't', 'default', 0, rota.clock() - interval '1 hour' from generate_series(1, 100000)"
+    )
+    attempts(connection, 100_000)
+    connection.execute("analyze rota.job, rota.attempt")
+
+    for name in [name for (name,) in connection.execute("select name from rota.alert_rule").fetchall()]:
+        found(connection, name)
+        before = _touched(connection)
+        found(connection, name)
+        after = _touched(connection)
+        assert after[1] == before[1], f"{name}: a table was read as a whole"
+        assert after[0] - before[0] < BLOCKS_MOST, f"{name}: {after[0] - before[0]} blocks"
+
+
+def _touched(connection: Connection) -> tuple[int, int]:
+    """Blocks of the large tables and of their indexes that were touched, and how often one of them was read as a whole."""
+    connection.execute("select pg_stat_force_next_flush()") if connection.info.server_version >= 150000 else None
+    row = connection.execute(
+        "select sum(i.heap_blks_hit + i.heap_blks_read + i.idx_blks_hit + i.idx_blks_read)::bigint, sum(t.seq_scan)::bigint"
+        " from pg_statio_user_tables i join pg_stat_user_tables t using (relid) where i.relname = 'job' or i.relname like 'attempt%%'"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def test_the_interval_of_a_message_is_written_alike_for_everybody(connection: Connection) -> None:
+    connection.execute("set intervalstyle = 'iso_8601'")
+    dead(connection, 10)
+    [one] = Hand(connection).run(ops.findings("dead jobs"))
+    assert "within 01:00:00" in one.message

@@ -1,0 +1,319 @@
+"""Alerts as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota import web as calls
+from rota.errors import ConfigurationError
+from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event
+from rota.store.db import Database
+from rota.upkeep.alerts import Alerts
+from rota.upkeep.pinger import Pinger
+from tests.support.cli import SHOP, CommandLine
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.support.web import Web, serving
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put
+
+DEAD = (
+    "insert into rota.job (job_type, queue, priority, status, failed_at)"
+    " select 't', 'default', 0, 'dead', rota.clock() from generate_series(1, 10)"
+)
+AGAIN = "update rota.alert_rule set due_at = null"
+TRY_AGAIN = "update rota.alert set post_at = null"
+
+
+class Upkeep:
+    """The alerts of one worker, a pass at a time."""
+
+    def __init__(self, database: str, url: str | None = None) -> None:
+        self.heard: list[Event] = []
+        bus = Bus()
+        bus.on(Event, self.heard.append)
+        self.service = Alerts(bus, Database(database), url)
+
+    async def passes(self) -> list[Event]:
+        """Do one pass; what was told in it."""
+        self.heard.clear()
+        await self.service.tick()
+        return list(self.heard)
+
+
+@rule("M86", "M84")
+async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rota")
+    upkeep, other = Upkeep(database), Upkeep(database)
+    connection.execute(DEAD)
+    [fired] = await upkeep.passes()
+    assert isinstance(fired, AlertFired)
+    assert (fired.rule, fired.value, fired.severity, fired.repeated) == ("dead jobs", 10, "critical", False)
+    assert await other.passes() == []
+    connection.execute(AGAIN)
+    assert await other.passes() == []
+
+    connection.execute("delete from rota.job")
+    told = []
+    for _ in range(3):
+        connection.execute(AGAIN)
+        told += await other.passes()
+    assert [type(one) for one in told] == [AlertOver]
+    lines = [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records]
+    assert lines == [("ERROR", "alert 'dead jobs'"), ("INFO", "alert 'dead jobs' is over")]
+
+
+@rule("M86", "M84")
+async def test_what_somebody_called_a_queue_does_not_make_a_second_line(database: str, connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, run_at) values ('t', E'q\\nERROR all is lost\\x1b[2J', 0, rota.clock())"
+    )
+    connection.execute("update rota.job set run_at = rota.clock() - interval '1 hour'")
+    [fired] = await Upkeep(database).passes()
+    assert isinstance(fired, AlertFired)
+    assert "all is lost" in fired.text() and fired.text().isprintable()
+
+
+@rule("M86")
+async def test_an_alert_is_posted_once_as_json(database: str, connection: Connection) -> None:
+    connection.execute(DEAD)
+    with serving() as web:
+        upkeep, other = Upkeep(database, web.url), Upkeep(database, web.url)
+        await upkeep.passes()
+        for again in (upkeep, other):
+            connection.execute(AGAIN)
+            connection.execute(TRY_AGAIN)
+            await again.passes()
+    [asked] = web.asked
+    assert (asked.method, asked.path) == ("POST", "/hook/the-secret")
+    assert {**asked.json, "since": None} == {
+        "rule": "dead jobs",
+        "subject": "",
+        "state": "fires",
+        "severity": "critical",
+        "since": None,
+        "over_at": None,
+        "told": 1,
+        "value": 10.0,
+        "message": "10 jobs died within 01:00:00 and wait for a person: t (10)",
+    }
+
+
+def fail(web: Web, how: str) -> str:
+    """Have the server fail; the URL to post to."""
+    if how == "refuses":
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            return f"http://127.0.0.1:{closed.getsockname()[1]}/hook/the-secret"
+    web.status = {"says 500": 500, "leads elsewhere": 302, "hangs": None}[how]
+    web.location = web.url if how == "leads elsewhere" else None
+    return web.url
+
+
+@rule("M86")
+@pytest.mark.parametrize("how", ["says 500", "leads elsewhere", "hangs", "refuses"])
+async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
+    how: str, database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "ANSWER_S", 0.3)
+    connection.execute(DEAD)
+    with serving() as web:
+        fired, not_told = await Upkeep(database, fail(web, how)).passes()
+        assert isinstance(fired, AlertFired)
+        assert isinstance(not_told, AlertNotTold)
+        assert "127.0.0.1" in not_told.reason and "secret" not in not_told.text()
+        assert len(web.asked) == (0 if how == "refuses" else 1), "a redirect is not followed"
+
+        web.status, web.location = 200, None
+        web.asked.clear()
+        connection.execute(TRY_AGAIN)
+        assert await Upkeep(database, web.url).passes() == []
+        assert [asked.json["state"] for asked in web.asked] == ["fires"]
+
+
+@rule("M86")
+async def test_a_worker_without_a_url_leaves_the_posting_to_one_that_has_it(database: str, connection: Connection) -> None:
+    connection.execute(DEAD)
+    [fired] = await Upkeep(database).passes()
+    assert isinstance(fired, AlertFired)
+    with serving() as web:
+        assert await Upkeep(database, web.url).passes() == []
+    assert len(web.asked) == 1
+
+
+@rule("M86")
+async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(database: str, connection: Connection) -> None:
+    connection.execute("alter table rota.attempt rename to elsewhere")
+    connection.execute(DEAD)
+    upkeep = Upkeep(database)
+    told = await upkeep.passes()
+    assert [one.rule for one in told if isinstance(one, AlertFired)] == ["dead jobs"]
+    assert sorted(one.rule for one in told if isinstance(one, AlertNotTold)) == ["failure rate", "same error"]
+    assert upkeep.service.passes == 0, "such a pass is no reason to ping"
+
+
+@rule("M86", "M80")
+def test_a_drain_evaluates_the_rules_and_posts_what_they_find(database: str, connection: Connection) -> None:
+    connection.execute(DEAD)
+    with serving() as web:
+        app = rota.App(database, alert_url=web.url)
+        app.job("quick")(lambda: None)
+        heard: list[AlertFired] = []
+        app.on(AlertFired, heard.append)
+        app.drain()
+    assert [one.rule for one in heard] == ["dead jobs"]
+    assert len(web.asked) == 1
+
+
+@rule("M86")
+def test_an_alert_as_a_job_of_the_user_s_runs_in_the_same_fleet(database: str, connection: Connection) -> None:
+    connection.execute(DEAD)
+    connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
+    app = rota.App(database)
+    paged: list[str] = []
+
+    @app.job("page")
+    def page(rule: str, state: str, message: str) -> None:
+        paged.append(f"{rule} {state}: {message}")
+
+    app.drain()
+    app.drain()
+    assert paged == ["dead jobs fires: 10 jobs died within 01:00:00 and wait for a person: t (10)"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://example.com/x", "https:///the-path", "not a url", "https://user:word@example.com/", "http://example.com/a b", "http://h:0"],
+)
+def test_a_url_that_cannot_be_called_is_refused_without_showing_it(url: str, database: str) -> None:
+    app = rota.App(database, alert_url=url)
+    app.job("quick")(lambda: None)
+    with pytest.raises(ConfigurationError) as refused:
+        app.drain()
+    assert url not in str(refused.value)
+
+
+# The dead-man switch
+
+
+@rule("M86", "M80")
+def test_a_drain_pings_when_all_went_well(database: str, connection: Connection) -> None:
+    app = rota.App(database)
+    app.job("quick")(lambda: None)
+    put(connection, "quick")
+    with serving() as web:
+        assert app.drain(ping=web.url).succeeded == 1
+    assert [(asked.method, asked.path) for asked in web.asked] == [("GET", "/hook/the-secret")]
+
+
+@rule("M86", "M80")
+def test_a_drain_that_found_no_database_does_not_ping() -> None:
+    app = rota.App("postgresql://127.0.0.1:9/none?connect_timeout=2")
+    app.job("quick")(lambda: None)
+    with serving() as web, pytest.raises(rota.DatabaseUnavailable):
+        app.drain(ping=web.url)
+    assert web.asked == []
+
+
+@rule("M86", "M80")
+def test_a_ping_that_fails_is_a_warning_and_fails_nothing(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = rota.App(database)
+    app.job("quick")(lambda: None)
+    with serving() as web:
+        web.status = 500
+        app.drain(ping=web.url)
+    [line] = [record for record in caplog.records if "ping" in record.getMessage()]
+    assert line.levelname == "WARNING"
+    assert "127.0.0.1 answered 500" in line.getMessage() and "secret" not in caplog.text
+
+
+@rule("M86", "M81")
+async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_the_next(database: str) -> None:
+    jobs = rota.Jobs()
+    jobs.job("quick")(lambda: None)
+    with serving() as web:
+        async with Hand(database, jobs, ping_url=web.url):
+            await asyncio.to_thread(eventually, lambda: web.asked)
+    assert len(web.asked) == 1
+
+
+@rule("M86")
+async def test_a_worker_does_not_ping_while_the_database_does_not_answer_one_of_its_parts(database: str) -> None:
+    upkeep, part = Upkeep(database), Upkeep(database).service
+    good: list[int] = []
+    with serving() as web:
+        pinger = Pinger(Bus(), upkeep.service, [upkeep.service, part], web.url, lambda: good.append(1))
+        await pinger.tick()
+        assert web.asked == [], "no pass was done yet"
+
+        part.away_since = 1.0
+        await upkeep.passes()
+        await pinger.tick()
+        assert web.asked == []
+
+        part.away_since = None
+        await pinger.tick()
+        await pinger.tick()
+        assert len(web.asked) == len(good) == 1
+
+
+STOPPED = """
+import os, signal
+import rota
+
+app = rota.App()
+
+@app.job("stop")
+async def stop() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.system
+@rule("M86", "M80")
+def test_a_drain_that_was_told_to_stop_does_not_ping(database: str, connection: Connection, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(STOPPED)
+    put(connection, "stop")
+    with serving() as web:
+        ran = CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok("work", "--app", "shop:app", "--drain", "--ping", web.url)
+    assert ran.out.startswith("claimed 1, succeeded 1")
+    assert web.asked == []
+
+
+@pytest.mark.system
+@rule("M86", "M80")
+@pytest.mark.parametrize("drain", [True, False], ids=["drain", "stays"])
+def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    with serving() as web:
+        command = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_PING_URL=web.url)
+        with command.start("work", "--app", "shop:app", "--processes", "2", *(["--drain"] if drain else [])) as process:
+            if not drain:
+                assert process.stderr is not None
+                started = 0
+                while started < 2:
+                    started += " started, release " in process.stderr.readline()
+                eventually(lambda: web.asked, 30)
+                process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    assert len(web.asked) == 1
+    assert "secret" not in log
+
+
+def test_a_url_to_ping_that_cannot_be_called_is_refused_at_the_start(database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    status, said = CommandLine(tmp_path, ROTA_DATABASE_URL=database)(
+        "work", "--app", "shop:app", "--drain", "--ping", "hc-ping.com/secret"
+    ).error
+    assert status == 3
+    assert said.startswith("the URL to ping (--ping, ROTA_PING_URL) must be a URL") and "hc-ping" not in said

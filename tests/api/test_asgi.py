@@ -1,0 +1,245 @@
+"""The endpoint that drains, over real HTTP behind a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+import uvicorn
+from psycopg.rows import TupleRow
+
+import rota
+from rota.asgi import Tick, tick
+from rota.errors import ConfigurationError, UsageError
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+SECRET = "a-secret-of-some-length"
+ALLOWED = {"Authorization": f"Bearer {SECRET}"}
+
+
+@dataclass
+class Answer:
+    """What the server said."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Served:
+    """An ASGI application under uvicorn, on a port of the loopback, until `stop`."""
+
+    def __init__(self, application: Any) -> None:
+        config = uvicorn.Config(application, host="127.0.0.1", port=0, log_level="error", ws="none", timeout_graceful_shutdown=10)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        eventually(lambda: self._server.started, 30, what="the server starts")
+        self.port = self._server.servers[0].sockets[0].getsockname()[1]
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def ask(self, method: str = "POST", headers: dict[str, str] | None = None) -> Answer:
+        connection = self.connect()
+        connection.request(method, "/", headers=ALLOWED if headers is None else headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, text)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def served(application: Any) -> Iterator[Served]:
+    server = Served(application)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class Held:
+    """A job type whose handlers wait to be let go."""
+
+    def __init__(self, app: rota.App) -> None:
+        self.begun, self.go, self.ends = threading.Event(), threading.Event(), list[str]()
+
+        @app.job("held", retry=rota.Fixed("1s"))
+        async def held() -> None:
+            self.begun.set()
+            try:
+                while not self.go.is_set():  # noqa: ASYNC110 - it is another thread's
+                    await asyncio.sleep(0.01)
+                self.ends.append("done")
+            except asyncio.CancelledError:
+                self.ends.append("stopped")
+                raise
+
+        self.enqueue = held.enqueue
+
+
+def statuses(connection: psycopg.Connection[TupleRow]) -> list[str]:
+    return [status for (status,) in connection.execute("select status from rota.jobs order by id")]
+
+
+@rule("M80")
+def test_a_request_drains_and_answers_with_what_was_done(app: rota.App) -> None:
+    @app.job("step")
+    def step(left: int) -> None:
+        if left:
+            step.enqueue(left - 1)
+
+    step.enqueue(2)
+    with served(tick(app, secret=SECRET)) as server:
+        first, second = server.ask("POST"), server.ask("GET")
+    assert first.status == second.status == 200
+    assert first.headers["content-type"] == "application/json"
+    assert first.json == {"state": "done", "claimed": 3, "succeeded": 3, "failed": 0, "dead": 0, "oldest_due": None}
+    assert second.json["claimed"] == 0
+
+
+@rule("M80")
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"Authorization": SECRET}, {"Authorization": f"Basic {SECRET}"}],
+    ids=["none", "wrong", "bare", "basic"],
+)
+def test_who_does_not_know_the_secret_starts_nothing(
+    headers: dict[str, str], app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
+    work = app.job("work")(lambda: None)
+    work.enqueue()
+    with served(tick(app, secret=SECRET)) as server:
+        answer = server.ask(headers=headers)
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert SECRET not in answer.text
+    assert statuses(connection) == ["queued"]
+
+
+@rule("M80")
+def test_other_methods_are_refused_and_a_look_starts_nothing(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+    work = app.job("work")(lambda: None)
+    work.enqueue()
+    with served(tick(app, secret=SECRET)) as server:
+        assert (server.ask("DELETE").status, server.ask("HEAD").status, server.ask("HEAD", {}).status) == (405, 200, 401)
+    assert statuses(connection) == ["queued"]
+
+
+@rule("M80")
+def test_a_second_request_is_told_that_one_is_under_way(app: rota.App) -> None:
+    held = Held(app)
+    held.enqueue()
+    with served(tick(app, secret=SECRET)) as server:
+        first = server.connect()
+        first.request("POST", "/", headers=ALLOWED)
+        assert held.begun.wait(20)
+        answer = server.ask()
+        assert (answer.status, answer.json) == (202, {"state": "busy"})
+        held.go.set()
+        assert json.loads(first.getresponse().read())["succeeded"] == 1
+        first.close()
+        assert server.ask().status == 200
+
+
+@rule("M80", "M2")
+def test_a_caller_that_goes_away_takes_nothing_along(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+    held = Held(app)
+    held.enqueue()
+    with served(tick(app, secret=SECRET)) as server:
+        caller = server.connect()
+        caller.request("POST", "/", headers=ALLOWED)
+        assert held.begun.wait(20)
+        caller.close()
+        held.go.set()
+        eventually(lambda: statuses(connection) == ["succeeded"], what="the job is over")
+
+
+@rule("M80", "M83")
+def test_the_end_of_the_server_hands_back_what_runs(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+    held = Held(app)
+    held.enqueue()
+    application = tick(app, secret=SECRET, grace="0s")
+    with served(application) as server:
+        caller = server.connect()
+        caller.request("POST", "/", headers=ALLOWED)
+        assert held.begun.wait(20)
+        caller.close()
+    assert held.ends == ["stopped"]
+    assert statuses(connection) == ["queued"]
+
+
+@rule("M80", "M83")
+def test_a_drain_stops_when_its_seconds_are_over_and_the_answer_comes(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+    held = Held(app)
+    held.enqueue()
+    with served(tick(app, secret=SECRET, seconds=1, grace="0s")) as server:
+        answer = server.ask()
+    assert (answer.status, answer.json["claimed"], answer.json["succeeded"]) == (200, 1, 0)
+    assert answer.json["oldest_due"] is not None
+    assert statuses(connection) == ["queued"]
+
+
+@rule("M80")
+def test_without_a_database_the_answer_is_to_come_again() -> None:
+    app = rota.App("postgresql://127.0.0.1:9/none?connect_timeout=2")
+    app.job("work")(lambda: None)
+    with served(tick(app, secret=SECRET)) as server:
+        answer = server.ask()
+    assert (answer.status, answer.headers["retry-after"]) == (503, "60")
+    assert answer.json["error"]["type"] == "DatabaseUnavailable"
+
+
+async def test_it_works_under_another_application_s_path(app: rota.App) -> None:
+    """As Starlette and FastAPI mount it: the same call with `root_path`, and no lifespan; who mounts it closes it."""
+    app.job("work")(lambda: None)
+    application = tick(app, secret=SECRET)
+    assert isinstance(application, Tick)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/tick/",
+        "root_path": "/tick",
+        "headers": [(b"authorization", f"Bearer {SECRET}".encode())],
+    }
+    await application(scope, receive, send)
+    await application.aclose()
+    assert sent[0]["status"] == 200
+
+
+@pytest.mark.parametrize("secret", ["", "short", "with a space in the middle", "long enough but ümlaut"])
+def test_a_secret_that_could_be_guessed_or_sent_wrongly_is_refused(secret: str, app: rota.App) -> None:
+    with pytest.raises(ConfigurationError, match="at least 16") as refused:
+        tick(app, secret=secret)
+    assert not secret or secret not in str(refused.value)
+
+
+def test_times_out_of_range_are_refused(app: rota.App) -> None:
+    for seconds in (0, 3601, -1):
+        with pytest.raises(UsageError, match="1 to 3600"):
+            tick(app, secret=SECRET, seconds=seconds)

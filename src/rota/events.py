@@ -26,7 +26,7 @@ class Event:
     """The level of its line in the log."""
 
     @property
-    def severity(self) -> int:
+    def level_now(self) -> int:
         """The level of this one's line, where it depends on what it says."""
         return self.level
 
@@ -133,7 +133,7 @@ class JobReaped(JobEvent):
     status: str
 
     @property
-    def severity(self) -> int:
+    def level_now(self) -> int:
         return logging.ERROR if self.status == "dead" else self.level
 
     def text(self) -> str:
@@ -416,7 +416,7 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Log the event and tell the listeners."""
-        logger.log(event.severity, "%s", escaped(event.text()), extra={"rota_event": event})
+        logger.log(event.level_now, "%s", escaped(event.text()), extra={"rota_event": event})
         if not self._listeners:
             return
         for base in type(event).__mro__:

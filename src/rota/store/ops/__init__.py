@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rota.store.ops.act import Act, Answer, Which, act, act_on_many, choose
-from rota.store.ops.act import CancelAnswer, cancel
 from rota.store.ops.alert import (
     AlertRule,
     Told,
@@ -48,8 +47,8 @@ __all__ = [
     "Act",
     "Action",
     "Agenda",
-    "Answer",
     "AlertRule",
+    "Answer",
     "Attempt",
     "Branches",
     "Claimant",
@@ -82,7 +81,6 @@ __all__ = [
     "announce",
     "attempts",
     "beat",
-    "cancel",
     "chain",
     "choose",
     "claim",
@@ -98,9 +96,9 @@ __all__ = [
     "finish",
     "fold_figures",
     "forget_actions",
+    "forget_alerts",
     "forget_figures",
     "forget_runs",
-    "forget_alerts",
     "forget_workers",
     "give_back",
     "insert",
@@ -135,7 +133,7 @@ __all__ = [
     "table",
     "take_alert_rules",
     "take_step",
-    "trigger_schedule",
     "take_unposted",
+    "trigger_schedule",
     "write_alerts",
 ]

@@ -5,6 +5,11 @@
 -- transaction is due from then, not from the transaction's beginning.
 create function rota.clock() returns timestamptz language sql stable parallel safe as 'select pg_catalog.statement_timestamp()';
 
+-- A text from a person, fit to be stored and shown: one line, at most so many characters, NULL when nothing is left.
+create function rota.one_line(p_text text, p_most int) returns text language sql immutable parallel safe as $$
+  select nullif(left(btrim(regexp_replace(p_text, '[[:cntrl:][:space:]\u0080-\u009f\u2028-\u202e\u2066-\u2069]+', ' ', 'g')), p_most), '')
+$$;
+
 -- Bytes of payload::text; `rota migrate --payload-bytes-max` replaces it.
 create function rota.payload_bytes_max() returns int language sql immutable parallel safe as 'select 65536';
 

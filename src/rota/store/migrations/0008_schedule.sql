@@ -275,7 +275,7 @@ create function rota.schedule_acted(p_verb text, p_name text, p_why text, p_by t
 language plpgsql set search_path = rota, pg_temp as $$
 begin
   insert into rota.action (verb, schedule, by, why, detail)
-  values (p_verb, p_name, coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500), p_detail);
+  values (p_verb, p_name, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500), p_detail);
 end $$;
 
 -- Makes a schedule, or changes the one of that name; p_origin: api, cli or sql. Pauses and next_run_at stay as in schedules_declare. Returns `made`,
@@ -308,7 +308,7 @@ revoke execute on function rota.schedule_put(jsonb, text, text, text) from publi
 create function rota.schedule_pause(p_name text, p_why text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = rota, pg_temp as $$
 begin
-  update rota.schedule s set paused_at = rota.clock(), paused_by = coalesce(rota.pause_line(p_by, 200), session_user), paused_why = rota.pause_line(p_why, 500)
+  update rota.schedule s set paused_at = rota.clock(), paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500)
   where s.name = p_name and (s.paused_at is null or s.paused_by = rota.itself());
   if not found then
     return case when exists (select from rota.schedule s where s.name = p_name) then 'already paused' else 'not found' end;

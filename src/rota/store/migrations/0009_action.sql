@@ -1,11 +1,6 @@
 -- Why: at night a person must be able to deal with a job without writing to tables: try it now, take it from a worker that hangs, give it up, requeue or
 -- ignore a dead one, run one again. Each says who and why, and leaves a row in `action`. Oldest release that can live with this: 0.1.0.
 
--- A text from a person, fit to be stored and shown: one line, at most so many characters, NULL when nothing is left.
-create function rota.one_line(p_text text, p_most int) returns text language sql immutable parallel safe as $$
-  select nullif(left(btrim(regexp_replace(p_text, '[[:cntrl:][:space:]\u0080-\u009f\u2028-\u202e\u2066-\u2069]+', ' ', 'g')), p_most), '')
-$$;
-
 -- Makes today's partitions if nobody has: a caller's transaction cannot repeat what has failed, as a worker does.
 create function rota.today_ensure() returns void language plpgsql set search_path = rota, pg_temp as $$
 begin

@@ -7,11 +7,6 @@ create function rota.is_paused() returns boolean language sql stable set enable_
                  where s.copied is not null or s.paused_at is not null and (s.paused_until is null or s.paused_until > rota.clock()))
 $$;
 
--- What is written down of who paused, and why: one line, of bounded length.
-create function rota.pause_line(p_text text, p_most int) returns text language sql immutable as $$
-  select nullif(left(btrim(regexp_replace(p_text, '[[:cntrl:][:space:]]+', ' ', 'g')), p_most), '')
-$$;
-
 -- Pauses a queue: once this is committed, nothing of it is claimed until p_until has passed (NULL: until somebody resumes it). What runs goes on. The queue
 -- need not have had a job yet. Paused again, the newest p_until, p_why and p_by hold. SECURITY DEFINER: whoever is granted this needs no right on a table.
 create function rota.queue_pause(p_queue text, p_until timestamptz default null, p_why text default null, p_by text default null)
@@ -25,13 +20,13 @@ begin
   perform rota.pause_refuse_past(p_until);
   return query
   insert into rota.queue as q (name, paused_at, paused_until, paused_by, paused_why)
-  values (p_queue, rota.clock(), p_until, coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500))
+  values (p_queue, rota.clock(), p_until, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500))
   on conflict (name) do update
   set paused_at = case when q.paused_until <= rota.clock() then excluded.paused_at else coalesce(q.paused_at, excluded.paused_at) end,
     paused_until = excluded.paused_until, paused_by = excluded.paused_by, paused_why = excluded.paused_why
   returning q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why;
   insert into rota.action (verb, queue, by, why, detail)
-  values ('pause', p_queue, coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500),
+  values ('pause', p_queue, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500),
     case when p_until is not null then jsonb_build_object('until', p_until) end);
 end $$;
 revoke execute on function rota.queue_pause(text, timestamptz, text, text) from public;
@@ -56,7 +51,7 @@ declare v_was_paused boolean; begin
     return false;
   end if;
   insert into rota.action (verb, queue, by, why)
-  values ('resume', p_queue, coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500));
+  values ('resume', p_queue, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500));
   perform pg_notify(current_schema(), p_queue);
   return true;
 end $$;
@@ -73,10 +68,10 @@ begin
   return query
   update rota.site s
   set paused_at = case when s.paused_until <= rota.clock() then rota.clock() else coalesce(s.paused_at, rota.clock()) end,
-    paused_until = p_until, paused_by = coalesce(rota.pause_line(p_by, 200), session_user), paused_why = rota.pause_line(p_why, 500)
+    paused_until = p_until, paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500)
   returning null::text, s.paused_at, s.paused_until, s.paused_by, s.paused_why;
   insert into rota.action (verb, by, why, detail)
-  values ('pause', coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500),
+  values ('pause', coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500),
     case when p_until is not null then jsonb_build_object('until', p_until) end);
 end $$;
 revoke execute on function rota.pause_all(timestamptz, text, text) from public;
@@ -93,7 +88,7 @@ declare v_was_paused boolean; begin
     return false;
   end if;
   insert into rota.action (verb, by, why)
-  values ('resume', coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500));
+  values ('resume', coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500));
   perform rota.ring_all();
   return true;
 end $$;
@@ -164,7 +159,7 @@ declare v_copied text := rota.copy_check(); begin
   end if;
   perform rota.stamp(rota.system_identifier());
   insert into rota.action (verb, by, why, detail)
-  values ('resume', coalesce(rota.pause_line(p_by, 200), session_user), rota.pause_line(p_why, 500), jsonb_build_object('copy', v_copied));
+  values ('resume', coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500), jsonb_build_object('copy', v_copied));
   perform rota.ring_all();
   return true;
 end $$;

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from rota import embedded
+from tests.docs.shop import STAYS, Shop
 from tests.support.rules import rule
-from tests.support.wait import eventually
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SERVED = "/srv/shop"
-STAYS = "rota work --app shop:app"
-WAIT_S = 60
 ROLL_BACK = """
 import os, psycopg, shop
 with psycopg.connect(os.environ["ROTA_DATABASE_URL"]) as connection, connection.transaction(force_rollback=True):
@@ -31,54 +20,6 @@ with psycopg.connect(os.environ["ROTA_DATABASE_URL"]) as connection, connection.
 """
 
 pytestmark = pytest.mark.system
-
-
-class Shop:
-    """The directory of somebody who follows the README: its `shop.py`, and `rota` and `python` as the virtual environment would have them."""
-
-    def __init__(self, place: Path, url: str | None) -> None:
-        self.place = place
-        (place / "shop.py").write_text(the_block("python"))
-        programs = place / ".venv" / "bin"
-        programs.mkdir(parents=True)
-        for name, command in {"python": "", "rota": "-m rota"}.items():
-            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n')
-            (programs / name).chmod(0o755)
-        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-        if url is not None:
-            self.environment["ROTA_DATABASE_URL"] = url
-
-    def type(self, line: str) -> str:
-        """Run a line as a shell would; return what it printed. Fails when the command does."""
-        done = subprocess.run(
-            ["sh", "-c", line], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        return done.stdout
-
-    def work_until_told_to_stop(self) -> str:
-        """Run the worker that stays, stop it once it has started, and return its log."""
-        log = self.place / "worker.log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(shlex.split(STAYS), cwd=self.place, env=self.environment, stdout=file, stderr=file)
-        try:
-            eventually(lambda: " started, release " in log.read_text() or process.poll() is not None, WAIT_S, what="the worker starts")
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(WAIT_S) == 0, log.read_text()
-        finally:
-            process.kill()
-            process.wait()
-        return log.read_text()
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that the user of root's private server may enter; pytest's own are closed to it."""
-    place = Path(tempfile.mkdtemp(prefix="rota-readme-", dir="/tmp"))
-    place.chmod(0o755)
-    yield place
-    embedded.stop(place / ".rota")
-    shutil.rmtree(place)
 
 
 def blocks(language: str) -> list[str]:
@@ -118,20 +59,20 @@ def test_every_shell_command_of_the_readme_does_what_it_says(is_private: bool, e
     assert "daily_report, send_welcome_email" in said["rota sync --app shop:app"]
 
 
-@rule("M3", "M80")
-def test_the_crontab_lines_of_the_readme_work_and_enqueue_once(empty_database: str, place: Path) -> None:
+@rule("M3", "M80", "M82")
+def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(empty_database: str, place: Path) -> None:
     shop = Shop(place, empty_database)
     shop.type("rota migrate")
-    drain, enqueue = crontab_commands(place)
-    for line in (enqueue, enqueue, drain):
-        shop.type(line)
+    shop.type("rota sync --app shop:app")
+    shop.type("rota schedule trigger daily-report")
+    [drain] = crontab_commands(place)
+    shop.type(drain)
 
     with psycopg.connect(empty_database) as connection:
-        rows = connection.execute("select job_type, payload, result from rota.jobs").fetchall()
-    [(job_type, payload, result)] = rows
-    assert job_type == "daily_report"
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", payload["day"])
-    assert result == f"reports/{payload['day']}.csv"
+        rows = connection.execute("select job_type, schedule, status, result from rota.jobs").fetchall()
+    [(job_type, schedule, status, result)] = rows
+    assert (job_type, schedule, status) == ("daily_report", "daily-report", "succeeded")
+    assert re.fullmatch(r"reports/\d{4}-\d\d-\d\d\.csv", result)
 
 
 @rule("M20")

@@ -1,0 +1,75 @@
+"""What docs/operating.md says to type and to install works: its commands, its unit and its manifest."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.shop import Shop
+from tests.support.rules import rule
+from tests.support.server import _free_port
+
+PAGE = (Path(__file__).parents[2] / "docs/operating.md").read_text()
+GRACE_S = 30
+
+pytestmark = pytest.mark.system
+
+
+def the_block(language: str) -> str:
+    """The page's one block of a language."""
+    [block] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+def unit() -> configparser.SectionProxy:
+    """The service of the systemd unit."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # its names have capitals
+    parser.read_string(the_block("ini"))
+    return parser["Service"]
+
+
+def pod() -> Any:
+    """The pod of the Deployment."""
+    return yaml.safe_load(the_block("yaml"))["spec"]["template"]["spec"]
+
+
+@rule("M3")
+def test_the_commands_of_a_deploy_work_in_their_order(empty_database: str, place: Path) -> None:
+    shop = Shop(place, empty_database)
+    migrate, sync, doctor = [line.split("  #")[0].strip() for line in the_block("sh").splitlines()]
+    shop.type(migrate)
+    assert "daily_report, send_welcome_email" in shop.type(sync)
+    examined = subprocess.run(shlex.split(doctor), cwd=place, env=shop.environment, capture_output=True, text=True, timeout=60, check=False)
+    found = [line.split()[:2] for line in examined.stdout.splitlines() if line.split()[:1] == ["bad"]]
+    assert found == [["bad", "vacuum"]], "the tests' server has autovacuum off, and nothing else is wrong"
+
+
+@rule("M83")
+def test_the_unit_and_the_manifest_give_a_worker_more_time_than_it_takes() -> None:
+    assert int(unit()["TimeoutStopSec"]) >= GRACE_S + 10
+    assert pod()["terminationGracePeriodSeconds"] >= GRACE_S + 10
+
+
+@rule("M81")
+@pytest.mark.slow
+def test_what_the_unit_and_the_manifest_start_is_a_worker(database: str, place: Path) -> None:
+    shop = Shop(place, database)
+    [container] = pod()["containers"]
+    port = str(_free_port())
+    served = unit()["ExecStart"].removeprefix(unit()["WorkingDirectory"] + "/.venv/bin/")
+    contained = shlex.join(container["command"]).replace(str(container["livenessProbe"]["httpGet"]["port"]), port)
+    for command in (served, contained):
+        assert "started, release" in shop.work_until_told_to_stop(command)
+
+
+@pytest.mark.parametrize("command", sorted({line.split()[1] for line in re.findall(r"`(rota [a-z][^`]*)`", PAGE)}))
+def test_the_commands_of_the_text_exist(command: str, database: str, place: Path) -> None:
+    assert Shop(place, database).type(f"rota {command} --help")

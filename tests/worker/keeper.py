@@ -10,6 +10,7 @@ from typing import Any
 import rota
 from rota.context import Context
 from rota.events import Bus
+from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link
 from rota.worker.held import Held
@@ -17,7 +18,7 @@ from rota.worker.lease import LeaseKeeper
 from tests.store.work import Hand, insert
 from tests.worker.table import Connection
 
-SIGN = {"name": "hand", "host": "h", "pid": 1, "version": "1", "release": "1", "job_types": ["t"], "queues": "{}"}
+SIGN = {"name": "hand", "host": "h", "pid": 1, "version": "1", "release": "1", "job_types": ["t"], "queues": "{}", "slots": 1}
 
 
 class KeptByHand:
@@ -30,6 +31,7 @@ class KeptByHand:
         self.cancelled: list[tuple[int, str | None]] = []
         self.held: dict[int, Held] = {}
         silent: dict[str, Any] = {"on_lost": lambda _: None, "on_beat": lambda _: None, "on_cancel": self._hear}
+        silent["counted"] = lambda: dict.fromkeys(ops.COUNTS, 0)
         link, loop = Link(Database(database), "lease"), asyncio.get_running_loop()
         self.keeper = LeaseKeeper(Bus(), link, loop, self.held, claimant.who, SIGN, **silent)
 

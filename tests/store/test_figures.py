@@ -173,11 +173,12 @@ def test_percentiles_are_exact_to_ten_percent(connection: Connection, hand: Hand
 @pytest.mark.slow
 @rule("M85", "M14")
 def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Connection) -> None:
+    now = HOUR + timedelta(minutes=30)  # a moment after the full hour the one before is counted anew, from all of its day
+    clock(connection, now)
     fill(connection, 140_000, days=1)
     hand = Hand(connection)
     connection.execute("analyze rota.job, rota.job_history, rota.attempt")
     connection.execute("update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'")
-    now = datetime.now(UTC)
     assert fold(hand, now) <= 4
     stats = figures(hand)
     assert sum(one.succeeded for one in stats.types) > 15_000 and stats.jobs["dead"] > 0

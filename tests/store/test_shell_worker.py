@@ -170,5 +170,5 @@ def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: Shel
     app.drain()
     assert app.get(job).status is rota.Status.QUEUED
     shells.start("long")
-    eventually(lambda: app.get(job).status is rota.Status.SUCCEEDED, 30, what="another has it")
+    eventually(lambda: app.get(job).status is rota.Status.SUCCEEDED, 60, what="another has it")
     assert (app.get(job).locked_by, app.get(job).losses) == ("shell-1", 1)

@@ -41,7 +41,7 @@ WORK, CLAIM, HELD, LATE = 2_000, 100, 100, 100
 SPIKES = ["due", "unknown", "dead", "future"]
 BLOCKS_MAX = 2_000
 """For a statement on a hundred jobs; walking over a spike would cost ten times that at the least."""
-SPARE_BLOCKS = 500
+SPARE_BLOCKS = 1_000
 """More than on the small queue: a million rows make each index a level higher, rows lie on other pages, and what a test undid leaves entries behind."""
 
 WORK_ONLY = f"""

@@ -73,6 +73,31 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_t
             assert (verb, by, why, detail) == ("resume", "anna", "staging", {"copy": difference})
 
 
+@rule("M15", "M87")
+def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it_is_one(server: PostgresServer, database: str) -> None:
+    claim = "select id from rota.claim('default', '{t}', 'shell')"
+    with psycopg.connect(database, autocommit=True) as own:
+        insert(own, 2)
+        assert len(own.execute(claim).fetchall()) == 1
+        row = own.execute("select ctid from rota.site").fetchone()
+        assert len(own.execute(claim).fetchall()) == 1
+        assert own.execute("select ctid from rota.site").fetchone() == row  # a right stamp costs no write
+        insert(own, 1)
+    with made(server) as name:
+        server.dump_to(name_of(database), server, name)
+        with psycopg.connect(server.url(name), autocommit=True) as copy, psycopg.connect(server.url(name)) as open_one:
+            said: list[str] = []
+            copy.add_notice_handler(lambda notice: said.append(f"{notice.message_primary} {notice.message_hint}"))
+            assert open_one.execute(claim).fetchall() == []  # and keeps its transaction open
+            copy.execute("set lock_timeout = '5s'")
+            assert copy.execute(claim).fetchall() == []
+            assert [name in line and "rota.resume_copy()" in line for line in said] == [True]
+            open_one.commit()
+            assert copy.execute("select rota.is_paused()").fetchone() == (True,)
+            copy.execute("select rota.resume_copy()")
+            assert len(copy.execute(claim).fetchall()) == 1
+
+
 @rule("M87")
 @pytest.mark.slow
 def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(

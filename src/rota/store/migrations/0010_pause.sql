@@ -130,11 +130,16 @@ begin
   if not v_same then
     v_copied := format('stamped as database %I of server %s, and this is database %I of server %s', v_site.database_name,
       coalesce(v_site.system_identifier::text, 'unknown'), current_database(), coalesce(v_system::text, 'unknown'));
-  elsif v_site.database_name <> current_database() then
-    perform rota.stamp(v_system);
   end if;
-  if v_copied is distinct from v_site.copied or v_copied is null and v_site.worked_at is null then
-    update rota.site set copied = v_copied, worked_at = case when v_copied is null then coalesce(worked_at, rota.clock()) else worked_at end;
+  if v_copied is distinct from v_site.copied or v_copied is null and (v_site.worked_at is null or v_site.database_name <> current_database()) then
+    -- Never waited for: a claim in SQL may look in a transaction that stays open. Somebody who stamped it meanwhile knows better.
+    perform from rota.site s where s.stamped_at = v_site.stamped_at for no key update skip locked;
+    if found then
+      if v_copied is null and v_site.database_name <> current_database() then
+        perform rota.stamp(v_system);
+      end if;
+      update rota.site set copied = v_copied, worked_at = case when v_copied is null then coalesce(worked_at, rota.clock()) else worked_at end;
+    end if;
   end if;
   return v_copied;
 end $$;

@@ -259,9 +259,16 @@ declare
   v_begin bigint[];                              -- of these the ones whose start must be recorded, …
   v_claims int[];                                -- … and their claims
   v_late jsonb;
+  v_copied text;
 begin
   if v_wrong is not null then
     raise exception 'rota.claim: %', v_wrong using errcode = '22023';
+  end if;
+  v_copied := rota.copy_check();  -- where there is no other worker, nobody else looks
+  if v_copied is not null then
+    raise warning 'rota.claim: nothing is claimed, this is a restored copy: %', v_copied
+      using hint = 'If it is to do the work of its jobs, say so: select rota.resume_copy()';
+    return;
   end if;
   v_names := array(
     select unnest(claim.types) union select unnest(t.aliases) from rota.job_type t where t.name = any (claim.types) order by 1);

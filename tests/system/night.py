@@ -73,6 +73,13 @@ async def stumble(ctx: rota.Context) -> None:
     note("end", ctx)
 
 
+@app.schedule("minutely", "* * * * *", catch_up="all", overlap="allow")
+@app.job("chime", takes_context=True)
+async def chime(ctx: rota.Context) -> None:
+    note("start", ctx)
+    note("end", ctx)
+
+
 @app.job("long", takes_context=True)
 async def long(ctx: rota.Context) -> None:
     note("start", ctx)
@@ -90,6 +97,7 @@ insert into rota.job (job_type, status, locked_by, locked_until, claims, attempt
   from generate_series(1, 3);
 """
 COUNT = 3 + 41 + 3 + 15 + 3
+"""Without those of the schedule, of which there is one each minute."""
 
 # A cron that reads one crontab, which is ours. It is the first process of its namespace: when it ends, so does all that it started.
 ALONE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec"]

@@ -149,17 +149,15 @@ def test_a_paused_queue_is_nobody_s_fault(connection: Connection) -> None:
 
 
 SCHEDULE = """
-create table if not exists rota.schedule (
-  name text primary key, job_type text not null, cron text, paused_at timestamptz, paused_by text, paused_why text, disabled_at timestamptz,
-  next_run_at timestamptz, since timestamptz not null default rota.clock());
-insert into rota.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at)
-select name, 't', cron, rota.clock() - late, paused_at, paused_by, why, disabled_at
+insert into rota.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, refused, disabled_at)
+select name, 't', cron, rota.clock() - late, paused_at, paused_by, why, coalesce(why = 'cannot be read', false), disabled_at
 from (values
   ('late', '0 2 * * *', interval '11 minutes', null::timestamptz, null, null, null::timestamptz),
   ('nearly', '0 2 * * *', '9 minutes', null, null, null, null),
   ('to come', '0 2 * * *', '-1 day', null, null, null, null),
   ('manual', null, null, null, null, null, null),
   ('paused', '0 2 * * *', '1 hour', rota.clock() - interval '1 hour', 'eva', 'holiday', null),
+  ('paused by a role', '0 2 * * *', '1 hour', rota.clock() - interval '1 hour', 'rota', null, null),
   ('stopped', 'no cron', '1 hour', rota.clock() - interval '1 hour', 'rota', 'cannot be read', null),
   ('former', '0 2 * * *', '1 hour', null, null, null, rota.clock())) s(name, cron, late, paused_at, paused_by, why, disabled_at);
 """

@@ -29,6 +29,14 @@ def test_a_row_that_python_cannot_read_is_refused(connection: psycopg.Connection
         connection.execute(f"insert into rota.job (job_type, {column}) values ('ok', '{value}')".encode())
 
 
+@rule("M82")
+@pytest.mark.parametrize("column", ["next_run_at", "since", "paused_at", "disabled_at", "last_run_at", "created_at"])
+@pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC"])
+def test_a_schedule_that_python_cannot_read_is_refused(connection: psycopg.Connection, column: str, value: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="schedule_times_are_readable"):
+        connection.execute(f"insert into rota.schedule (name, job_type, {column}) values ('s', 'ok', '{value}')".encode())
+
+
 @rule("M22")
 def test_minus_infinity_is_in_the_past_and_so_means_now(connection: psycopg.Connection) -> None:
     row = connection.execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -108,6 +109,18 @@ def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_sched
     assert row == ("code", "30 4 * * *", "ann", "the printer is broken", True)
 
 
+@rule("M87")
+@pytest.mark.parametrize(
+    "how", ["select rota.schedule_pause('s', null, 'rota')", "update rota.schedule set paused_at = now(), paused_by = 'rota'"]
+)
+def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(connection: Connection, how: str) -> None:
+    start(connection, "1", declared())
+    connection.execute(how.encode())
+    start(connection, "2", declared(cron="30 4 * * *"))
+    assert fact(connection, "paused_at") is not None
+    assert connection.execute("select rota.schedule_pause('s', 'again', 'ann')").fetchone() == ("already paused",)
+
+
 @rule("M82")
 def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_and_never_deleted(connection: Connection) -> None:
     set_clock(connection, NOON)
@@ -179,6 +192,45 @@ def test_a_roll_back_makes_the_old_release_the_newest_again(connection: Connecti
     set_clock(connection, "2026-03-01 13:20:01")
     beat(connection, "1")
     assert disable(connection) == ["new"]
+
+
+def drain(connection: Connection, release: str, *schedules: dict[str, Any]) -> list[str]:
+    """A drain of a release: it starts, does its upkeep, and is gone. Returns what it disabled."""
+    worker = uuid4().hex
+    start(connection, release, *schedules, worker=worker)
+    disabled = disable(connection)
+    stop(connection, worker)
+    return disabled
+
+
+@rule("M80", "M82")
+def test_with_drains_only_what_the_code_no_longer_declares_is_disabled_after_an_hour_too(connection: Connection) -> None:
+    set_clock(connection, NOON)
+    drain(connection, "1", declared(), declared("gone"))
+    for minute in range(60):
+        set_clock(connection, f"2026-03-01 13:{minute:02}:00")
+        assert drain(connection, "2", declared()) == []
+    set_clock(connection, "2026-03-01 14:00:00")
+    assert drain(connection, "2", declared()) == ["gone"]
+
+
+@rule("M80", "M82")
+def test_of_two_releases_whose_drains_take_turns_the_older_one_s_change_nothing_and_after_a_roll_back_they_do(
+    connection: Connection,
+) -> None:
+    set_clock(connection, NOON)
+    drain(connection, "1", declared(cron="0 1 * * *"))
+    for minute in range(1, 20, 5):
+        set_clock(connection, f"2026-03-01 12:{minute:02}:00")
+        drain(connection, "2", declared(cron="0 2 * * *"))
+        set_clock(connection, f"2026-03-01 12:{minute:02}:30")
+        drain(connection, "1", declared(cron="0 1 * * *"))
+        assert fact(connection, "release") == "2"
+    for minute, newest in ((25, "2"), (27, "1"), (28, "1")):
+        set_clock(connection, f"2026-03-01 12:{minute:02}:00")
+        drain(connection, "1", declared(cron="0 1 * * *"))
+        assert fact(connection, "release") == newest
+    assert fact(connection, "cron") == "0 1 * * *"
 
 
 @rule("M82")

@@ -19,10 +19,11 @@ create table rota.schedule (
   overlap text not null default 'skip' check (overlap in ('skip', 'allow')),
   jitter interval check (jitter >= interval '0' and jitter <= interval '1 day'),
   paused_at timestamptz,
-  paused_by text,                                -- rota.itself(): it cannot be planned or enqueued as it is; then a change of the definition ends the pause
+  paused_by text,
   paused_why text,
+  refused boolean not null default false,        -- Rota has paused it, for it cannot be planned or enqueued as it is: a change of the definition ends the pause
   disabled_at timestamptz,                       -- since when the newest release no longer declares it
-  next_run_at timestamptz check (next_run_at < '9000-01-01 00:00:00+00'),  -- the next tick; NULL: the next pass plans it, from `since` on
+  next_run_at timestamptz,                       -- the next tick; NULL: the next pass plans it, from `since` on
   since timestamptz not null default rota.clock(),               -- ticks up to then are none: it was made, changed or resumed then
   last_run_at timestamptz,                       -- when a run was enqueued last, …
   last_job bigint,                               -- … as this job
@@ -31,7 +32,11 @@ create table rota.schedule (
   created_at timestamptz not null default rota.clock(),
   updated_at timestamptz not null default rota.clock(),          -- of the definition
   constraint schedule_code_has_a_release check (origin <> 'code' or release is not null and declared_at is not null),
-  constraint schedule_pause_is_whole check (paused_at is not null or paused_by is null and paused_why is null),
+  constraint schedule_pause_is_whole check (paused_at is not null or paused_by is null and paused_why is null and not refused),
+  -- One row that Python cannot read would stop all schedules.
+  constraint schedule_times_are_readable check (
+    least(paused_at, disabled_at, next_run_at, since, last_run_at, declared_at, created_at, updated_at) >= '1970-01-01 00:00:00+00'
+    and greatest(paused_at, disabled_at, next_run_at, since, last_run_at, declared_at, created_at, updated_at) < '9000-01-01 00:00:00+00'),
   constraint schedule_meta_is_an_object check (jsonb_typeof(meta) = 'object'),
   -- That they are small is looked at when the schedule is planned: a CHECK would forbid every UPDATE once the limit is lowered, also that of a pause.
   constraint schedule_payload_is_an_object check (jsonb_typeof(payload) = 'object')
@@ -40,7 +45,7 @@ create index schedule_next on rota.schedule (next_run_at) where cron is not null
 create index schedule_unplanned on rota.schedule (since)
   where next_run_at is null and cron is not null and paused_at is null and disabled_at is null;
 
--- By whom a schedule is paused that cannot be planned or enqueued as it is. Put together, for as one word in our SQL it is the schema's name.
+-- By whom a refused schedule is paused. Put together, for as one word in our SQL it is the schema's name. A person, or a role, may be called so, too.
 create function rota.itself() returns text language sql immutable parallel safe as $$ select 'ro' || 'ta' $$;
 
 -- Which jobs were runs of which schedule: so that "every run of X" needs no index on history, whose every row would pay for it.
@@ -59,7 +64,7 @@ create index job_schedule on rota.job (schedule, id) where schedule is not null 
 -- The releases that workers ran. The newest is the one whose first worker started last: a roll-back makes the old one the newest again.
 create table rota.release (
   name text primary key,
-  started_at timestamptz not null                -- when its first worker started, after a time in which none of it was alive
+  started_at timestamptz not null                -- when its first worker started, the first after another release if none of it was at work then
 );
 
 -- Every run with what came of it. A success of a type that keeps failures only has left no row.
@@ -87,13 +92,17 @@ create trigger job_run before insert on rota.job for each row when (new.schedule
 create function rota.schedule_changed() returns trigger language plpgsql set search_path = rota, pg_temp as $$
 begin
   new.updated_at := rota.clock();
-  if new.paused_by = rota.itself() and old.paused_by = rota.itself() and (new.cron, new.timezone, new.job_type, new.payload, new.meta, new.queue, new.priority)
+  if new.refused and old.refused and new.paused_by is distinct from old.paused_by then
+    new.refused := false;  -- a person has made it their own
+  end if;
+  if new.refused and old.refused and (new.cron, new.timezone, new.job_type, new.payload, new.meta, new.queue, new.priority)
       is distinct from (old.cron, old.timezone, old.job_type, old.payload, old.meta, old.queue, old.priority) then
     new.paused_at := null;
   end if;
   if new.paused_at is null then
     new.paused_by := null;
     new.paused_why := null;
+    new.refused := false;
   elsif old.paused_at is null then
     new.paused_by := coalesce(new.paused_by, session_user);
   end if;
@@ -207,17 +216,24 @@ end $$;
 create function rota.schedule_refuse(p_name text, p_next_run_at timestamptz, p_since timestamptz, p_why text) returns boolean
 language plpgsql set search_path = rota, pg_temp as $$
 begin
-  update rota.schedule s set paused_at = rota.clock(), paused_by = rota.itself(), paused_why = left(p_why, 500)
+  update rota.schedule s set paused_at = rota.clock(), paused_by = rota.itself(), paused_why = left(p_why, 500), refused = true
   where s.name = p_name and s.next_run_at is not distinct from p_next_run_at and s.since = p_since and s.paused_at is null;
   return found;
 end $$;
 
--- The release whose first worker started last, among those of which workers are alive (p_here: so is this one), else among all.
+-- Whether a release is at work: a worker of it is alive, or was a drain, as is seen by its short life, and the next may come. Two crontabs whose drains
+-- take turns would make each release the newest once a minute.
+create function rota.release_at_work(p_release text) returns boolean language sql stable set search_path = rota, pg_temp as $$
+  select exists (
+    select from rota.worker w
+    where w.release = p_release and case when w.stopped_at is null then w.heartbeat_at > rota.clock() - interval '1 minute'
+      else w.stopped_at > rota.clock() - interval '10 minutes' and w.stopped_at < w.started_at + interval '2 minutes' end)
+$$;
+
+-- The release whose first worker started last, among those that are at work (p_here: so is this one), else among all.
 create function rota.release_newest(p_here text default null) returns text language sql stable set search_path = rota, pg_temp as $$
   select r.name from rota.release r
-  order by coalesce(r.name = p_here, false) or exists (
-      select from rota.worker w where w.release = r.name and w.stopped_at is null and w.heartbeat_at > rota.clock() - interval '1 minute') desc,
-    r.started_at desc, r.name desc
+  order by coalesce(r.name = p_here, false) or rota.release_at_work(r.name) desc, r.started_at desc, r.name desc
   limit 1
 $$;
 
@@ -229,8 +245,7 @@ language plpgsql set search_path = rota, pg_temp as $$
 declare v_count int; begin
   insert into rota.release as r (name, started_at) values (p_release, rota.clock())
   on conflict (name) do update set started_at = excluded.started_at
-  where not exists (
-    select from rota.worker w where w.release = p_release and w.stopped_at is null and w.heartbeat_at > rota.clock() - interval '1 minute');
+  where exists (select from rota.release o where o.name <> p_release and o.started_at >= r.started_at) and not rota.release_at_work(p_release);
   if not p_is_deploy and rota.release_newest(p_release) <> p_release then
     return 0;
   end if;
@@ -308,8 +323,9 @@ revoke execute on function rota.schedule_put(jsonb, text, text, text) from publi
 create function rota.schedule_pause(p_name text, p_why text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = rota, pg_temp as $$
 begin
-  update rota.schedule s set paused_at = rota.clock(), paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500)
-  where s.name = p_name and (s.paused_at is null or s.paused_by = rota.itself());
+  update rota.schedule s set paused_at = rota.clock(), paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500),
+    refused = false
+  where s.name = p_name and (s.paused_at is null or s.refused);
   if not found then
     return case when exists (select from rota.schedule s where s.name = p_name) then 'already paused' else 'not found' end;
   end if;

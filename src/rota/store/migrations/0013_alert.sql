@@ -166,7 +166,7 @@ begin
         else format('schedule %s was to run at %s', late.name, to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')) end
       from (select s.name, s.paused_at is not null as paused, coalesce(s.paused_at, s.next_run_at, s.since) as at, s.paused_why as why
             from rota.schedule s
-            where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.paused_by = 'ro' || 'ta')) late
+            where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.refused)) late
       where late.at < $1 - $2 order by 2 desc limit 100$late$ using v_now, v_rule.period;
   end if;
 end $$;

@@ -121,6 +121,17 @@ def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(connectio
     assert connection.execute("select rota.schedule_pause('s', 'again', 'ann')").fetchone() == ("already paused",)
 
 
+@rule("M87")
+def test_a_pause_by_rota_itself_that_a_person_takes_over_survives_deploys(connection: Connection) -> None:
+    set_clock(connection, NOON)
+    start(connection, "1", declared("taken"), declared("left"))
+    connection.execute("select rota.schedule_refuse(name, next_run_at, since, 'it cannot be') from rota.schedule")
+    set_clock(connection, "2026-03-01 12:10:00")
+    connection.execute("update rota.schedule set paused_at = rota.clock(), paused_by = 'ann' where name = 'taken'")
+    start(connection, "2", declared("taken", "30 4 * * *"), declared("left", "30 4 * * *"))
+    assert (fact(connection, "paused_by", "taken"), fact(connection, "paused_by", "left")) == ("ann", None)
+
+
 @rule("M82")
 def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_and_never_deleted(connection: Connection) -> None:
     set_clock(connection, NOON)

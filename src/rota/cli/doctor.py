@@ -8,9 +8,8 @@ import typer
 
 from rota import doctor as doctors
 from rota.cli.output import cell, console, print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, target
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, find_database
 from rota.doctor import Examination, Finding, Level
-from rota.store.db import Database
 
 _STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
 _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
@@ -25,7 +24,7 @@ def doctor(
 ) -> None:
     """Examine the database, the schema, the workers and the jobs, and say what to do. Reads only. Exit 1 when something is bad."""
     owner = find_app(app)
-    database = Database(*target(app, url, schema), notify=owner is None or owner.notify)
+    database = find_database(app, url, schema)
     found = doctors.examine(
         database,
         notify=None if owner is None else owner.notify,

@@ -6,7 +6,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -19,6 +19,7 @@ from rota.config import given_url
 from rota.errors import ConfigurationError
 from rota.load import load
 from rota.store.db import Database, Operation
+from rota.store.trouble import is_of_pooler
 
 T = TypeVar("T")
 
@@ -53,8 +54,17 @@ class Session:
 
 @contextmanager
 def session(app: str | None = None, url: str | None = None, schema: str | None = None) -> Iterator[Session]:
-    """Connect to what the options say. Raises ConfigurationError and DatabaseUnavailable at once, not after the patience of a pool."""
-    with connected(Database(*target(app, url, schema))) as opened:
+    """Connect to what the options say, as the App does where one is named. Raises ConfigurationError and DatabaseUnavailable at once, not after the
+    patience of a pool."""
+    owner = _owner(app, url, schema)
+    database = _database(owner, url, schema)
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(connected(database))
+        except ConfigurationError as error:
+            if owner is not None or not is_of_pooler(error):
+                raise
+            opened = stack.enter_context(connected(database.unsettled()))  # nobody was there to say notify=False
         yield opened
 
 
@@ -65,12 +75,28 @@ def connected(database: Database) -> Iterator[Session]:
         yield Session(database, connection)
 
 
+def find_database(app: str | None, url: str | None, schema: str | None) -> Database:
+    """Return the database that the options say, to be connected to as the App does where one is named."""
+    return _database(_owner(app, url, schema), url, schema)
+
+
 def target(app: str | None, url: str | None, schema: str | None) -> tuple[str, str]:
     """Return the URL and the schema that the options say: what is not given is the App's, where one is named, else the environment's."""
-    owner = find_app(app) if app or not (url and schema) else None
-    schema = schema_of(owner, schema)
+    return _target(_owner(app, url, schema), url, schema)
+
+
+def _owner(app: str | None, url: str | None, schema: str | None) -> App | None:
+    """The App. With a URL and a schema none is needed, so that a broken one keeps nobody from looking."""
+    return find_app(app) if app or not (url and schema) else None
+
+
+def _target(owner: App | None, url: str | None, schema: str | None) -> tuple[str, str]:
     chosen = given_url(url) if url or owner is None else owner.url
-    return chosen or embedded.start(), schema
+    return chosen or embedded.start(), schema_of(owner, schema)
+
+
+def _database(owner: App | None, url: str | None, schema: str | None) -> Database:
+    return Database(*_target(owner, url, schema), notify=owner is None or owner.notify)
 
 
 def schema_of(app: App | None, schema: str | None) -> str:

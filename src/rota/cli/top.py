@@ -20,7 +20,7 @@ from rich.text import Text
 
 from rota.cli.frame import COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, target
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_database
 from rota.errors import DatabaseUnavailable, RotaError
 from rota.failure import one_line
 from rota.store.db import Database
@@ -47,8 +47,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit, as into a pipe.")] = False,
 ) -> None:
     """Show queues, running jobs, workers, rates and last errors, live. q or Ctrl-C ends it."""
-    owner = find_app(app)
-    watch = Watch(Database(*target(app, url, schema), notify=owner is None or owner.notify), every)
+    watch = Watch(find_database(app, url, schema), every)
     watch.look()
     if as_json:
         watch.close()

@@ -99,11 +99,9 @@ class Database:
 
     @contextmanager
     def connected(self, role: str) -> Iterator[psycopg.Connection]:
-        """Open one connection, in autocommit, for a block. Unlike the pool, which goes on trying, it says at once why it cannot."""
-        with (
-            translated(),
-            psycopg.connect(self.conninfo(role), autocommit=True, prepare_threshold=5 if self.notify else None) as connection,
-        ):
+        """Open one connection, in autocommit, for a block. Unlike the pool, which goes on trying, it says at once why it cannot. It is too short to
+        prepare statements, which a pooler that nobody has told of might not bear."""
+        with translated(), psycopg.connect(self.conninfo(role), autocommit=True, prepare_threshold=None) as connection:
             yield connection
 
     # Operations, on a connection of the pool or on the caller's

@@ -16,7 +16,7 @@ from rota.errors import ConfigurationError, SchemaError, SchemaMissing
 from rota.failure import message
 from rota.store.db import Database, Operation, Query
 from rota.store.ops.read import table
-from rota.store.trouble import is_waiting, translated, unavailable
+from rota.store.trouble import is_of_pooler, is_waiting, translated, unavailable
 
 LOOK_S = 2.0
 """The longest that one look may take: whoever asks how a database is must not be what ails it."""
@@ -114,7 +114,7 @@ def looking_somehow(database: Database) -> Iterator[tuple[Look, ConfigurationErr
             with database.connected("cli"):
                 pass
         except ConfigurationError as error:
-            if "pooler" not in str(error):
+            if not is_of_pooler(error):
                 raise
             refusal, database = error, database.unsettled()
     with looking(database) as look:

@@ -66,6 +66,9 @@ _WHOLE_SERVER = (*_GOING, "25006", "53", "58", "28", "3D")
 _REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL:  role "')
 
 
+_OF_POOLER = "a pooler refuses Rota's session settings"
+
+
 def unavailable(error: Exception) -> RotaError:
     """What a failure to reach the database means for the caller."""
     state = getattr(error, "sqlstate", None)
@@ -77,13 +80,16 @@ def unavailable(error: Exception) -> RotaError:
     if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in text and "does not exist" in text):
         return ConfigurationError(f"the URL names a database that is not there: {first_line(error)}")
     if "unsupported startup parameter" in text:
-        return ConfigurationError(
-            f"a pooler refuses Rota's session settings: use App(notify=False) behind it, and migrate without it ({first_line(error)})"
-        )
+        return ConfigurationError(f"{_OF_POOLER}: use App(notify=False) behind it, and migrate without it ({first_line(error)})")
     if isinstance(error, PoolTimeout):
         return DatabaseUnavailable(f"no connection to the database: {first_line(error)}")
     says = "does not answer" if isinstance(error, psycopg.Error) and (state is None or state.startswith(_GOING)) else "refuses"
     return DatabaseUnavailable(f"the database {says}: {first_line(error)}")
+
+
+def is_of_pooler(error: ConfigurationError) -> bool:
+    """Whether this is a pooler that refuses Rota's session settings."""
+    return str(error).startswith(_OF_POOLER)
 
 
 def translate(error: psycopg.Error) -> Exception:

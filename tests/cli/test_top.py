@@ -174,7 +174,7 @@ def test_a_frame_fits_any_screen() -> None:
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
-    facts = {"queues": [queue] * 30, "paused": ["idle"], "running": [], "workers": [worker] * 30, "errors": [], "dead": 0}
+    facts = {"queues": [queue] * 30, "paused": ["idle"], "running": [], "workers": [worker] * 30, "errors": [], "dead": 0, "site": None}
     for width, height in ((10, 1), (20, 3), (80, 24), (200, 60)):
         lines = frame(facts, 1.0, width=width, height=height)
         assert len(lines) <= height and all(line.cell_len <= width for line in lines)

@@ -18,7 +18,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
-from rota.doctor import CHECKS, Finding, Level, Limits, examine, work
+from rota.cli import run
+from rota.doctor import CHECKS, Finding, Level, Limits, examine
 from rota.doctor import server as server_checks
 from rota.errors import ConfigurationError, DatabaseUnavailable
 from rota.events import JobSucceeded, LeaseLost
@@ -82,6 +83,12 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(own_se
         found = examine(Database(url), notify=True, types=types, limits=Limits(round_trip_s=5))
         assert [(check.name, finding.what) for check, finding in found.findings if finding.level != Level.OK] == []
         assert [check.name for check, _ in found.findings] == [check.name for check in CHECKS]
+
+        insert(connection)
+        connection.execute("update rota.job set status = 'dead', failed_at = rota.clock()")
+        doctor = ["doctor", "--url", url, "--schema", "rota"]
+        assert (run(doctor), run([*doctor, "--strict"])) == (0, 1)  # only something to look at
+        connection.execute("delete from rota.job")
 
         connection.execute("alter table rota.job set (autovacuum_enabled = off)")
         assert "autovacuum is off for job" in is_red(look(url, "vacuum"))
@@ -325,39 +332,64 @@ def test_dead_jobs_are_told(database: str, connection: Connection, healthy: Hand
 
 
 @rule("M82")
-def test_a_schedule_that_does_not_fire_is_told(database: str, connection: Connection) -> None:
-    connection.execute(
-        "create table if not exists rota.schedule (name text, job_type text, cron text, next_run_at timestamptz, since timestamptz,"
-        " paused_at timestamptz, disabled_at timestamptz)"
-    )
-    connection.execute(
-        "insert into rota.schedule (name, job_type, cron, next_run_at, paused_at) select n, 't', '0 2 * * *', now() - interval '5 minutes',"
-        " case when n = 'rested' then now() end from unnest('{nightly,rested}'::text[]) n"
-    )
-    said = is_red(look(database, "schedules"))
-    assert "late: nightly by 5 min" in said and "rested" not in said
+@pytest.mark.parametrize("schema", ["rota", "jobs2"])
+def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(empty_database: str, schema: str) -> None:
+    migrate(empty_database, schema)
+    database = Database(empty_database, schema)
+
+    def schedules() -> Finding:
+        return examine(database, only=["schedules"])["schedules"]
+
+    with database.connected("cli") as connection:
+        connection.execute(
+            f"insert into {schema}.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at) values"
+            " ('nightly', 't', '0 2 * * *', now() - interval '5 minutes', null, null, null, null),"
+            " ('to come', 't', '0 2 * * *', now() + interval '5 minutes', null, null, null, null),"
+            " ('by hand', 't', null, now() - interval '5 minutes', null, null, null, null),"
+            " ('rested', 't', '0 2 * * *', now() - interval '5 minutes', now(), 'eva', 'holiday', null),"
+            f" ('broken', 't', '0 2 * *', now() + interval '1 day', now(), {schema}.itself(), 'no cron text', null),"
+            " ('former', 't', '0 2 * * *', now() - interval '5 minutes', null, null, null, now())".encode()
+        )
+        said = is_red(schedules())
+        assert "late: nightly by 5 min; stopped by themselves: broken (no cron text)" in said and "resume" in said
+        assert not any(name in said for name in ("to come", "by hand", "rested", "former"))
+        connection.execute(f"delete from {schema}.schedule where name = 'broken'".encode())
+        assert "stopped" not in is_red(schedules())
+        connection.execute(f"select {schema}.pause_all()".encode())
+        assert schedules().level == Level.OK  # nothing is to run, and that is told by another check
+
+
+@rule("M82", "M86")
+@pytest.mark.parametrize("schema", ["rota", "jobs2"])
+def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(empty_database: str, schema: str) -> None:
+    migrate(empty_database, schema)
+    app = rota.App(empty_database, schema=schema)
+    app.job("t")(lambda: None)
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(f"insert into {schema}.schedule (name, job_type, cron) values ('broken', 't', 'at noon')".encode())
+        app.drain()
+        assert "stopped by themselves: broken (" in is_red(examine(app.database, only=["schedules"])["schedules"])
+        connection.execute(f"update {schema}.alert_rule set period = '1 second' where kind = 'schedule_overdue'".encode())
+        connection.execute(f"update {schema}.schedule set paused_at = now() - interval '2 seconds'".encode())
+        [found] = app.database.run(ops.findings("schedule overdue"))
+    assert found.subject == "broken" and found.message.startswith("schedule broken has stopped by itself: ")
+    app.close()
 
 
 @rule("M87")
 def test_what_is_paused_is_told(database: str, connection: Connection) -> None:
-    connection.execute(
-        "alter table rota.queue add column if not exists paused_at timestamptz, add column if not exists paused_until timestamptz"
-    )
     connection.execute("insert into rota.queue (name, paused_at) values ('email', now())")
     connection.execute("insert into rota.queue (name, paused_at, paused_until) values ('over', now(), now() - interval '1 s')")
     said = is_red(look(database, "paused"), Level.WARN)
     assert "'email'" in said and "'over'" not in said
 
-
-@pytest.mark.parametrize(
-    ("site", "level", "what"),
-    [
-        ({"copied": "x"}, Level.BAD, "a copy of another database"),
-        ({"copied": None, "paused_at": "2026-01-14", "paused_until": "2026-01-15"}, Level.WARN, "everything is paused until 2026-01-15"),
-    ],
-)
-def test_a_whole_site_that_is_paused_is_told(site: dict[str, Any], level: Level, what: str) -> None:
-    assert what in is_red(work.paused({"paused": [], "site": site}, Limits()), level)
+    connection.execute("select rota.pause_all(now() + interval '1 hour', 'the mail server moves', 'eva')")
+    said = is_red(look(database, "paused"), Level.WARN)
+    assert "everything is paused until 20" in said and "by eva: the mail server moves" in said and "resume --all" in said
+    connection.execute("update rota.site set paused_until = now()")
+    assert "everything" not in is_red(look(database, "paused"), Level.WARN)
+    connection.execute("update rota.site set copied = 'stamped as database shop'")
+    assert "a copy of another database" in is_red(look(database, "paused"))
 
 
 @pytest.mark.parametrize(("kind", "advice"), [("replication slot", "pg_drop_replication_slot('x')"), ("standby", "hot_standby_feedback")])

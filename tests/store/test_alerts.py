@@ -165,7 +165,7 @@ from (values
 
 @rule("M86", "M82")
 def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(connection: Connection) -> None:
-    connection.execute(SCHEDULE.encode())
+    connection.execute(SCHEDULE)
     assert found(connection, "schedule overdue") == {
         "late": pytest.approx(660, abs=30),
         "stopped": pytest.approx(3600, abs=30),

@@ -55,8 +55,9 @@ def frame(facts: dict[str, Any], rate: float, *, width: int, height: int, troubl
         f"due {_count(due)} · running {sum(one['running'] for one in alive)} · workers {len(alive)} · {rate:.1f} finished/s"
         f" · dead {_count(facts['dead'])}"
     )
-    lines = [cell(trouble).copy() if trouble else cell(head).copy()]
-    lines[0].stylize("bold red" if trouble else "bold")
+    stopped = _stopped(facts["site"])
+    lines = [cell(trouble or f"{stopped}{head}").copy()]
+    lines[0].stylize("bold red" if trouble or stopped else "bold")
     sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
     # The sections share the screen: whoever needs less leaves the rest to the others.
     room = height - len(lines)
@@ -69,6 +70,12 @@ def frame(facts: dict[str, Any], rate: float, *, width: int, height: int, troubl
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines[:height]
+
+
+def _stopped(site: dict[str, Any] | None) -> str:
+    if site is None:
+        return ""
+    return "A RESTORED COPY: NOTHING RUNS · " if site["copied"] else "EVERYTHING IS PAUSED · "
 
 
 def _shared(wanted: list[int], room: int) -> list[int]:

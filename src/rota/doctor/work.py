@@ -116,11 +116,15 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
 def paused(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody has forgotten to resume."""
     site = facts["site"]
-    if site and site.get("copied"):
-        return bad("this is a copy of another database: its workers start paused", "rota resume --copy, when its jobs may run here as well")
+    if site and site["copied"]:
+        return bad(
+            f"this is a copy of another database: its workers start paused: {site['copied']}",
+            "rota resume --copy, when its jobs may run here as well",
+        )
     if site:
+        why = f": {site['paused_why']}" if site["paused_why"] else ""
         return warn(
-            "everything is paused" + (f" until {site['paused_until']}" if site.get("paused_until") else ""),
+            "everything is paused" + (f" until {site['paused_until']}" if site["paused_until"] else "") + f" by {site['paused_by']}{why}",
             "rota resume --all, when what it was paused for is over",
         )
     if not facts["paused"]:
@@ -131,10 +135,14 @@ def paused(facts: Facts, limits: Limits) -> Finding:
 
 def schedules(facts: Facts, limits: Limits) -> Finding:
     """Whether schedules fire."""
-    if not facts["overdue"]:
+    late = [f"{one['name']} by {span(one['late_s'])}" for one in facts["overdue"] if one["stopped_why"] is None]
+    stopped = [f"{one['name']} ({one['stopped_why']})" for one in facts["overdue"] if one["stopped_why"] is not None]
+    if not late and not stopped:
         return ok("no schedule is late")
-    said = ", ".join(f"{one['name']} by {span(one['late_s'])}" for one in facts["overdue"])
-    return bad(f"late: {said}", "start a worker, or let cron run `rota work --drain` each minute: whoever works also fires schedules")
+    said = [f"late: {', '.join(late)}"] * bool(late) + [f"stopped by themselves: {', '.join(stopped)}"] * bool(stopped)
+    do = ["start a worker, or let cron run `rota work --drain` each minute: whoever works also fires schedules"] * bool(late)
+    do += ["mend what is said there: then they go on, or do after `rota schedule resume NAME`"] * bool(stopped)
+    return bad("; ".join(said), "; ".join(do))
 
 
 def dead(facts: Facts, limits: Limits) -> Finding:

@@ -159,15 +159,15 @@ begin
     from rota.alert_due(v_rule.queue, v_rule.period) d
     where not d.served and (v_rule.job_type is null or d.job_type = v_rule.job_type)
     group by d.queue having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
-  elsif v_rule.kind = 'schedule_overdue' and to_regclass('rota.schedule') is not null then
+  elsif v_rule.kind = 'schedule_overdue' then
     -- One that paused itself, for it cannot be run as it is, is late as well; one that a person paused is not.
-    return query execute $late$
-      select late.name, extract(epoch from $1 - late.at)::float8, case when late.paused then format('schedule %s has stopped by itself: %s', late.name, late.why)
-        else format('schedule %s was to run at %s', late.name, to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')) end
-      from (select s.name, s.paused_at is not null as paused, coalesce(s.paused_at, s.next_run_at, s.since) as at, s.paused_why as why
-            from rota.schedule s
-            where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.refused)) late
-      where late.at < $1 - $2 order by 2 desc limit 100$late$ using v_now, v_rule.period;
+    return query
+    select late.name, extract(epoch from v_now - late.at)::float8, case when late.paused then format('schedule %s has stopped by itself: %s', late.name, late.why)
+      else format('schedule %s was to run at %s', late.name, to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')) end
+    from (select s.name, s.paused_at is not null as paused, coalesce(s.paused_at, s.next_run_at, s.since) as at, s.paused_why as why
+          from rota.schedule s
+          where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.refused)) late
+    where late.at < v_now - v_rule.period order by 2 desc limit 100;
   end if;
 end $$;
 

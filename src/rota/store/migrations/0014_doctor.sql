@@ -34,27 +34,22 @@ language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit
   select count(*), min(d.failed_at) from (select j.failed_at from rota.job j where j.status = 'dead' order by j.failed_at limit p_limit) d
 $$;
 
--- Schedules whose tick is more than p_late over, or not planned for as long, though nobody has paused or disabled them; the latest first.
-create function rota.schedules_overdue(p_late interval, p_limit int) returns table (name text, due_at timestamptz)
-language plpgsql stable set search_path = rota, pg_temp as $$
-begin
-  if to_regclass('rota.schedule') is null then
-    return;
-  end if;
-  return query execute 'select s.name, coalesce(s.next_run_at, s.since) from rota.schedule s
-    where s.cron is not null and coalesce(s.next_run_at, s.since) < rota.clock() - $1 and s.paused_at is null and s.disabled_at is null
-    order by 2 limit $2' using p_late, p_limit;
-end $$;
+-- Schedules that do not fire: whose tick is more than p_late over, or not planned for as long, and those that Rota has paused itself because they cannot be
+-- run as they are, with why. None of those that a person has paused, or that are disabled; none at all while everything is paused. The latest first.
+create function rota.schedules_overdue(p_late interval, p_limit int) returns table (name text, due_at timestamptz, stopped_why text)
+language sql stable set search_path = rota, pg_temp as $$
+  select s.name, coalesce(s.next_run_at, s.since), case when s.paused_at is not null then coalesce(s.paused_why, '') end
+  from rota.schedule s
+  where s.cron is not null and s.disabled_at is null and not rota.is_paused()
+    and case when s.paused_at is null then coalesce(s.next_run_at, s.since) < rota.clock() - p_late else s.paused_by = rota.itself() end
+  order by 2, 1 limit p_limit
+$$;
 
--- What keeps everything from being claimed, as JSON: paused_at, paused_until, copied; NULL: nothing can.
-create function rota.site_paused() returns jsonb language plpgsql stable set search_path = rota, pg_temp as $$
-declare v_site jsonb; begin
-  if to_regclass('rota.site') is not null then
-    execute 'select to_jsonb(s) from rota.site s limit 1' into v_site;
-  end if;
-  return case when v_site ->> 'copied' is not null
-    or v_site ->> 'paused_at' is not null and coalesce((v_site ->> 'paused_until')::timestamptz > rota.clock(), true) then v_site end;
-end $$;
+-- What keeps everything from being claimed, as JSON; NULL: nothing does.
+create function rota.site_paused() returns jsonb language sql stable set search_path = rota, pg_temp as $$
+  select jsonb_build_object('paused_at', s.paused_at, 'paused_until', s.paused_until, 'paused_by', s.paused_by, 'paused_why', s.paused_why, 'copied', s.copied)
+  from rota.site s where rota.is_paused()
+$$;
 
 -- The queues and priorities that have jobs ready or to come, at most p_queues of them, each counted to p_limit.
 create function rota.ready_counts(p_queues int, p_limit int) returns table (queue text, priority smallint, due bigint, later bigint, oldest_at timestamptz)

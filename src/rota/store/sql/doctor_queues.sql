@@ -1,7 +1,7 @@
 -- Find queues with due jobs that no worker of the last hour serves, and queues that are paused.
 -- Parameters: limit int
 -- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until;
---   site: what keeps everything from being claimed, or NULL)
+--   site: paused_at, paused_until, paused_by, paused_why, copied of what keeps everything from being claimed, or NULL)
 -- Locks: none; index job_ready.
 -- Keeps: M85, also due jobs nobody claims are seen.
 with crew as materialized (
@@ -13,7 +13,7 @@ select json_build_object(
     where r.run_at <= rota.clock() and not exists (select from crew c where c.queues ? r.queue)
     group by r.queue order by 2 desc limit :limit::int) u),
   'paused', (select coalesce(json_agg(p), '[]') from (
-    select q.name as queue, to_jsonb(q) ->> 'paused_until' as until from rota.queue q
-    where to_jsonb(q) ->> 'paused_at' is not null and coalesce((to_jsonb(q) ->> 'paused_until')::timestamptz > rota.clock(), true)
+    select q.name as queue, q.paused_until as until from rota.queue q
+    where q.paused_at is not null and (q.paused_until is null or q.paused_until > rota.clock())
     order by q.name limit :limit::int) p),
   'site', rota.site_paused())::text as facts

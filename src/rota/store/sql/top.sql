@@ -1,6 +1,6 @@
 -- Read all that a frame of the live view shows.
 -- Parameters: queues int (so many queues and priorities at most); counted int (jobs of each are counted so far); listed int (rows of each other kind)
--- Rows: facts text (JSON: at, in seconds since 1970; queues: queue, priority, due, later, waiting_s; paused: names; running: id, job_type, worker, ran_s,
+-- Rows: facts text (JSON: at, in seconds since 1970; queues: queue, priority, due, later, waiting_s; paused: names; site: as of doctor_queues; running: id, job_type, worker, ran_s,
 --   done, total, note; workers: name, release, running, slots, silent_s, up_s, beat, stopped, succeeded, failed, dead; errors: job, job_type, attempt,
 --   outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
@@ -11,7 +11,8 @@ select json_build_object(
     select c.queue, c.priority, c.due, c.later, extract(epoch from rota.clock() - c.oldest_at)::float8 as waiting_s
     from rota.ready_counts(:queues::int, :counted::int) c) q),
   'paused', (select coalesce(json_agg(q.name order by q.name), '[]') from rota.queue q
-    where to_jsonb(q) ->> 'paused_at' is not null and coalesce((to_jsonb(q) ->> 'paused_until')::timestamptz > rota.clock(), true)),
+    where q.paused_at is not null and (q.paused_until is null or q.paused_until > rota.clock())),
+  'site', rota.site_paused(),
   'running', (select coalesce(json_agg(j), '[]') from (
     select r.id, r.job_type, r.worker, extract(epoch from rota.clock() - r.started_at)::float8 as ran_s,
       r.progress -> 'done' as done, r.progress -> 'total' as total, r.progress ->> 'note' as note

@@ -7,7 +7,11 @@ import json
 import logging
 import math
 import sys
+import threading
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -47,7 +51,7 @@ def setup(log_format: str = "plain", level: str | None = "info", *, root_level: 
         root_level: from which level on other loggers' lines are written, as a number of `logging`. Defaults to warnings.
 
     Returns:
-        Whether lines are now written in this form.
+        Whether lines are now written in this form. Then warnings of Python and exceptions that end a thread are such lines as well.
 
     Raises:
         UsageError: there is no such format or level.
@@ -65,7 +69,30 @@ def setup(log_format: str = "plain", level: str | None = "info", *, root_level: 
     handler.addFilter(JobFilter())
     root.addHandler(handler)
     root.setLevel(root_level)
+    logging.captureWarnings(True)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _thread_failed
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _unraisable
     return True
+
+
+@contextmanager
+def holding_warnings() -> Iterator[None]:
+    """Show what is warned of in a block at its end: by then it is known how lines are written."""
+    held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def hold(*args: Any, **named: Any) -> None:
+        held.append((args, named))
+
+    before, warnings.showwarning = warnings.showwarning, hold
+    try:
+        yield
+    finally:
+        if warnings.showwarning is hold:
+            warnings.showwarning = before
+        for args, named in held:
+            warnings.showwarning(*args, **named)
 
 
 def form() -> Form | None:
@@ -76,6 +103,16 @@ def form() -> Form | None:
         if isinstance(handler.formatter, PlainFormatter):
             return Form.PLAIN
     return None
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+        name = failed.thread.name if failed.thread is not None else "?"
+        logging.getLogger("threading").error("thread %s has failed", name, exc_info=failed.exc_value)
+
+
+def _unraisable(failed: sys.UnraisableHookArgs) -> None:
+    logging.getLogger("sys").error("%s: %s", failed.err_msg or "exception ignored in", _text(failed.object), exc_info=failed.exc_value)
 
 
 class JobFilter(logging.Filter):

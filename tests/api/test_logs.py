@@ -222,6 +222,56 @@ def test_rota_work_writes_json_in_its_processes_too(tmp_path: Path, database: st
     assert "ValueError: a\nb" in of[fails]["stack"]
 
 
+TROUBLE = """
+import threading
+import warnings
+
+import rota
+
+app = rota.App(release="1")
+warnings.warn("at the import\\nof it")
+
+@app.job("t")
+def t() -> None:
+    warnings.warn("old\\nway")
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+"""
+
+
+def _errors(place: Path, program: str, url: str, *options: str, status: int = 0) -> list[dict[str, Any]]:
+    (place / "trouble.py").write_text(program)
+    command = [sys.executable, "-m", "rota", "work", "--app", "trouble:app", "--drain", "--log-format", "json", *options]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{place}:{Path(rota.__file__).parents[1]}", "ROTA_DATABASE_URL": url}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+@rule("M84")
+def test_warnings_and_threads_that_fail_are_lines_too(tmp_path: Path, database: str, app: rota.App) -> None:
+    app.job("t")(lambda: None)
+    id_ = app.types["t"].enqueue().id
+    first, *lines = _errors(tmp_path, TROUBLE, database)
+    assert first["logger"] == "py.warnings" and "at the import\nof it" in first["message"]
+    (warned,) = [line for line in lines if line["logger"] == "py.warnings"]
+    assert "old\nway" in warned["message"] and warned["job"] == id_
+    (failed,) = [line for line in lines if line["logger"] == "threading"]
+    assert failed["level"] == "error" and "ZeroDivisionError" in failed["stack"]
+
+
+@rule("M84")
+def test_what_keeps_a_worker_from_starting_is_a_line_in_the_form_that_was_asked_for(tmp_path: Path) -> None:
+    nowhere = "postgresql://postgres@127.0.0.1:1/x"
+    (away,) = _errors(tmp_path, "import rota\napp = rota.App()\napp.job('t')(lambda: None)", nowhere, status=5)
+    assert away["level"] == "error" and "does not answer" in away["message"]
+    (broken,) = _errors(tmp_path, "raise ValueError('a\\nb')", nowhere, status=1)
+    assert broken["level"] == "critical" and "ValueError: a\nb" in broken["stack"]
+    (wrong,) = _errors(tmp_path, "", nowhere, "--slots", "many", status=2)
+    assert "--slots" in wrong["message"]
+
+
 @rule("M84")
 def test_a_program_that_has_set_up_logging_is_left_alone(tmp_path: Path, database: str, app: rota.App) -> None:
     app.job("fails")(lambda: None)

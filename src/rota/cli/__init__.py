@@ -7,19 +7,24 @@ its processes gave up, 5 database unreachable, 6 a drain in a restored copy (`ro
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated
 
 import typer
 
+from rota import logs
 from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
+from rota.failure import one_line
 from rota.release import VERSION
 
+logger = logging.getLogger("rota")
 cli = typer.Typer(
     help="Background and scheduled work in the PostgreSQL that you already have.", add_completion=False, pretty_exceptions_enable=False
 )
@@ -77,15 +82,18 @@ def run(arguments: Sequence[str]) -> int:
             raise ConfigurationError("Rota runs on Linux and macOS, not on Windows; use WSL or a container")
         status = typer.main.get_command(cli)(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
-        return _fail(error, str(error), error.exit_code, as_json=as_json)
+        return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:
         return _fail(error, "aborted", 1, as_json=as_json)
     except _TyperError as error:
-        return _fail_usage(error, as_json=as_json)
+        return _fail_usage(error, as_json=as_json, logs_json=_logs_json(own))
     except Exception as error:
-        if not as_json:
+        if as_json:
+            return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
+        if not _logs_json(own):
             raise  # a fault of ours, or of the module that was imported: its traceback says where
-        return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
+        logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
+        return 1
     return status if isinstance(status, int) else 0
 
 
@@ -102,16 +110,25 @@ def _root(
         raise typer.Exit(2)
 
 
-def _fail_usage(error: BaseException, *, as_json: bool) -> int:
+def _logs_json(arguments: Sequence[str]) -> bool:
+    """Whether a line on stderr is to be JSON, also one that comes before logging is set up: whoever collects them reads nothing else."""
+    asked = "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
+    return asked and (logs.setup("json", None) or logs.form() is logs.Form.JSON)
+
+
+def _fail_usage(error: BaseException, *, as_json: bool, logs_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message: str = error.format_message()  # type: ignore[attr-defined]
     if not message.strip():
         return 2  # a group without a command: typer has printed its help
     more = f"; see {context.command_path} --help" if context is not None else ""
-    return _fail(error, f"{message.rstrip('.')}{more}", 2, as_json=as_json, kind="UsageError")
+    return _fail(error, f"{message.rstrip('.')}{more}", 2, as_json=as_json, logs_json=logs_json, kind="UsageError")
 
 
-def _fail(error: BaseException, message: str, status: int, *, as_json: bool, kind: str | None = None) -> int:
+def _fail(error: BaseException, message: str, status: int, *, as_json: bool, logs_json: bool = False, kind: str | None = None) -> int:
+    if logs_json and not as_json:
+        logger.error("%s", message.strip())
+        return status
     what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}
     typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
     return status

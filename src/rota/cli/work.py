@@ -83,8 +83,9 @@ def work(
     if processes is not None:
         _work_in_processes(processes, _arguments(context), log_level, log_format, health_port, ping, drain=drain, as_json=as_json)
         return
-    chosen = need_app(app)
-    logs.setup(log_format, log_level)
+    with logs.holding_warnings():
+        chosen = need_app(app)  # it may set up logging of its own
+        logs.setup(log_format, log_level)
     _refuse_unfit(chosen)
     shared = SLOTS if slots is None else slots
     if drain:

@@ -55,8 +55,26 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
     assert [kind for (kind,) in connection.execute("select kind from rota.alert_rule where enabled order by kind")] == KINDS
     with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_kind"):
         connection.execute("insert into rota.alert_rule (name, kind, period) values ('x', 'unheard of', '1 hour')")
-    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_rate_has_factor"):
-        connection.execute("insert into rota.alert_rule (name, kind, period) values ('x', 'failure_rate', '1 hour')")
+
+
+@rule("M86")
+@pytest.mark.parametrize(
+    ("columns", "values", "constraint"),
+    [
+        ("kind", "'failure_rate'", "alert_rule_rate_has_factor"),
+        ("kind, factor", "'dead', 5", "alert_rule_rate_has_factor"),
+        ("kind, queue", "'dead', 'email'", "alert_rule_queue_counts"),
+        ("kind, job_type", "'schedule_overdue', 't'", "alert_rule_schedule_has_no_jobs"),
+        ("kind, at_least", "'schedule_overdue', 2", "alert_rule_schedule_has_no_jobs"),
+        # Python has no such time: it would keep every rule of the fleet from being evaluated.
+        ("kind, repeat_after", "'dead', '178000000 years'", "alert_rule_repeat_after_check"),
+        ("kind, repeat_after", "'dead', 'infinity'", "alert_rule_repeat_after_check|invalid input syntax"),
+        ("kind, job_type", "'dead', ''", "alert_rule_job_type_check"),
+    ],
+)
+def test_a_rule_that_would_not_do_what_it_says_is_refused(connection: Connection, columns: str, values: str, constraint: str) -> None:
+    with pytest.raises(psycopg.Error, match=constraint):
+        connection.execute(f"insert into rota.alert_rule (name, period, {columns}) values ('x', '1 hour', {values})".encode())
 
 
 @rule("M86")

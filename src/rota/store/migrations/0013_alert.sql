@@ -16,14 +16,17 @@ create table rota.alert_rule (
   at_least int not null default 1 check (at_least between 1 and 10000),
   factor float8 check (factor > 1 and factor <= 1000000),
   period interval not null check (period between interval '1 second' and interval '7 days'),
-  queue text,                                    -- only of this queue; unclaimed, unknown_type, no_worker
-  job_type text,                                 -- only of this type; all but schedule_overdue
+  queue text check (length(queue) between 1 and 100),        -- only of this queue; unclaimed, unknown_type, no_worker
+  job_type text check (length(job_type) between 1 and 200),  -- only of this type; all but schedule_overdue
   severity text not null default 'critical' check (severity in ('warning', 'critical')),
-  repeat_after interval default '4 hours' check (repeat_after >= interval '1 minute'),  -- NULL: it is not repeated
+  repeat_after interval default '4 hours' check (repeat_after between interval '1 minute' and interval '3650 days'),  -- NULL: it is not repeated
   tell_job text check (length(tell_job) between 1 and 200),  -- also enqueue a job of this type, with the alert as its payload
   enabled boolean not null default true,
   due_at timestamptz,                            -- not to be evaluated before; NULL: at once. Written by whoever evaluates
-  constraint alert_rule_rate_has_factor check (kind <> 'failure_rate' or factor is not null)
+  -- What a kind does not go by is refused: whoever gives it believes that the rule looks at less than it does.
+  constraint alert_rule_rate_has_factor check ((kind = 'failure_rate') = (factor is not null)),
+  constraint alert_rule_queue_counts check (queue is null or kind in ('unclaimed', 'unknown_type', 'no_worker')),
+  constraint alert_rule_schedule_has_no_jobs check (kind <> 'schedule_overdue' or job_type is null and at_least = 1)
 );
 insert into rota.alert_rule (name, kind, at_least, factor, period, severity) values
   ('dead jobs', 'dead', 10, null, '1 hour', 'critical'),

@@ -52,9 +52,9 @@ def tick(
         ConfigurationError: the secret is too short, or not of ASCII characters that can stand in a header.
         UsageError: a time, a queue or the number of slots is out of range.
     """
-    if len(secret) < SECRET_LEAST or not secret.isascii() or not secret.isprintable() or " " in secret:
+    if not _is_secret(secret):
         raise ConfigurationError(f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters without a space")
-    if not 1 <= seconds <= SECONDS_MOST:
+    if not _is_time(seconds):
         raise UsageError(f"tick(seconds=…) must be a number from 1 to {SECONDS_MOST:.0f}, not {seconds!r}")
     config = WorkerConfig(
         queues=None if queues is None else dict(queues), slots=slots, drain=True, grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST)
@@ -62,12 +62,20 @@ def tick(
     return Tick(app, secret, float(seconds), config)
 
 
+def _is_secret(given: object) -> bool:
+    return isinstance(given, str) and len(given) >= SECRET_LEAST and given.isascii() and given.isprintable() and " " not in given
+
+
+def _is_time(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and 1 <= given <= SECONDS_MOST
+
+
 class Tick:
     """What `tick` returns. One drain at a time in this process; it goes on to its end when the caller goes away."""
 
     def __init__(self, app: App, secret: str, within_s: float, config: WorkerConfig) -> None:
         self._app = app
-        self._expected = f"Bearer {secret}".encode()
+        self._secret = secret.encode()
         self._within_s = within_s
         self._config = config
         self._drain: asyncio.Task[Report] | None = None
@@ -99,7 +107,8 @@ class Tick:
 
     def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name.lower() == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        return hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"  # whose case is the caller's, RFC 9110, 11.1
 
     def _begin(self) -> asyncio.Task[Report]:
         self._drain = drain = asyncio.create_task(self._app._drain_within(self._within_s, self._config))

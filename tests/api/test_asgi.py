@@ -116,6 +116,21 @@ def test_a_request_drains_and_answers_with_what_was_done(app: rota.App) -> None:
     assert second.json["claimed"] == 0
 
 
+@rule("M80", "M87")
+def test_where_nothing_may_run_the_answer_says_so(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+    work = app.job("work")(lambda: None)
+    work.enqueue()
+    with served(tick(app, secret=SECRET)) as server:
+        connection.execute("select rota.pause_all()")
+        paused = server.ask("POST", {"Authorization": f"bearer {SECRET}"})  # the scheme's case is the caller's
+        connection.execute("select rota.resume_all()")
+        connection.execute("update rota.site set database_name = 'shop'")
+        copy = server.ask("POST")
+    assert (paused.status, paused.json["claimed"], paused.json["paused"]) == (200, 0, ["default"])
+    assert (copy.status, copy.json["error"]["type"]) == (500, "CopiedDatabase") and "rota resume --copy" in copy.text
+    assert statuses(connection) == ["queued"]
+
+
 @rule("M80")
 @pytest.mark.parametrize(
     "headers",
@@ -232,14 +247,15 @@ async def test_it_works_under_another_application_s_path(app: rota.App) -> None:
     assert sent[0]["status"] == 200
 
 
-@pytest.mark.parametrize("secret", ["", "short", "with a space in the middle", "long enough but ümlaut"])
-def test_a_secret_that_could_be_guessed_or_sent_wrongly_is_refused(secret: str, app: rota.App) -> None:
+@pytest.mark.parametrize("secret", ["", "short", "with a space in the middle", "long enough but ümlaut", None, b"sixteen-or-more-bytes"])
+def test_a_secret_that_could_be_guessed_or_sent_wrongly_is_refused(secret: Any, app: rota.App) -> None:
     with pytest.raises(ConfigurationError, match="at least 16") as refused:
         tick(app, secret=secret)
-    assert not secret or secret not in str(refused.value)
+    assert not secret or str(secret) not in str(refused.value)
 
 
 def test_times_out_of_range_are_refused(app: rota.App) -> None:
-    for seconds in (0, 3601, -1):
+    wrong: list[Any] = [0, 3601, -1, float("nan"), "25", None, True]
+    for seconds in wrong:
         with pytest.raises(UsageError, match="1 to 3600"):
             tick(app, secret=SECRET, seconds=seconds)

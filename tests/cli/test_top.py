@@ -138,6 +138,8 @@ def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -
     assert "hand" in out and "1/10" in out
     assert rota.ok("top", "--json").json["running"][0]["id"] == job.id
     hand.settle((job, SUCCEED))
+    connection.execute("select rota.pause_all()")
+    assert rota.ok("top", "--once").out.startswith("EVERYTHING IS PAUSED · due 2")
     rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
     assert rota("top", "--once").status == 5
 

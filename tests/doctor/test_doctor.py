@@ -154,7 +154,8 @@ def test_notify_switched_off_for_nothing_is_told(database: str) -> None:
 def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(empty_database: str, database: str, connection: Connection) -> None:
     found = examine(Database(empty_database))
     assert "0001_tables" in is_red(found["migrations"]) and "rota migrate" in found["migrations"].what_to_do
-    assert "no schema" in is_red(found["dead"])
+    assert [check.name for check, _ in found.at(Level.BAD)] == ["migrations"]  # said once
+    assert "see migrations" in is_red(found["dead"], Level.SKIPPED)
     connection.execute("insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_more', '0.0.1', '9')")
     assert "9999_more" in is_red(look(database, "migrations"), Level.WARN)
     connection.execute("update rota.migration set oldest_release = '999.0.0' where number = 9999")
@@ -183,6 +184,7 @@ def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(datab
     url = make_conninfo(database, user=role)
     nothing = examine(Database(url))
     assert "not allowed to look" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
+    assert "not allowed to look" in is_red(nothing["privileges"])
     assert nothing["snapshot"].level == Level.OK  # needs no right of Rota's
     grant("grant usage on schema rota to {}; grant select on all tables in schema rota to {0}".replace("{}", "{0}"))
     reads = examine(Database(url))

@@ -21,10 +21,10 @@ from rich.text import Text
 from rota.cli.frame import COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_database
-from rota.errors import DatabaseUnavailable, RotaError
+from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.failure import one_line
 from rota.store.db import Database
-from rota.store.looking import CannotLook, Look, looking_somehow
+from rota.store.looking import CannotLook, Look, MayNotLook, looking_somehow
 
 QUEUES_MAX = 100
 LISTED = 50
@@ -97,12 +97,14 @@ class Watch(threading.Thread):
         self._disconnect()
 
     def look(self) -> None:
-        """Read what a frame shows. Raises DatabaseUnavailable."""
+        """Read what a frame shows. Raises DatabaseUnavailable, SchemaError."""
         if self._look is None:
             self._opened = looking_somehow(self._database)
             self._look, _ = self._opened.__enter__()
         try:
             facts = self._look.facts("top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED})
+        except MayNotLook as error:
+            raise SchemaError(str(error)) from None
         except CannotLook as error:
             raise DatabaseUnavailable(str(error)) from None
         self.facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None

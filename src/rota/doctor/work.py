@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from shlex import quote
 from typing import Any
 
 from rota.doctor.finding import Finding, Limits, bad, ok, span, warn
@@ -20,7 +21,7 @@ def queues(facts: Facts, limits: Limits) -> Finding:
     said = ", ".join(f"{one['queue']!r} (due for {span(one['waiting_s'])})" for one in unserved)
     return bad(
         f"due jobs that nobody serves: queue {said}",
-        f"start a worker for it: rota work --queue {unserved[0]['queue']}=10, or mend the name",
+        f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or mend the name",
     )
 
 
@@ -130,7 +131,7 @@ def paused(facts: Facts, limits: Limits) -> Finding:
     if not facts["paused"]:
         return ok("no queue is paused")
     said = ", ".join(repr(one["queue"]) + (f" until {one['until']}" if one["until"] else "") for one in facts["paused"])
-    return warn(f"paused: {said}", "rota resume, when what it was paused for is over")
+    return warn(f"paused: {said}", f"rota resume {quote(facts['paused'][0]['queue'])}, when what it was paused for is over")
 
 
 def schedules(facts: Facts, limits: Limits) -> Finding:

@@ -30,6 +30,10 @@ class CannotLook(Exception):
     """The database does not say: why not."""
 
 
+class MayNotLook(CannotLook):
+    """Nor does it to anybody with this role's privileges."""
+
+
 class Look:
     """One connection, for a block of looks."""
 
@@ -89,7 +93,7 @@ class Look:
         except SchemaMissing:
             raise
         except SchemaError as error:
-            raise CannotLook(f"not allowed to look: {message(error)}") from None
+            raise MayNotLook(f"not allowed to look: {message(error)}") from None
         except psycopg.Error as error:
             if is_waiting(error):
                 raise CannotLook(f"no answer within {LOOK_S:.0f} s") from None

@@ -60,7 +60,9 @@ def setup(log_format: str = "plain", level: str | None = "info", *, root_level: 
     if level is not None:
         if str(level) not in LEVELS:
             raise UsageError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
-        logging.getLogger("rota").setLevel(str(level).upper())
+        rota = logging.getLogger("rota")
+        rota.setLevel(str(level).upper())
+        rota.disabled = False  # dictConfig() does that to every logger that is there before it, unless it is told not to
     root = logging.getLogger()
     if root.handlers:
         return False

@@ -280,6 +280,19 @@ def test_a_program_that_has_set_up_logging_is_left_alone(tmp_path: Path, databas
     assert all(line.startswith("own ") for line in lines) and any(f"job {id_} fails attempt 1: dead" in line for line in lines)
 
 
+@rule("M84", "M86")
+def test_a_program_that_has_set_up_logging_does_not_silence_rota_unawares(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("rota")
+    before = logger.level
+    logger.disabled = True  # as logging.config.dictConfig() leaves it, unless it is told not to
+    try:
+        logs.setup("json", "warning")
+        assert not logger.disabled
+    finally:
+        logger.disabled = False
+        logger.setLevel(before)
+
+
 @pytest.mark.parametrize("wrong", [{"log_format": "xml"}, {"level": "loud"}])
 def test_a_form_or_level_that_there_is_not_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(rota.UsageError, match=f"{next(iter(wrong))} must be"):

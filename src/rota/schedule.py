@@ -8,20 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from rota.cron import missed_fires, next_fire, parse
+from rota.cron import missed_fires, next_fire, next_fires, parse
 from rota.duration import seconds
 from rota.errors import PayloadError, UsageError
 from rota.job_type import JobType, NewJob
 from rota.options import Chosen, check_choice, check_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rota.cron import Cron
 
 CatchUp = Literal["skip", "latest", "all"]
@@ -185,14 +182,7 @@ def next_times(cron: str | None, timezone: str, after: datetime, count: int) -> 
     if cron is None:
         return []
     parsed = parse(cron, timezone)
-    return [tick.astimezone(parsed.zone) for tick in islice(_ticks(parsed, after), count)]
-
-
-def _ticks(cron: Cron, after: datetime) -> Iterator[datetime]:
-    tick = next_fire(cron, after)
-    while tick is not None:
-        yield tick
-        tick = next_fire(cron, tick)
+    return [tick.astimezone(parsed.zone) for tick in next_fires(parsed, after, count)]
 
 
 @dataclass(frozen=True, slots=True)

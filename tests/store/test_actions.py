@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -451,13 +451,13 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
     connection.execute("update rota.attempt set finished_at = rota.clock() where job = %s", [jobs[0].id])
     ago = app.get(jobs[1].id).created_at - timedelta(hours=1)
     assert (await app.aignore_many(why="x", job_type="t", release="2")).done == [jobs[1].id]
-    assert (await app.aignore_many(why="x", since=ago)).done == [other.id]
+    assert (await app.aignore_many(why="x", since="2h")).done == [other.id]
     assert (await app.aignore_many(why="x", error_type="LookupError")).done == []
     assert (await app.acancel_many(job_type="t", since=ago, limit=1)).done == [jobs[2].id]
     assert (await app.abury_many(status="running", job_type="t")).done == [jobs[3].id]
     assert (await app.arequeue_many(status="dead", limit=1)).done == [jobs[0].id]
     assert (await app.arun_again_many(status="cancelled", since=ago, release="2")).done == []
-    assert (await app.arun_again_many(status="cancelled", since=ago)).done == [jobs[2].id]
+    assert (await app.arun_again_many(status="cancelled", since=timedelta(hours=1))).done == [jobs[2].id]
     assert (await app.aretry_now_many(queue="default")).done == []
 
 
@@ -472,7 +472,9 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
         ("run_again_many", {"job_type": "t"}, "give the status too"),
         ("run_again_many", {"status": "succeeded"}, "give since"),
         ("cancel_many", {"job_type": "t", "limit": 0}, "limit"),
-        ("cancel_many", {"since": "yesterday"}, "aware datetime"),
+        ("cancel_many", {"since": "yesterday"}, "since"),
+        ("cancel_many", {"since": datetime(2026, 1, 14)}, "since must have a time zone"),  # noqa: DTZ001
+        ("cancel_many", {"since": 5}, "since must be an aware datetime, or how long ago"),
         ("bury_many", {"ids": ["1"]}, "id"),
     ],
 )

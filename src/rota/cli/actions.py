@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.enqueue import arguments, instant
+from rota.cli.enqueue import arguments
+from rota.cli.jobs import TIME, typed_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
 from rota.client.base import ID_MAX, reason, who
@@ -32,11 +33,13 @@ _PAST = {
 Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="The jobs' ids; else a filter.", min=1, max=ID_MAX)]
 TypeOption = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")]
 QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Filter: jobs in this queue.")]
-ErrorOption = Annotated[str | None, typer.Option("--error", metavar="CLASS", help="Filter: jobs whose last error was of this class.")]
+ErrorOption = Annotated[
+    str | None, typer.Option("--error-type", "--error", metavar="CLASS", help="Filter: jobs whose last error was of this class.")
+]
 ReleaseOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Filter: jobs whose last attempt this release made.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Filter: jobs that failed or ended from then on, else were made: 2026-11-20T08:00:00+01:00."),
+    typer.Option(metavar="TIME", help=f"Filter: jobs that failed or ended from then on, else were made; {TIME}."),
 ]
 StatusOption = Annotated[Status | None, typer.Option(help="Filter: jobs that stand so, where an action has several to choose from.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")]
@@ -203,7 +206,7 @@ def _filters(
         "queue": queue,
         "error_type": error,
         "release": release,
-        "since": instant(since, "since"),
+        "since": typed_moment(since, "--since"),
         "status": status,
     }
     return {name: value for name, value in filters.items() if value is not None} | ({"limit": limit} if limit != MANY else {})

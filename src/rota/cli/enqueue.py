@@ -63,16 +63,16 @@ def enqueue(
     _say(enqueued, as_json=as_json)
 
 
-def instant(text: str | None, name: str = "run_at") -> datetime | None:
+def instant(text: str | None) -> datetime | None:
     """Read an instant that was typed. Raises UsageError."""
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{name} must be a date and time with its zone, as in 2026-11-20T08:00:00+01:00, not {text!r}") from None
+        raise UsageError(f"run_at must be a date and time with its zone, as in 2026-11-20T08:00:00+01:00, not {text!r}") from None
     if found.utcoffset() is None:
-        raise UsageError(f"{name} must name its zone: {text!r} is another instant in each; write Z or +01:00 behind it")
+        raise UsageError(f"run_at must name its zone: {text!r} is another instant in each; write Z or +01:00 behind it")
     return found
 
 

@@ -11,15 +11,15 @@ import typer
 
 from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client.base import ID_MAX, LIST_MAX
-from rota.client.reading import checked, moment
+from rota.client.base import ID_MAX, LIST_MAX, moment
+from rota.client.reading import checked
 from rota.client.story import tell
 from rota.errors import UsageError
 from rota.job import Job, Progress, Status
 from rota.store import ops
 from rota.store.ops import Filter
 
-_TIME = 'a time, or how long ago, such as "2h"'
+TIME = 'a time, or how long ago, such as "2h"'
 
 
 def jobs(
@@ -31,8 +31,8 @@ def jobs(
         str | None, typer.Option(metavar="CLASS", help="Only jobs with an error of this class, of any attempt in the time.")
     ] = None,
     error: Annotated[str | None, typer.Option(metavar="TEXT", help="Only jobs with this in an error's text, in any case.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help=f"Of what is over: ended since; {_TIME}. Defaults to 1d.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help=f"Ended until; {_TIME}.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help=f"Of what is over: ended since; {TIME}. Defaults to 1d.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help=f"Ended until; {TIME}.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="So many at most.")] = 20,
     before: Annotated[int | None, typer.Option(metavar="ID", help="Only older ones: the next page.")] = None,
     app: AppOption = None,
@@ -49,8 +49,8 @@ def jobs(
             idempotency_key=idempotency_key,
             error_type=error_type,
             error=error,
-            since=_moment(since, "--since"),
-            until=_moment(until, "--until"),
+            since=typed_moment(since, "--since"),
+            until=typed_moment(until, "--until"),
             before=before,
             limit=limit,
         )
@@ -72,7 +72,7 @@ def jobs(
         typer.echo("of what is over, the last day; --since 14d for more", err=True)
 
 
-def _moment(text: str | None, name: str) -> datetime | timedelta | None:
+def typed_moment(text: str | None, name: str) -> datetime | timedelta | None:
     """A time as typed, local unless it says otherwise; or how long ago."""
     if text is not None and text[:4].isdigit() and "-" in text:
         try:

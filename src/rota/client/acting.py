@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.base import ID_MAX, Asking, check_id, reason, who
 from rota.client.deeds import Acted, chosen, corrected, refused, told
+from rota.duration import Duration
 from rota.errors import UsageError
 from rota.job import Action, Status
 from rota.job_type import Enqueued, JobType
@@ -28,7 +29,7 @@ class Filters(TypedDict, total=False):
     queue: str | None
     error_type: str | None
     release: str | None
-    since: datetime | None
+    since: datetime | Duration | None
     limit: int
 
 
@@ -163,7 +164,8 @@ class Acting(Asking):
             ids: these jobs; else
             status, job_type, queue, error_type, release: jobs that stand so, of this type, in this queue, whose last error was of this class, whose last
                 attempt was made by this release.
-            since: that failed or ended from then on; of those that have not failed, that were made from then on.
+            since: that failed or ended from then on; of those that have not failed, that were made from then on: an aware datetime, or how long
+                ago, such as "2h".
             limit: so many at most, 1 … 1,000,000, the oldest first. Defaults to 100,000.
 
         Raises:

@@ -8,8 +8,10 @@ import socket
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rota.duration import seconds
 from rota.errors import UsageError
 from rota.failure import one_line
 from rota.options import check_integer
@@ -66,6 +68,19 @@ def _of_the_caller() -> int:
 def check_id(given: object) -> None:
     """Raise UsageError unless it can be the id of a job."""
     check_integer(given, "a job's id", 1, ID_MAX)
+
+
+def moment(given: object, name: str) -> datetime | timedelta | None:
+    """Return a point in time as given, or how long ago it was. Raises UsageError."""
+    if given is None:
+        return None
+    if isinstance(given, datetime):
+        if given.utcoffset() is None:
+            raise UsageError(f"{name} must have a time zone: {given!r} is another instant on another machine")
+        return given
+    if isinstance(given, timedelta | str):
+        return timedelta(seconds=seconds(given, name=name))
+    raise UsageError(f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}')
 
 
 def reason(why: object) -> str | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rota.client.base import moment
 from rota.client.enqueueing import too_large
 from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongStatus
 from rota.job import Action, Status, takes
@@ -71,8 +71,6 @@ def chosen(
     ):
         if value is not None:
             check_text(value, name, most)
-    if since is not None and (not isinstance(since, datetime) or since.utcoffset() is None):
-        raise UsageError(f"since must be an aware datetime, not {since!r}")
     check_integer(limit, "limit", 1, MANY_MAX)
     statuses = _statuses(action, status)
     if since is None and any(one.is_over for one in statuses):
@@ -83,7 +81,7 @@ def chosen(
         queue=queue,
         error_type=error_type,
         release=release,
-        since=since,
+        since=moment(since, "since"),
         limit=limit,
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id
+from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id, moment
 from rota.client.story import Story, tell
 from rota.duration import Duration, seconds
 from rota.errors import JobNotFound, JoinTimeout, UsageError
@@ -169,19 +169,6 @@ def _span(hours: int, job_type: str | None, queue: str | None) -> tuple[int, str
     if queue is not None:
         check_text(queue, "queue", 100)
     return hours, job_type, queue
-
-
-def moment(given: object, name: str) -> datetime | timedelta | None:
-    """Return a point in time as given, or how long ago it was. Raises UsageError."""
-    if given is None:
-        return None
-    if isinstance(given, datetime):
-        if given.utcoffset() is None:
-            raise UsageError(f"{name} must have a time zone: {given!r} is another instant on another machine")
-        return given
-    if isinstance(given, timedelta | str):
-        return timedelta(seconds=seconds(given, name=name))
-    raise UsageError(f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}')
 
 
 def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from rota.job import Action, Status
 from rota.store.db import Operation, Query, Row
 from rota.store.ops.around import Refusals, halved
+from rota.store.ops.read import instant_or_ago
 
 ACTION_MAX = 1_000
 """Jobs of one statement: it holds their locks, and workers wait for the end of it."""
@@ -71,20 +72,22 @@ def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which jobs to act on; None is any. `since` is when they failed or ended, of those that have not failed when they were made."""
+    """Which jobs to act on; None is any. `since` is when they failed or ended, of those that have not failed when they were made; or
+    how long ago that was."""
 
     statuses: list[str]
     job_type: str | None = None
     queue: str | None = None
     error_type: str | None = None
     release: str | None = None
-    since: datetime | None = None
+    since: datetime | timedelta | None = None
     limit: int = 100_000
 
 
 def choose(which: Which) -> Operation[list[int]]:
     """Find the ids of jobs to act on, ascending. Dead ones are those that nobody has dealt with."""
-    params = {name: getattr(which, name) for name in which.__slots__ if name != "statuses"}
+    params: dict[str, Any] = {name: getattr(which, name) for name in which.__slots__ if name != "statuses"}
+    params |= instant_or_ago("since", which.since)
     live = [status for status in which.statuses if status in _LIVE]
     over = [status for status in which.statuses if Status(status).is_over]
     found: list[int] = []

@@ -75,11 +75,14 @@ _JOB_COLUMNS = [
 def find(wanted: Filter) -> Operation[list[Job]]:
     """Find jobs, live and over, the newest first."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
-    for name in ("since", "until"):  # the database's clock says when "an hour ago" was
-        given = params[name]
-        params |= {name: given, f"{name}_ago": None} if not isinstance(given, timedelta) else {name: None, f"{name}_ago": given}
-    rows = yield Query("jobs", params)
+    rows = yield Query("jobs", params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until))
     return [_job(row) for row in rows]
+
+
+def instant_or_ago(name: str, given: datetime | timedelta | None) -> dict[str, datetime | timedelta | None]:
+    """The two parameters for a time: the database's clock says when "an hour ago" was."""
+    ago = isinstance(given, timedelta)
+    return {name: None if ago else given, f"{name}_ago": given if ago else None}
 
 
 def _job(row: Row) -> Job:

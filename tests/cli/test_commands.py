@@ -213,7 +213,11 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(rota: Comm
     many = rota.ok("ignore", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x")
     assert many.err == "18 jobs to be ignored\n"
     again = rota("requeue", "3", "4", "--json")
-    assert again.status == 1 and again.out == "" and "was put away already" in again.err
+    assert again.status == 1 and "was put away already" in again.err
+    assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [(3, "refused"), (4, "refused")]
+    table = rota("requeue", "3", "99999")
+    assert table.status == 1 and "refused" in table.out and "not found" in table.out
+    assert rota("requeue", "3").out == ""
 
 
 @rule("M72", "M87")

@@ -11,7 +11,7 @@ import typer
 from rota.cli.enqueue import arguments
 from rota.cli.jobs import TIME, typed_moment
 from rota.cli.output import print_json, print_table
-from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
+from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, Session, UrlOption, WhyOption, find_app, session
 from rota.client.base import ID_MAX, reason, who
 from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, refused
 from rota.errors import RotaError, UsageError
@@ -44,8 +44,6 @@ SinceOption = Annotated[
 StatusOption = Annotated[Status | None, typer.Option(help="Filter: jobs that stand so, where an action has several to choose from.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="With a filter: do not ask.")]
-WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with the action.")]
-ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to your user and host.")]
 
 
 @dataclass(frozen=True)
@@ -252,9 +250,10 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
             errors[answer.job] = error
     errors |= {job: RotaError(f"job {job}: the database refuses: {said}") for job, said in refusals.items()}
     makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
-    if given.as_json and (len(errors) < len(answers) or not errors):
+    tells = len(answers) > 1 or not errors  # of one job the error says it all
+    if given.as_json and tells:
         print_json({"jobs": [_facts(answer, makes) for answer in answers]})
-    elif not given.as_json and len(errors) < len(answers):
+    elif tells:
         if len(answers) <= SHOWN_MAX:
             columns = ("id", "answer", "status", *(["new id"] if makes else []))
             print_table(columns, [tuple(_facts(answer, makes).values()) for answer in answers], empty="")

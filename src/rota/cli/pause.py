@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from rota.cli.output import cell, print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
+from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, session
 from rota.client.base import reason, who
 from rota.client.pausing import checked_until
 from rota.errors import UsageError
@@ -17,8 +17,6 @@ from rota.store import ops
 from rota.store.ops import Pause
 
 QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue's name.")]
-WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept and shown.")]
-ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")]
 
 
 def pause(

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.enqueue import declared_type
 from rota.cli.output import print_facts, print_json, print_table
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, session
+from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, find_app, session
 from rota.client import scheduling
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.duration import words
@@ -44,8 +44,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
-WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with who did it.")]
-ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")]
 
 
 def schedules(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:

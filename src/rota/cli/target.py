@@ -37,6 +37,8 @@ SchemaOption = Annotated[
     str | None,
     typer.Option("--schema", metavar="NAME", help="Where Rota's tables are. Defaults to the App's, else ROTA_SCHEMA, else rota."),
 ]
+WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with who did it.")]
+ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -344,13 +344,13 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(empty_da
 
     with database.connected("cli") as connection:
         connection.execute(
-            f"insert into {schema}.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at) values"
-            " ('nightly', 't', '0 2 * * *', now() - interval '5 minutes', null, null, null, null),"
-            " ('to come', 't', '0 2 * * *', now() + interval '5 minutes', null, null, null, null),"
-            " ('by hand', 't', null, now() - interval '5 minutes', null, null, null, null),"
-            " ('rested', 't', '0 2 * * *', now() - interval '5 minutes', now(), 'eva', 'holiday', null),"
-            f" ('broken', 't', '0 2 * *', now() + interval '1 day', now(), {schema}.itself(), 'no cron text', null),"
-            " ('former', 't', '0 2 * * *', now() - interval '5 minutes', null, null, null, now())".encode()
+            f"insert into {schema}.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at, refused) values"
+            " ('nightly', 't', '0 2 * * *', now() - interval '5 minutes', null, null, null, null, false),"
+            " ('to come', 't', '0 2 * * *', now() + interval '5 minutes', null, null, null, null, false),"
+            " ('by hand', 't', null, now() - interval '5 minutes', null, null, null, null, false),"
+            " ('rested', 't', '0 2 * * *', now() - interval '5 minutes', now(), 'eva', 'holiday', null, false),"
+            f" ('broken', 't', '0 2 * *', now() + interval '1 day', now(), {schema}.itself(), 'no cron text', null, true),"
+            " ('former', 't', '0 2 * * *', now() - interval '5 minutes', null, null, null, now(), false)".encode()
         )
         said = is_red(schedules())
         assert "late: nightly by 5 min; stopped by themselves: broken (no cron text)" in said and "resume" in said

@@ -41,7 +41,7 @@ language sql stable set search_path = rota, pg_temp as $$
   select s.name, coalesce(s.next_run_at, s.since), case when s.paused_at is not null then coalesce(s.paused_why, '') end
   from rota.schedule s
   where s.cron is not null and s.disabled_at is null and not rota.is_paused()
-    and case when s.paused_at is null then coalesce(s.next_run_at, s.since) < rota.clock() - p_late else s.paused_by = rota.itself() end
+    and case when s.paused_at is null then coalesce(s.next_run_at, s.since) < rota.clock() - p_late else s.refused end
   order by 2, 1 limit p_limit
 $$;
 

@@ -142,6 +142,34 @@ def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(connec
 
 
 @rule("M85")
+def test_a_clock_that_was_ahead_and_is_set_right_costs_no_hour(connection: Connection, hand: Hand) -> None:
+    ended(connection, HOUR + MINUTE, 3)
+    fold(hand, HOUR + 10 * MINUTE)
+    connection.execute("select rota.partition_ensure('job_history', '2026-01-15'::date)")
+    ended(connection, HOUR + timedelta(days=1), 2)
+    fold(hand, HOUR + timedelta(days=1, minutes=10))
+    ended(connection, HOUR + 11 * MINUTE, 4)
+    fold(hand, HOUR + 15 * MINUTE)
+    assert [one.succeeded for one in figures(hand).types] == [7]
+    fold(hand, HOUR + 90 * MINUTE)
+    assert [one.succeeded for one in figures(hand).types] == [7]
+    fold(hand, HOUR + timedelta(days=1, minutes=90))
+    assert [one.succeeded for one in figures(hand, hours=48).hours] == [2, 7]
+
+
+@rule("M85")
+@pytest.mark.parametrize("folded_to", [HOUR, HOUR + 30 * MINUTE])
+def test_figures_of_a_day_that_history_has_no_more_stay(connection: Connection, hand: Hand, folded_to: datetime) -> None:
+    ended(connection, HOUR + MINUTE, 3)
+    fold(hand, HOUR + 65 * MINUTE)
+    connection.execute("drop table rota.job_history_20260114")
+    connection.execute("update rota.stat_fold set folded_to = %s", [folded_to])
+    fold(hand, HOUR + 90 * MINUTE)
+    [stayed] = figures(hand).types
+    assert stayed.succeeded == 3 and figures(hand).folded_to == HOUR + 88 * MINUTE
+
+
+@rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
     connection.execute("update rota.stat_fold set folded_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'")
     hand = Hand(connection, queues=["q"])

@@ -129,6 +129,8 @@ end $$;
 -- minutes old: Rota's own statements end within 30 s. One at a time over all workers, and in one transaction with how far it has come: so each row is
 -- counted once, whoever is killed. An hour that is not over is added to from the end of the day's rows; when it is over it is counted anew, from the
 -- whole day (up to two gigabytes of it): a row may also have gone into room that was left in an older block. No index is needed, so no finish pays for one.
+-- What history has no more is not counted anew. A clock that was ahead, and was set right, has closed minutes that are yet to come: from the present hour
+-- on they are counted again.
 create function rota.figures_fold() returns boolean language plpgsql set jit = off set max_parallel_workers_per_gather = 0 set search_path = rota, pg_temp as $$
 declare
   v_closed timestamptz := date_trunc('minute', rota.clock() - interval '2 minutes', 'UTC');
@@ -139,9 +141,14 @@ declare
   v_blocks bigint;
   v_first bigint;
 begin
-  select f.folded_to into v_from from rota.stat_fold f where f.folded_to < v_closed for update skip locked;
+  select f.folded_to into v_from from rota.stat_fold f where f.folded_to < v_closed or f.folded_to > rota.clock() for update skip locked;
   if not found then
     return false;
+  end if;
+  if v_from > rota.clock() then
+    v_from := date_trunc('hour', v_closed, 'UTC');
+    delete from rota.stat_hour s where s.hour >= v_from;
+    update rota.stat_fold set folded_to = v_from;
   end if;
   v_hour := date_trunc('hour', v_from, 'UTC');
   v_to := least(v_closed, v_hour + interval '1 hour');
@@ -149,6 +156,10 @@ begin
   if to_regclass('rota.' || v_name) is not null then
     v_blocks := pg_relation_size(('rota.' || v_name)::regclass) / current_setting('block_size')::int;
     v_first := rota.history_block(v_name, v_from - interval '1 minute', v_blocks);
+  end if;
+  if v_blocks is null and exists (select from rota.stat_hour s where s.hour = v_hour) then
+    update rota.stat_fold set folded_to = v_to;
+    return v_to < v_closed;
   end if;
   if v_to = v_hour + interval '1 hour' then
     v_from := v_hour;

@@ -103,6 +103,49 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
     assert app.story(running).steps[-1].text == "put away by retention: dead for 90 days"
 
 
+@rule("M44", "M85", "M87")
+def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(app: rota.App, connection: Connection) -> None:
+    how = iter([OSError("no route"), OSError("no route"), ValueError("bad day"), None, None])
+
+    @app.job("send", retry=rota.Fixed("10s"), max_attempts=2, fatal_on=(ValueError,))
+    def send(day: str) -> None:
+        if error := next(how):
+            raise error
+
+    first = send.using(idempotency_key="k").enqueue("2026-1-14").id
+    app.drain()
+    app.retry_now(first, why="it is back", by="ann")
+    app.drain()
+    fixed = app.requeue(first, payload={"day": "2026-01-14"}, why="a typo", by="ann").id
+    app.drain()
+    third = app.requeue(fixed, by="bob").id
+    app.drain()
+    copy = app.run_again(third, why="once more", by="carl").id
+    app.drain()
+    chain = [
+        (first, "enqueued"), (first, "failed"), (first, "retry now"), (first, "dead"),
+        (first, "requeue"), (fixed, "enqueued"), (fixed, "dead"),
+        (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run again"),
+    ]  # fmt: skip
+    assert told(app, first) == told(app, fixed) == told(app, third) == chain
+    texts = {(step.job, step.what): step.text for step in app.story(first).steps}
+    assert texts[first, "requeue"] == f"by ann, fixed as job {fixed}: a typo"
+    assert texts[fixed, "requeue"] == f"by bob, requeued as job {third}"
+    assert texts[third, "run again"] == f"by carl, as job {copy}: once more"
+    assert told(app, copy) == [(copy, "run again"), (copy, "enqueued"), (copy, "succeeded")]
+    assert app.story(copy).steps[0].text == f"of job {third} by carl: once more"
+
+    buried, off = send.enqueue("x").id, send.enqueue("x").id
+    app.bury(buried, why="not today", by="ann")
+    app.ignore(buried, why="by hand", by="ann")
+    app.cancel(off, why="withdrawn", by="ann")
+    assert told(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
+    assert told(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
+    connection.execute("delete from rota.action")  # they are kept for 90 days
+    assert app.story(buried).steps[-1].text == "put away by ann: by hand"
+    assert app.story(first).steps[3].text == f"put away by ann, fixed as job {fixed}: a typo"
+
+
 def test_there_is_no_story_of_a_job_that_is_not_there(app: rota.App) -> None:
     with pytest.raises(rota.JobNotFound):
         app.story(12345)

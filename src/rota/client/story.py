@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,16 @@ import msgspec
 from rota.duration import words
 from rota.errors import JobNotFound
 from rota.failure import one_line
-from rota.job import Job, Status
+from rota.job import Action, Job, Status
 from rota.store import ops
-from rota.store.ops import Action, Attempt, Filter
+from rota.store.ops import Action as Deed
+from rota.store.ops import Attempt, Filter
 
 if TYPE_CHECKING:
     from rota.store.db import Operation
 
+OVERLAP = "Overlap"
+"""The error type of a tick that was skipped."""
 ACTIONS_MAX = 200
 """Of a job's actions the latest so many are told."""
 
@@ -33,7 +36,7 @@ class Step(msgspec.Struct, frozen=True):
     """The rest, on one line."""
     attempt: Attempt | None = None
     """Of a failed attempt: all that is known of it."""
-    action: Action | None = None
+    action: Deed | None = None
     """Of what somebody did: who, and why."""
 
 
@@ -58,29 +61,35 @@ def tell(id: int) -> Operation[Story]:
         attempts[job.id] = yield from ops.attempts(job.id)
     until = None if any(job.finished_at is None for job in chain) else max(job.finished_at for job in chain if job.finished_at is not None)
     queues = sorted({job.queue for job in chain})
-    actions = yield from ops.actions(ids, queues, min(job.created_at for job in chain), until, ACTIONS_MAX)
+    actions = yield from ops.actions(ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX)
     [job] = [job for job in chain if job.id == id]
     return Story(job=job, chain=chain, attempts=attempts[id], steps=steps(chain, attempts, actions, id))
 
 
-def steps(chain: Sequence[Job], attempts: dict[int, list[Attempt]], actions: Sequence[Action], id: int) -> list[Step]:
+def steps(chain: Sequence[Job], attempts: dict[int, list[Attempt]], actions: Sequence[Deed], id: int) -> list[Step]:
     """Put together what happened to jobs, in order. What was done to a queue, or to everything, is told with job `id`."""
     told = [step for job in chain for step in _of_job(job, attempts[job.id], actions)]
-    told += [_acted(action, id) for action in actions]
+    told += [_acted(action, {job.id for job in chain}, id) for action in actions]
     return sorted(told, key=lambda step: (step.at, _RANK.get(step.what, 1)))  # stable: what happened in the same instant keeps its order
 
 
-_RANK = {"enqueued": 0, Status.SUCCEEDED: 2, Status.CANCELLED: 2}
-"""In one transaction the end comes last."""
+_RANK = {
+    Action.BURY: -2, Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1, Action.RETRY_NOW: 0, "enqueued": 0,
+    Status.SUCCEEDED: 2, Status.CANCELLED: 2,
+}  # fmt: skip
+"""In one transaction what somebody did comes before what became of it, and the end last."""
 
 
-def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Action]) -> Iterator[Step]:
+def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Deed]) -> Iterator[Step]:
     yield Step(job.created_at, job.id, "enqueued", _enqueued(job))
     for attempt in attempts:
         yield Step(attempt.finished_at, job.id, _OUTCOME.get(attempt.outcome, attempt.outcome), _attempted(attempt), attempt=attempt)
     if job.cancel_requested_at is not None and not any(action.job == job.id and action.verb == "cancel" for action in actions):
         yield Step(job.cancel_requested_at, job.id, "cancel", _with("asked for", job.cancel_reason))
-    yield from _end(job)
+    if not any(
+        action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE) for action in actions
+    ):  # that is how it was put away
+        yield from _end(job)
 
 
 _OUTCOME = {"queued": "given back"}
@@ -120,19 +129,34 @@ def _ended(job: Job) -> str:
     if job.status is Status.SUCCEEDED and job.started_at is not None and job.finished_at is not None:
         ran = words(max(0.0, (job.finished_at - job.started_at).total_seconds()))
         return one_line(f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}")
-    resolution: Any = job.resolution
-    if isinstance(resolution, dict):
-        again = f", requeued as job {resolution['requeued_as']}" if resolution.get("requeued_as") else ""
-        return one_line(_with(f"put away by {resolution.get('by')}{again}", resolution.get("why")))
+    if (put := put_away(job)) is not None:
+        return f"put away {put}"
+    if job.error_type == OVERLAP:
+        return one_line(_with("skipped", job.last_error))
     return one_line(_with("called off", job.cancel_reason))
 
 
-def _acted(action: Action, id: int) -> Step:
-    to = "" if action.job is not None else " everything" if action.queue is None else f" queue {action.queue}"
-    detail = action.detail
-    again = f", requeued as job {detail['requeued_as']}" if isinstance(detail, dict) and detail.get("requeued_as") else ""
-    text = _with(f"{to.strip()} by {action.by}{again}".strip(), action.why)
-    return Step(action.at, action.job or id, action.verb, one_line(text), action=action)
+def put_away(job: Job) -> str | None:
+    """Who put a dead job away, as what, and why; None where nobody has."""
+    resolution: Any = job.resolution
+    if not isinstance(resolution, dict):
+        return None
+    became = f", {resolution.get('as', 'requeued')} as job {resolution['requeued_as']}" if resolution.get("requeued_as") else ""
+    return one_line(_with(f"by {resolution.get('by')}{became}", resolution.get("why")))
+
+
+def _acted(action: Deed, chain: Collection[int], id: int) -> Step:
+    detail: Any = action.detail if isinstance(action.detail, dict) else {}
+    job, to, became = action.job, "", ""
+    if job is None:
+        job, to = id, "everything " if action.queue is None else f"queue {action.queue} "
+    elif job not in chain:  # of which one of these is a run
+        job, to = detail.get("run_again_as", id), f"of job {job} "
+    elif "requeued_as" in detail:
+        became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"
+    elif "run_again_as" in detail:
+        became = f", as job {detail['run_again_as']}"
+    return Step(action.at, job, action.verb, one_line(_with(f"{to}by {action.by}{became}", action.why)), action=action)
 
 
 def _with(text: str, why: object) -> str:

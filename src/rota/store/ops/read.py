@@ -138,9 +138,11 @@ def chain(job: int) -> Operation[list[int]]:
     return [row[0] for row in (yield Query("job_chain", {"job": job}))]
 
 
-def actions(jobs: Sequence[int], queues: Sequence[str], since: datetime, until: datetime | None, limit: int) -> Operation[list[Action]]:
-    """Read what people did to jobs, and to their queues or to everything between two times, in order."""
-    asked = {"jobs": list(jobs), "queues": list(queues), "since": since, "until": until, "limit": limit}
+def actions(
+    jobs: Sequence[int], created: Sequence[datetime], queues: Sequence[str], until: datetime | None, limit: int
+) -> Operation[list[Action]]:
+    """Read what people did to jobs that were made then, what made them, and what was done to their queues or to everything from then on, in order."""
+    asked = {"jobs": list(jobs), "created": list(created), "queues": list(queues), "since": min(created), "until": until, "limit": limit}
     return [Action(*row) for row in (yield Query("actions", asked))]
 
 

@@ -218,6 +218,29 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(rota: Comm
     table = rota("requeue", "3", "99999")
     assert table.status == 1 and "refused" in table.out and "not found" in table.out
     assert rota("requeue", "3").out == ""
+    assert (
+        rota("requeue", "--type", "report", "--since", "yesterday")
+        .error[1]
+        .startswith("--since must be a time such as 2026-01-14T09:30, or how long")
+    )
+    assert rota("requeue", "3", "--payload", "[]").error[1].startswith("--payload for job 3: must be a JSON object")
+    assert "put away" in rota.ok("job", "3").out
+
+
+@rule("M44", "M87")
+def test_what_the_database_refuses_is_listed_beside_what_was_done(rota: CommandLine, connection: Connection) -> None:
+    connection.execute("insert into rota.job (job_type, status, failed_at) select 't', 'dead', now() from generate_series(1, 3)")
+    connection.execute(
+        "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;"
+        "create trigger refuse before delete on rota.job for each row when (old.id > 1) execute function refuse()"
+    )
+    said = rota("ignore", "1", "2", "3", "--why", "x", "--json")
+    assert said.status == 1 and "job 2: the database refuses: RaiseException: not this one" in said.err
+    assert [(one["id"], one["answer"]) for one in said.json["jobs"]] == [(1, "done"), (2, "database refuses"), (3, "database refuses")]
+    assert [line.split()[:2] for line in rota("ignore", "2", "3", "--why", "x").out.splitlines()[1:]] == [
+        ["2", "database"],
+        ["3", "database"],
+    ]
 
 
 @rule("M72", "M87")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -18,6 +18,7 @@ from rota.store import ops
 from tests.store.test_cancel import after_it_waited, one
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, Hand, act, expire, insert
 from tests.support.rules import rule
+from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
 ROW = "select to_jsonb(j) from rota.jobs j where id = "
@@ -435,6 +436,34 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
     assert again.done == [] and f"it was requeued as job {done.new_ids[ids[0]]}" in again.refused[ids[0]]
 
 
+@rule("M87")
+def test_a_role_that_may_not_is_told_once_and_not_of_each_job(server: PostgresServer, connection: Connection) -> None:
+    ids = insert(connection, 3, status="dead", failed_at="now")
+    role = f"reader_{connection.info.dbname}"
+    connection.execute(f"create role {role} login; grant pg_read_all_data to {role}".encode())
+    try:
+        reader = rota.App(server.url(connection.info.dbname).replace("postgres@", f"{role}@"))
+        assert [job.id for job in reader.jobs()] == ids[::-1]
+        for which in ({"status": "dead"}, {"ids": ids}):
+            with pytest.raises(rota.SchemaError, match="lacks a privilege"):
+                reader.requeue_many(**which)
+        reader.close()
+    finally:
+        connection.execute(f"drop role {role}".encode())
+
+
+@rule("M10", "M44", "M82")
+def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_tick(app: rota.App, connection: Connection) -> None:
+    tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
+    job = dead(connection, schedule="nightly", scheduled_for=tick)
+    died_at = app.get(job).failed_at
+    new, copy = app.requeue(job).id, app.run_again(job).id
+    assert [(app.get(one).schedule, app.get(one).scheduled_for) for one in (job, new, copy)] == [("nightly", tick)] * 3
+    runs = app.schedule_runs("nightly")
+    assert [(run.job, run.status) for run in runs] == [(copy, "queued"), (new, "queued"), (job, "dead")]
+    assert runs[-1].ended_at == died_at, "not when a person came to put it away"
+
+
 @rule("M44", "M87")
 async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: rota.App, connection: Connection) -> None:
     hand = Hand(connection, types=["t", "u"])
@@ -453,7 +482,7 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
     assert (await app.aignore_many(why="x", job_type="t", release="2")).done == [jobs[1].id]
     assert (await app.aignore_many(why="x", since="2h")).done == [other.id]
     assert (await app.aignore_many(why="x", error_type="LookupError")).done == []
-    assert (await app.acancel_many(job_type="t", since=ago, limit=1)).done == [jobs[2].id]
+    assert (await app.acancel_many(job_type="t", since=timedelta(hours=1), limit=1)).done == [jobs[2].id]
     assert (await app.abury_many(status="running", job_type="t")).done == [jobs[3].id]
     assert (await app.arequeue_many(status="dead", limit=1)).done == [jobs[0].id]
     assert (await app.arun_again_many(status="cancelled", since=ago, release="2")).done == []
@@ -473,8 +502,9 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
         ("run_again_many", {"status": "succeeded"}, "give since"),
         ("cancel_many", {"job_type": "t", "limit": 0}, "limit"),
         ("cancel_many", {"since": "yesterday"}, "since"),
-        ("cancel_many", {"since": datetime(2026, 1, 14)}, "since must have a time zone"),  # noqa: DTZ001
+        ("cancel_many", {"since": datetime.fromisoformat("2026-01-14")}, "must have a time zone"),
         ("cancel_many", {"since": 5}, "since must be an aware datetime, or how long ago"),
+        ("cancel_many", {"status": Status.DEAD}, "not 'dead'"),
         ("bury_many", {"ids": ["1"]}, "id"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from rota.cli.output import print_json, print_table
 from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, Session, UrlOption, WhyOption, find_app, session
 from rota.client.base import ID_MAX, reason, who
 from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, refused
-from rota.errors import RotaError, UsageError
+from rota.errors import PayloadError, RotaError, UsageError
 from rota.job import Action, Status
 from rota.store import ops
 from rota.store.ops import Act, Answer, Which
@@ -229,7 +230,14 @@ def _do(act: Act, given: Given, app: str | None, url: str | None, schema: str | 
 def _corrected(opened: Session, act: Act, id: int, payload: str, app: str | None) -> Act:
     owner = find_app(app)
     types = named(owner.types) if owner is not None else {}
-    return opened.run(corrected(act, id, arguments(f"of job {id}", payload), types.get))
+    return opened.run(corrected(act, id, _payload(id, payload), types.get))
+
+
+def _payload(id: int, text: str) -> dict[str, Any]:
+    try:
+        return arguments("", text)
+    except PayloadError as error:
+        raise UsageError(f"--payload for job {id}: {error.reason}") from None
 
 
 def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
@@ -248,17 +256,20 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
         error = refused(action, answer)
         if error is not None:
             errors[answer.job] = error
+    done = len(answers) - len(errors)
     errors |= {job: RotaError(f"job {job}: the database refuses: {said}") for job, said in refusals.items()}
     makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
-    tells = len(answers) > 1 or not errors  # of one job the error says it all
+    facts = [_facts(answer, makes) for answer in answers] + [{"id": job, "answer": "database refuses", "status": None} for job in refusals]
+    facts.sort(key=itemgetter("id"))
+    tells = len(facts) > 1 or not errors  # of one job the error says it all
     if given.as_json and tells:
-        print_json({"jobs": [_facts(answer, makes) for answer in answers]})
+        print_json({"jobs": facts})
     elif tells:
-        if len(answers) <= SHOWN_MAX:
+        if len(facts) <= SHOWN_MAX:
             columns = ("id", "answer", "status", *(["new id"] if makes else []))
-            print_table(columns, [tuple(_facts(answer, makes).values()) for answer in answers], empty="")
+            print_table(columns, [(*one.values(), None)[: len(columns)] for one in facts], empty="")
         else:
-            typer.echo(f"{len(answers) - len(errors.keys() - refusals.keys()):,} {_PAST[action]}, {len(errors):,} refused")
+            typer.echo(f"{done:,} {_PAST[action]}, {len(errors):,} refused")
             for error in list(errors.values())[:SHOWN_MAX]:
                 typer.echo(f"  {error}")
     if errors:

@@ -13,7 +13,7 @@ from rota.cli.output import cell, console, job_facts, print_facts, print_json, p
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.client.base import ID_MAX, LIST_MAX, moment
 from rota.client.reading import checked
-from rota.client.story import tell
+from rota.client.story import put_away, tell
 from rota.errors import UsageError
 from rota.job import Job, Progress, Status
 from rota.store import ops
@@ -73,13 +73,13 @@ def jobs(
 
 
 def typed_moment(text: str | None, name: str) -> datetime | timedelta | None:
-    """A time as typed, local unless it says otherwise; or how long ago."""
-    if text is not None and text[:4].isdigit() and "-" in text:
-        try:
+    """Read a time that was typed, local unless it says otherwise; or how long ago. Raises UsageError."""
+    try:
+        if text is not None and text[:4].isdigit() and "-" in text:
             return datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError):
-            raise UsageError(f'{name} must be a time such as 2026-01-14T09:30, or how long ago, such as "2h", not {text!r}') from None
-    return moment(text, name)
+        return moment(text, name)
+    except (ValueError, OverflowError, UsageError):
+        raise UsageError(f'{name} must be a time such as 2026-01-14T09:30, or how long ago, such as "2h", not {text!r}') from None
 
 
 def job(
@@ -135,6 +135,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "last error", _error(job.error_type, job.last_error)
     yield "response code", job.response_code
     yield "verdict", _verdict(job.verdict, job.verdict_rule)
+    yield "put away", put_away(job)
 
 
 def _attempts(job: Job) -> str:

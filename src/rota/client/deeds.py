@@ -56,7 +56,7 @@ def chosen(
     queue: str | None = None,
     error_type: str | None = None,
     release: str | None = None,
-    since: Any = None,
+    since: datetime | Duration | None = None,
     limit: int = MANY,
 ) -> Which:
     """Say which jobs filters mean. Raises UsageError where they mean all, or none to which it can be done."""
@@ -93,7 +93,7 @@ def _statuses(action: Action, status: str | None) -> Sequence[Status]:
             raise UsageError(f"{action.value}: give the status too, one of {', '.join(possible)}")
         return BY_DEFAULT[action]
     if status not in possible:
-        raise UsageError(f"{action.value}: status must be one of {', '.join(possible)}, not {status!r}")
+        raise UsageError(f"{action.value}: status must be one of {', '.join(possible)}, not {str(status)!r}")
     return (Status(status),)
 
 

@@ -67,7 +67,7 @@ create table rota.release (
   started_at timestamptz not null                -- when its first worker started, the first after another release if none of it was at work then
 );
 
--- Every run with what came of it. A success of a type that keeps failures only has left no row.
+-- Every run with what came of it: a dead one ended when it died, whenever somebody put it away. A success of a type that keeps failures only has left no row.
 create view rota.runs as
 select r.schedule, r.scheduled_for, r.job, r.enqueued_at, coalesce(j.status, 'succeeded') as status, j.attempts, j.started_at,
   coalesce(j.finished_at, j.failed_at) as ended_at,
@@ -76,7 +76,7 @@ from rota.schedule_run r
 left join lateral (
   select l.status, l.attempts, l.started_at, l.failed_at, null::timestamptz as finished_at, l.error_type, l.last_error from rota.job l where l.id = r.job
   union all
-  select h.status, h.attempts, h.started_at, h.failed_at, h.finished_at, h.error_type, h.last_error from rota.job_history h where h.id = r.job
+  select h.status, h.attempts, h.started_at, h.failed_at, case when h.status <> 'dead' then h.finished_at end, h.error_type, h.last_error from rota.job_history h where h.id = r.job
   limit 1) j on true;
 
 -- After job_fill, by its name: a job that was refused its key is no run. SECURITY DEFINER: a producer needs INSERT on job and nothing else.

@@ -157,19 +157,17 @@ begin
     v_blocks := pg_relation_size(('rota.' || v_name)::regclass) / current_setting('block_size')::int;
     v_first := rota.history_block(v_name, v_from - interval '1 minute', v_blocks);
   end if;
-  if v_blocks is null and exists (select from rota.stat_hour s where s.hour = v_hour) then
-    update rota.stat_fold set folded_to = v_to;
-    return v_to < v_closed;
+  if v_blocks is not null or not exists (select from rota.stat_hour s where s.hour = v_hour) then
+    if v_to = v_hour + interval '1 hour' then
+      v_from := v_hour;
+      v_first := least(rota.history_block(v_name, v_from - interval '1 minute', v_blocks), greatest(0, v_blocks - 262144));
+      delete from rota.stat_hour s where s.hour = v_hour;
+    end if;
+    if v_blocks > 0 then
+      perform rota.figures_add_ended(v_name, v_hour, v_from, v_to, v_first);
+    end if;
+    perform rota.figures_add_failed(v_hour, v_from, v_to);
   end if;
-  if v_to = v_hour + interval '1 hour' then
-    v_from := v_hour;
-    v_first := least(rota.history_block(v_name, v_from - interval '1 minute', v_blocks), greatest(0, v_blocks - 262144));
-    delete from rota.stat_hour s where s.hour = v_hour;
-  end if;
-  if v_blocks > 0 then
-    perform rota.figures_add_ended(v_name, v_hour, v_from, v_to, v_first);
-  end if;
-  perform rota.figures_add_failed(v_hour, v_from, v_to);
   update rota.stat_fold set folded_to = v_to;
   return v_to < v_closed;
 end $$;

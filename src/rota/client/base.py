@@ -78,7 +78,7 @@ def moment(given: object, name: str) -> datetime | timedelta | None:
         if given.utcoffset() is None:
             raise UsageError(f"{name} must have a time zone: {given!r} is another instant on another machine")
         return given
-    if isinstance(given, timedelta | str):
+    if isinstance(given, timedelta) or (isinstance(given, str) and any(sign.isdigit() for sign in given)):
         return timedelta(seconds=seconds(given, name=name))
     raise UsageError(f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}')
 

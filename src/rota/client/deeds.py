@@ -20,6 +20,9 @@ from rota.store import ops
 from rota.store.ops import Act, Answer, Filter, Which
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rota.duration import Duration
     from rota.store.db import Operation
 
 MANY_MAX = 1_000_000

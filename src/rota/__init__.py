@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota import errors, events, logs
+from rota import asgi, errors, events, logs
 from rota.app import App
 from rota.client.deeds import Acted
 from rota.client.story import Story
@@ -82,6 +82,7 @@ __all__ = [
     "UsageError",
     "WrongStatus",
     "__version__",
+    "asgi",
     "context",
     "errors",
     "events",

@@ -189,7 +189,7 @@ CLIENTS = (
 @rule("M2")
 def test_an_enqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(app: rota.App, send: Send, connection: Connection) -> None:
     send.enqueue("x")
-    assert connection.execute(CLIENTS).fetchone() == (1,)
+    assert connection.execute(CLIENTS).fetchone() != (0,)  # a pool that had to wait for its first may have opened another
     eventually(lambda: connection.execute(CLIENTS).fetchone() == (0,))
     assert send.enqueue("y").created
 
@@ -199,7 +199,7 @@ async def test_an_aenqueue_does_not_meet_a_connection_that_the_server_closed_mea
     app: rota.App, send: Send, connection: Connection
 ) -> None:
     await send.aenqueue("x")
-    assert connection.execute(CLIENTS).fetchone() == (1,)
+    assert connection.execute(CLIENTS).fetchone() != (0,)  # a pool that had to wait for its first may have opened another
     await asyncio.to_thread(eventually, lambda: connection.execute(CLIENTS).fetchone() == (0,))
     assert (await send.aenqueue("y")).created
     await app.aclose()

@@ -42,4 +42,12 @@ begin
   return v_made;
 end $$;
 
+-- Makes today's partitions if nobody has: a caller's transaction cannot repeat what has failed, as a worker does.
+create function rota.today_ensure() returns void language plpgsql set search_path = rota, pg_temp as $$
+begin
+  if to_regclass('rota.job_history_' || to_char(rota.clock() at time zone 'UTC', 'YYYYMMDD')) is null then
+    perform rota.partitions_ensure(0);
+  end if;
+end $$;
+
 select rota.partitions_ensure(7);

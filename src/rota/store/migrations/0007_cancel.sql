@@ -36,10 +36,7 @@ language plpgsql security definer set enable_seqscan = off set enable_bitmapscan
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 declare v_why text := rota.one_line(p_why, 500); v_waiting bigint[]; v_workers text[]; v_over bigint[]; begin
-  -- A caller's transaction cannot repeat what has failed, as a worker does.
-  if to_regclass('rota.job_history_' || to_char(rota.clock() at time zone 'UTC', 'YYYYMMDD')) is null then
-    perform rota.partitions_ensure(0);
-  end if;
+  perform rota.today_ensure();
   with asked as (
     update rota.job j set cancel_requested_at = rota.clock(), cancel_reason = v_why
     where j.id = any (p_ids) and j.cancel_requested_at is null and j.status <> 'dead'

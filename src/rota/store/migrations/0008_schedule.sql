@@ -199,9 +199,7 @@ end $$;
 create function rota.schedule_skip(p_schedule rota.schedule, p_tick timestamptz, p_why text) returns bigint
 language plpgsql set search_path = rota, pg_temp as $$
 declare v_job bigint := nextval(pg_get_serial_sequence('rota.job', 'id')); v_type rota.job_type; begin
-  if to_regclass('rota.job_history_' || to_char(rota.clock() at time zone 'UTC', 'YYYYMMDD')) is null then
-    perform rota.partitions_ensure(0);
-  end if;
+  perform rota.today_ensure();
   select * into v_type from rota.job_type t where t.name = rota.canonical_type(p_schedule.job_type);
   insert into rota.job_history (id, queue, job_type, payload, payload_version, status, priority, run_at, attempts, max_attempts, claims, meta, schedule,
     scheduled_for, created_at, updated_at, last_error, error_type, finished_at)

@@ -1,14 +1,6 @@
 -- Why: at night a person must be able to deal with a job without writing to tables: try it now, take it from a worker that hangs, give it up, requeue or
 -- ignore a dead one, run one again. Each says who and why, and leaves a row in `action`. Oldest release that can live with this: 0.1.0.
 
--- Makes today's partitions if nobody has: a caller's transaction cannot repeat what has failed, as a worker does.
-create function rota.today_ensure() returns void language plpgsql set search_path = rota, pg_temp as $$
-begin
-  if to_regclass('rota.job_history_' || to_char(rota.clock() at time zone 'UTC', 'YYYYMMDD')) is null then
-    perform rota.partitions_ensure(0);
-  end if;
-end $$;
-
 -- What came of an action on each of these jobs, and where they stand now; p_as of those to which it was done. A dead job that was put away is `dead` here,
 -- with the id as which it was requeued.
 create function rota.job_answers(p_ids bigint[], p_done bigint[], p_as text) returns table (id bigint, answer text, status text, new_id bigint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from psycopg.rows import TupleRow
 from rota.cli import run
 from rota.store.migrate import migrations
 from tests.support.cli import CommandLine
+from tests.support.project import enter
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -32,10 +32,8 @@ def rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process, in the project: for commands of which there are many, and which end before they do anything."""
-    monkeypatch.chdir(shop)
+    enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
 
 
 # Schema

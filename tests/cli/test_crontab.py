@@ -21,6 +21,7 @@ from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, syst
 from rota.cron import parse
 from rota.store.migrate import migrate
 from tests.support.cli import SHOP, CommandLine
+from tests.support.project import enter
 from tests.support.rules import rule
 
 pytestmark = pytest.mark.system
@@ -102,9 +103,7 @@ def test_what_keeps_a_line_from_beginning_is_said_to_cron_and_not_to_the_log(dat
 @rule("M45")
 @pytest.mark.parametrize("options", [[], ["--systemd"], ["--k8s"], ["--json"]])
 def test_no_secret_is_printed(options: list[str], shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(shop)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:hunter2@db.example/shop")
     assert run(["crontab", *options]) == 0
     said = capsys.readouterr()
@@ -190,9 +189,7 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
 def test_what_cannot_be_printed_is_refused(
     options: list[str], says: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(shop)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    enter(shop, monkeypatch)
     assert run(["crontab", *options]) in (2, 3)
     said = capsys.readouterr()
     assert says in said.err and said.out == ""

@@ -9,6 +9,7 @@ import pytest
 
 from rota.cli import run
 from tests.support.pooler import Pooler, program
+from tests.support.project import enter
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -53,6 +54,7 @@ def pooled(server: PostgresServer, database: str, tmp_path: Path, monkeypatch: p
 @rule("M3")
 def test_every_command_connects_as_its_app_says(pooled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pooled_shop.py").write_text(SHOP.format(url=pooled))
+    enter(Path.cwd(), monkeypatch)
     monkeypatch.setenv("ROTA_APP", "pooled_shop:app")
     ended = [(run(command), capsys.readouterr().err) for command in COMMANDS]
     assert [(command, *end) for command, end in zip(COMMANDS, ended, strict=True) if end[0] != 0] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.cli import run
+from tests.support.project import enter
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -22,10 +22,8 @@ Rota = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
     """`rota` in the project, in this process: its status, its stdout and its stderr."""
-    monkeypatch.chdir(shop)
+    enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
 
     def rota(*arguments: str) -> tuple[int, str, str]:
         status = run(arguments)

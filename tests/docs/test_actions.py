@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.cli import run
+from tests.support.project import enter
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="utf-8")
@@ -60,7 +61,7 @@ def test_each_python_line_works(database: str, connection: Connection, dead: Non
 def test_each_command_line_works(
     database: str, connection: Connection, dead: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    enter(tmp_path, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
     for line in block("sh").splitlines():
         assert run(shlex.split(line)[1:]) == 0, (line, capsys.readouterr())

@@ -13,6 +13,7 @@ import pytest
 
 from rota.cli import run
 from rota.cron import missed_fires, parse
+from tests.support.project import enter
 from tests.support.rules import rule
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,9 +28,7 @@ def test_what_the_page_shows_is_what_the_command_prints(
     language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "shop.py").write_text("import rota\n\napp = rota.App()\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    enter(tmp_path, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:secret@db.internal/shop")
     place = [name for name, _ in BLOCKS].index(language)
     typed, shown = BLOCKS[place - 1], BLOCKS[place][1]

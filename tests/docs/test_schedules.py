@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 from rota import cli
 from rota.schedule import CATCH_UP_MAX, MISSED_S
 from rota.upkeep.scheduler import PERIOD_S
+from tests.support.project import enter
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/schedules.md").read_text(encoding="utf-8")
@@ -33,8 +34,8 @@ def test_every_block_of_the_page_works_in_its_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(BLOCKS[0][1] + MAIL)
+    enter(tmp_path, monkeypatch)
     monkeypatch.setenv("ROTA_APP", "shop:app")
     names: dict[str, Any] = {}
     said: dict[str, str] = {}

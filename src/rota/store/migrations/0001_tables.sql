@@ -62,9 +62,10 @@ create index job_ready on rota.job (queue, priority, run_at, id) where status in
 create index job_lease on rota.job (locked_until) where status = 'running';
 
 -- Rows are appended by the statement that ends a job and never updated. Partitions are days of UTC; there is no default partition.
+-- When it ended stands first, because a search without an index looks at that in every row: to reach a column, PostgreSQL walks over all before it.
 create table rota.job_history (
-  like rota.job,
   finished_at timestamptz not null,
+  like rota.job,
   result jsonb,
   release text,
   resolution jsonb,                              -- of a dead job: who put it away, when and why

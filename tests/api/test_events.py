@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
+from datetime import UTC, datetime
 
 import pytest
 
 import rota
 from rota import events
+from rota.outcome import Failure
 from tests.api.rows import Rows
 from tests.support.rules import rule
 
@@ -71,6 +74,29 @@ def test_each_step_of_a_job_is_one_line_in_the_log(
     assert lines[0][1].startswith(f"job {id_} work attempt 1: claimed by ")
     assert lines[1][1].startswith(f"job {id_} work attempt 1: {line}")
     assert rows.job(id_)["status"] == status
+
+
+SAMPLES = {
+    "bool": True,
+    "int": 12,
+    "float": 0.5,
+    "str": "words",
+    "int | None": None,
+    "str | None": None,
+    "datetime": datetime(2026, 1, 1, tzinfo=UTC),
+    "Failure": Failure("ValueError", "no", "fatal", "fatal_on ValueError"),
+}
+"""A value of each kind of field that events have."""
+
+
+KINDS = [getattr(events, name) for name in events.__all__ if name not in ("Bus", "Event", "JobEvent")]
+
+
+@rule("M84")
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_event_makes_its_line_of_its_fields(kind: type[events.Event]) -> None:
+    line = kind(**{part.name: SAMPLES[str(part.type)] for part in fields(kind)}).text()
+    assert line.isprintable() and not set(line) & set("{}"), line
 
 
 def test_a_failing_listener_is_logged_and_harms_no_job(app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:

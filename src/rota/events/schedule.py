@@ -1,0 +1,74 @@
+"""What became of the ticks of schedules, and of schedules themselves."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rota.events.event import Event
+from rota.failure import one_line
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleEvent(Event):
+    """Something about one schedule."""
+
+    schedule: str
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: {self.said()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnqueued(ScheduleEvent):
+    """A tick of a schedule became a job."""
+
+    line = "job {job} enqueued for {scheduled_for:%Y-%m-%d %H:%M}Z"
+    job: int
+    scheduled_for: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSkipped(ScheduleEvent):
+    """A tick of a schedule was skipped, because the job `live` of it was still going. `job` is its row in history."""
+
+    level = logging.WARNING
+    line = "tick {scheduled_for:%Y-%m-%d %H:%M}Z skipped as job {job}, job {live} is still going"
+    job: int
+    scheduled_for: datetime
+    live: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicksMissed(ScheduleEvent):
+    """So many ticks, counted up to a hundred, came while no worker was up, and are passed over: `catch_up` says so."""
+
+    level = logging.WARNING
+    line = "{ticks} missed ticks passed over; the next is {next_run_at:%Y-%m-%d %H:%M}Z"
+    ticks: int
+    next_run_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRefused(ScheduleEvent):
+    """A schedule cannot be planned, or its job not be enqueued. `paused`: it is the row's own fault, and it is paused until somebody mends it; else a
+    later pass tries again."""
+
+    level = logging.ERROR
+    reason: str
+    paused: bool
+
+    def said(self) -> str:
+        return f"{'paused' if self.paused else 'its tick has to wait'}: {one_line(self.reason)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleDisabled(ScheduleEvent):
+    """The newest release has not declared the schedule for an hour; it no longer runs."""
+
+    level = logging.WARNING
+    line = "disabled, the newest release does not declare it"

@@ -14,10 +14,11 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 import msgspec
 
 from rota.errors import DeclarationError, PayloadError, UsageError
-from rota.job import Job, Rules
+from rota.job import Job
 from rota.options import Chosen, Options
 from rota.payload import Codec
 from rota.policy import ErrorTypes, RetryPolicy
+from rota.settle import Rules
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -1,4 +1,4 @@
-"""What an attempt can come to: what its handler says, or what happened to it. Values, decided upon by `settle` in job.py."""
+"""What an attempt can come to: what its handler says, or what happened to it. Values, decided upon by `settle`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import rota
-from rota.job import Job, Rules, Status, settle
+from rota.job import Job, Status
 from rota.outcome import Interrupted
+from rota.settle import Rules, settle
 from tests.support.rules import rule
 
 RULES = Rules(3, rota.Fixed("7s", jitter=0))

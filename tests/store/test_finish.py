@@ -9,7 +9,8 @@ import pytest
 from psycopg.rows import TupleRow, dict_row
 
 import rota
-from rota.job import Status, Transition
+from rota.job import Status
+from rota.settle import Transition
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule
 

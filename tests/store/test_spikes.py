@@ -19,7 +19,8 @@ from psycopg.rows import TupleRow
 import rota
 from rota.config import WorkerConfig
 from rota.events import Bus
-from rota.job import Job, Transition
+from rota.job import Job
+from rota.settle import Transition
 from rota.store import ops
 from rota.store.db import Database, Operation
 from rota.store.link import Link

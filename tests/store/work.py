@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Action, Job, Status, Transition
+from rota.job import Action, Job, Status
 from rota.outcome import Failure
+from rota.settle import Transition
 from rota.store import ops
 from rota.store.db import Database, Operation
 

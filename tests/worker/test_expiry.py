@@ -10,7 +10,8 @@ import pytest
 
 import rota
 from rota.events import Bus, Event, JobDead
-from rota.job import Job, settle
+from rota.job import Job
+from rota.settle import settle
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link

@@ -24,10 +24,11 @@ import msgspec
 from rota import logs
 from rota.context import Context, enter
 from rota.errors import UsageError
-from rota.job import Job, Rules, judged
+from rota.job import Job
 from rota.job_type import JobType
 from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
 from rota.policy import DEFAULT_RETRY
+from rota.settle import Rules, judged
 from rota.worker.attempt import end_of, is_stop
 
 PROGRESS_S = 0.25

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
-from rota.job import Rules, Status, Transition, settle
+from rota.job import Status
 from rota.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
 from rota.policy import DEFAULT_RETRY
 from rota.service import Service
+from rota.settle import Rules, Transition, settle
 from rota.store import ops
 from rota.worker.held import Unwritten
 

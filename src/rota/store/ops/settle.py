@@ -11,7 +11,8 @@ import msgspec
 import psycopg
 
 from rota.errors import PayloadError, SchemaError
-from rota.job import Job, Status, Transition
+from rota.job import Job, Status
+from rota.settle import Transition
 from rota.store.db import Operation, Query
 from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import ensure_partitions

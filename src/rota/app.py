@@ -20,13 +20,14 @@ from rota.duration import Duration, seconds
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.events import Bus, Event
 from rota.health import answering
-from rota.job_type import JobType
-from rota.jobs import LEASE_S_MIN, Jobs, declared, refuse_duplicate_schedules, refuse_duplicates
+from rota.job_type import JobType, declared
+from rota.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.load import load
 from rota.loop import run_alone
 from rota.options import check_integer
 from rota.release import release_of
 from rota.schedule import Definition
+from rota.settings import LEASE_S_MIN
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.web import aping, check_url

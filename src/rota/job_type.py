@@ -17,14 +17,13 @@ from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.job import Job
 from rota.options import Chosen, Options
 from rota.payload import Codec
-from rota.policy import ErrorTypes, RetryPolicy
+from rota.policy import PLAN_MAX
+from rota.settings import Settings
 from rota.settle import Rules
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
-
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -173,35 +172,22 @@ class JobType(Generic[P, Q, R]):
         return self.codec.validate(payload)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a job type declares, checked. Durations are seconds."""
-
-    queue: str
-    priority: int
-    max_attempts: int
-    retry: RetryPolicy
-    timeout_s: float
-    lease_s: float | None
-    """None: the App's."""
-    expires_s: float | None
-    retry_on: ErrorTypes
-    fatal_on: ErrorTypes
-    version: int | None
-    upgrade: Mapping[int, Upgrade]
-    aliases: tuple[str, ...]
-    key_ttl_s: float
-    history: str
-    on_lost: str
-    process: ProcessSettings | None
-    """None: an async function runs on the worker's loop, a plain one in a thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
-    """How a handler's own processes are kept."""
-
-    memory_bytes_max: int | None
-    """Of resident memory; None: as much as there is."""
-    recycle_after: int
-    """Jobs, after which a process is replaced by a new one."""
+def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
+    """What the row of a job type says."""
+    settings = job_type.settings
+    return {
+        "name": job_type.name,
+        "aliases": settings.aliases,
+        "queue": settings.queue,
+        "priority": settings.priority,
+        "max_attempts": settings.max_attempts,
+        "timeout_s": settings.timeout_s,
+        "lease_s": settings.lease_s or lease_s,
+        "expires_s": settings.expires_s,
+        "key_ttl_s": settings.key_ttl_s,
+        "history": settings.history,
+        "on_lost": settings.on_lost,
+        "version": settings.version,
+        "retry_after_s": settings.retry.plan_s(PLAN_MAX),
+        "retry_words": settings.retry.in_words(settings.max_attempts),
+    }

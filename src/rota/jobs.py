@@ -10,26 +10,31 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_
 from rota.context import Context
 from rota.duration import Duration, seconds
 from rota.errors import DeclarationError, UsageError
-from rota.job_type import JobType, NewJob, ProcessSettings, Sender, Settings, Upgrade
+from rota.job_type import JobType, NewJob, Sender
 from rota.options import EXPIRES_S_MIN, check_choice, check_integer, check_max_attempts, check_priority, check_queue, check_text
-from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, PLAN_MAX, ErrorTypes, RetryPolicy
+from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, ErrorTypes, RetryPolicy
 from rota.schedule import CatchUp, Definition, Overlap, check_options, defined, without_arguments
-from rota.size import Size, size_bytes
+from rota.settings import (
+    LEASE_S_MIN,
+    MAX_MEMORY,
+    RECYCLE_AFTER,
+    TIMEOUT_S_MIN,
+    ExecutorKind,
+    History,
+    OnLost,
+    Settings,
+    Upgrade,
+    check_aliases,
+    check_errors,
+    check_process,
+    check_retry,
+    check_upgrades,
+)
+from rota.size import Size
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-History = Literal["all", "failures"]
-OnLost = Literal["retry", "dead"]
-ExecutorKind = Literal["process"]
-
-LEASE_S_MIN = 1.0
-TIMEOUT_S_MIN = 0.001
-MAX_MEMORY = "512MiB"
-RECYCLE_AFTER = 1_000
-MEMORY_BYTES_MIN = 16 * 1024**2
-"""Less than an interpreter needs would only kill every job."""
 
 
 class _Plain(Protocol):
@@ -156,19 +161,19 @@ class Jobs:
                 queue=check_queue(queue, "queue"),
                 priority=check_priority(priority, "priority"),
                 max_attempts=check_max_attempts(max_attempts, "max_attempts"),
-                retry=_policy(retry),
+                retry=check_retry(retry),
                 timeout_s=seconds(timeout, name="timeout", least=TIMEOUT_S_MIN),
                 lease_s=None if lease is None else seconds(lease, name="lease", least=LEASE_S_MIN),
                 expires_s=None if expires is None else seconds(expires, name="expires", least=EXPIRES_S_MIN),
-                retry_on=_errors(retry_on, "retry_on"),
-                fatal_on=_errors(fatal_on, "fatal_on"),
+                retry_on=check_errors(retry_on, "retry_on"),
+                fatal_on=check_errors(fatal_on, "fatal_on"),
                 version=None if version is None else check_integer(version, "version", 1, 32_767),
-                upgrade=_upgrades(version, upgrade or {}),
-                aliases=tuple(check_text(alias, "aliases", 200) for alias in _names(aliases)),
+                upgrade=check_upgrades(version, upgrade or {}),
+                aliases=check_aliases(aliases),
                 key_ttl_s=seconds(key_ttl, name="key_ttl"),
                 history=check_choice(history, "history", get_args(History)),
                 on_lost=check_choice(on_lost, "on_lost", get_args(OnLost)),
-                process=_process(executor, max_memory, recycle_after),
+                process=check_process(executor, max_memory, recycle_after),
             )
         except UsageError as error:
             raise DeclarationError(f"job type {name!r}: {error}") from None
@@ -290,66 +295,3 @@ def _place() -> str:
     """Where the caller of a method of `Jobs` is written, as file:line."""
     frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
-    """What the row of a job type says."""
-    settings = job_type.settings
-    return {
-        "name": job_type.name,
-        "aliases": settings.aliases,
-        "queue": settings.queue,
-        "priority": settings.priority,
-        "max_attempts": settings.max_attempts,
-        "timeout_s": settings.timeout_s,
-        "lease_s": settings.lease_s or lease_s,
-        "expires_s": settings.expires_s,
-        "key_ttl_s": settings.key_ttl_s,
-        "history": settings.history,
-        "on_lost": settings.on_lost,
-        "version": settings.version,
-        "retry_after_s": settings.retry.plan_s(PLAN_MAX),
-        "retry_words": settings.retry.in_words(settings.max_attempts),
-    }
-
-
-def _policy(value: Any) -> RetryPolicy:
-    if not isinstance(value, RetryPolicy):
-        raise UsageError(f"retry must be a retry policy such as rota.Exponential(), not {value!r}")
-    return value
-
-
-def _process(executor: Any, max_memory: Any, recycle_after: Any) -> ProcessSettings | None:
-    if executor is None:
-        if (max_memory, recycle_after) != (MAX_MEMORY, RECYCLE_AFTER):
-            raise UsageError('max_memory and recycle_after are for executor="process": a thread or a task has no memory of its own')
-        return None
-    check_choice(executor, "executor", get_args(ExecutorKind))
-    return ProcessSettings(
-        None if max_memory is None else size_bytes(max_memory, name="max_memory", least=MEMORY_BYTES_MIN),
-        check_integer(recycle_after, "recycle_after", 1, 1_000_000_000),
-    )
-
-
-def _errors(value: Any, name: str) -> ErrorTypes:
-    if not isinstance(value, tuple) or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in value):
-        raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
-    return value
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, tuple | list):
-        raise UsageError(f"aliases must be a tuple of names, not {value!r}")
-    return tuple(value)
-
-
-def _upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
-    if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
-        raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
-    if upgrade and set(upgrade) != set(range(1, version or 1)):
-        raise UsageError(f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}")
-    if (version or 1) > 1 and not upgrade:
-        raise UsageError(
-            f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read"
-        )
-    return dict(upgrade)

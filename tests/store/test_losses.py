@@ -9,7 +9,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.job import Job
-from rota.jobs import declared
+from rota.job_type import declared
 from rota.store import ops
 from tests.store.work import HAND_BACK, Hand, expire, insert
 from tests.support.rules import rule

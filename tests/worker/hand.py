@@ -11,7 +11,7 @@ import msgspec
 import rota
 from rota.config import WorkerConfig
 from rota.events import Bus, Event, WorkerStarted
-from rota.jobs import declared
+from rota.job_type import declared
 from rota.store.db import Database
 from rota.worker.worker import Crew, Report, Worker
 

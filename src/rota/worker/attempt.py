@@ -1,15 +1,14 @@
-"""What a handler's return or exception means for its attempt, and whether it may still begin."""
+"""What a handler's return or exception means for its attempt."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import AttemptCancelled
-from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Outcome, Succeeded
+from rota.outcome import End, Errored, Outcome, Succeeded
 from rota.result import encode_result
 
 if TYPE_CHECKING:
@@ -19,21 +18,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rota")
 
 _NOTHING = Succeeded(None)
-
-
-def too_late(held: Held) -> End | None:
-    """Between the decision and its first step the process may have been frozen or busy, or the job told to stop: then its handler does not begin."""
-    now = monotonic()
-    end: End | None = None
-    if held.told is not None:
-        end = held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop before it began")
-    elif not held.may_start(now):
-        end = HandedBack("its lease ran out before it began")
-    elif held.job.expires_at is not None and (late_s := held.late_s(now)) >= 0:
-        end = Expired(late_s)
-    if end is not None:
-        held.started_at = held.begun_at = None
-    return end
 
 
 def end_of(job: Job, result: Any) -> End:

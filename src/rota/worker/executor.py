@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.context import Context
-from rota.errors import AttemptTimeout, PayloadError
+from rota.errors import AttemptTimeout
 from rota.events import HandlerAbandoned
-from rota.outcome import Cancel, End, Errored, HandedBack, Interrupted, Misfit
+from rota.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.service import Service
+from rota.worker.admission import Admission, refused
 from rota.worker.handlers import Handlers
 from rota.worker.suspects import Suspects
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rota.worker.held import Held
     from rota.worker.lane import Lane
     from rota.worker.processes import Processes
-
-logger = logging.getLogger("rota")
 
 PATIENCE_S = 1.0
 """How long an async handler may take to stop when it was told to, and any when the worker goes down. Else a thread's attempt ends at once, for it may
@@ -71,11 +69,11 @@ class Executor(Service):
         self.abandoned: set[Held] = set()
         """Those that do not stop: their attempts have ended, and their slots are others'."""
         self._suspects = Suspects()
+        self._admission = Admission()
         self._handlers = Handlers(processes, self._handler_ended)
         self._accepts = True
         self._idle = asyncio.Event()
         self._idle.set()
-        self._warned: set[str] = set()
 
     @property
     def is_idle(self) -> bool:
@@ -207,7 +205,7 @@ class Executor(Service):
             self._admit(lane, held)
 
     def _admit(self, lane: Lane, held: Held) -> None:
-        prepared = self._refused(held) if held.job.start_recorded is False else self._prepared(held)
+        prepared = refused(held) if held.job.start_recorded is False else self._admission.arguments(held)
         if prepared is not None and not isinstance(prepared, dict):
             held.end = prepared
             self._on_end(held)
@@ -227,7 +225,7 @@ class Executor(Service):
 
     def begin(self, held: Held) -> None:
         """The start of an admitted job has been recorded: begin, unless it is too late by now."""
-        prepared = self._prepared(held) if self._accepts else HandedBack("the worker is going down")
+        prepared = self._admission.arguments(held) if self._accepts else HandedBack("the worker is going down")
         if isinstance(prepared, dict):
             self._begin(held, prepared)
         else:
@@ -243,39 +241,10 @@ class Executor(Service):
         """The database does not take the start of an admitted job: it goes back, for whoever can record it."""
         self._handler_ended(held, HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S))
 
-    def _refused(self, held: Held) -> End | None:
-        """Why a job may not begin now; None when it may."""
-        if held.told is not None:
-            return held.told
-        if held.lost or not held.may_start(monotonic()):
-            return HandedBack("its lease had less than a quarter left")
-        return None
-
-    def _prepared(self, held: Held) -> dict[str, Any] | End:
-        """The arguments of a job that may begin, or why it may not."""
-        refused = self._refused(held)
-        if refused is not None:
-            return refused
-        try:
-            arguments, unknown = held.job_type.arguments(held.job)
-        except Exception as error:  # noqa: BLE001 - an upgrade function is the user's code
-            return Misfit(error) if isinstance(error, PayloadError) else Errored(error)
-        if unknown:
-            self._warn_unknown(held, unknown)
-        return arguments
-
     def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
         held.started_at = monotonic()
         held.context = Context(held.job, self._worker, self.state, self._on_progress)
         self._handlers.begin(held, arguments)
-
-    def _warn_unknown(self, held: Held, unknown: frozenset[str]) -> None:
-        name = held.job_type.name
-        if name not in self._warned:
-            self._warned.add(name)
-            logger.warning(
-                "job type %r: fields of a stored payload that its handler does not take are ignored: %s", name, ", ".join(sorted(unknown))
-            )
 
     # Ending
 

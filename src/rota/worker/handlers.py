@@ -10,7 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.context import enter
-from rota.worker.attempt import end_of, end_of_error, too_late
+from rota.worker.admission import too_late
+from rota.worker.attempt import end_of, end_of_error
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:

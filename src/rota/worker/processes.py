@@ -18,7 +18,7 @@ import msgspec
 
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
-from rota.worker.attempt import too_late
+from rota.worker.admission import too_late
 from rota.worker.child import Ended, NotReady, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory
 from rota.worker.process import Process

@@ -34,7 +34,7 @@ from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Step
 from rota.release import VERSION
 from rota.schedule import Run, Schedule
 from rota.store.ops import Pause, Stats
-from rota.worker.worker import Report
+from rota.worker.report import Report
 
 __version__ = VERSION
 

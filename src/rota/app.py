@@ -31,8 +31,10 @@ from rota.settings import LEASE_S_MIN
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.web import aping, check_url
+from rota.worker.crew import Crew
 from rota.worker.orders import obeying, stopping_after
-from rota.worker.worker import Crew, Report, Worker
+from rota.worker.report import Report
+from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
 

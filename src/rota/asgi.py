@@ -15,7 +15,7 @@ from rota.config import SLOTS, WorkerConfig
 from rota.duration import Duration
 from rota.duration import seconds as in_seconds
 from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
-from rota.worker.worker import Report
+from rota.worker.report import Report
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

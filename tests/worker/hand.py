@@ -13,7 +13,9 @@ from rota.config import WorkerConfig
 from rota.events import Bus, Event, WorkerStarted
 from rota.job_type import declared
 from rota.store.db import Database
-from rota.worker.worker import Crew, Report, Worker
+from rota.worker.crew import Crew
+from rota.worker.report import Report
+from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
 

@@ -27,11 +27,12 @@ from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.store.db import Database
 from rota.worker import processes
 from rota.worker.child import Ended, Ready, Run, Stop, Stopped
+from rota.worker.crew import Crew
 from rota.worker.held import Held
 from rota.worker.process import Process
 from rota.worker.processes import Processes
 from rota.worker.reach import setup_of
-from rota.worker.worker import Crew, Worker
+from rota.worker.worker import Worker
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy

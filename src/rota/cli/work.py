@@ -20,7 +20,7 @@ from rota.fleet import Fleet
 from rota.health import answering
 from rota.store import migrate
 from rota.web import check_url
-from rota.worker.worker import Report
+from rota.worker.report import Report
 
 
 class Level(StrEnum):

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import uuid
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from rota.config import WorkerConfig
 from rota.errors import CopiedDatabase, RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
-from rota.failure import one_line
-from rota.release import VERSION
 from rota.service import Gate, LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
@@ -26,60 +17,23 @@ from rota.upkeep import rounds
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
 from rota.worker.claimer import Claimer
+from rota.worker.crew import Crew
 from rota.worker.departure import Departure
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
-from rota.worker.lane import Lane
+from rota.worker.identity import Identity
 from rota.worker.lease import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.processes import Processes
 from rota.worker.pulse import Pulse
 from rota.worker.reach import refuse_unreachable
+from rota.worker.report import Report
 from rota.worker.stamp import StampWatch
 from rota.worker.starter import Starter
 from rota.worker.watch import LoopWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rota.job_type import JobType
     from rota.worker.held import Held, HeldJobs
-
-
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """What a worker works for: the job types by every name they have, their release, and what they share."""
-
-    types: Mapping[str, JobType[..., ..., Any]]
-    release: str
-    lease_s: float
-    declaration: str
-    """The types as `job_type_declare` takes them, in JSON."""
-    lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None
-    module: str | None = None
-    """Where the App is made; None when that is not known."""
-    schedules: str = "[]"
-    """Those declared in code, as `schedules_declare` takes them, in JSON."""
-
-
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker did, when it is over."""
-
-    claimed: int
-    succeeded: int
-    failed: int
-    dead: int
-    oldest_due: datetime | None
-    """When the oldest job that is still due was due; None when none is, or when the database could not be asked."""
-
-    paused: list[str] = []
-    """Those of its queues from which it took nothing at the end, for they were paused, in order."""
-
-    def line(self) -> str:
-        """The last line of a drain."""
-        paused = f", paused: {', '.join(map(one_line, self.paused))}" if self.paused else ""
-        oldest = "none" if self.oldest_due is None else self.oldest_due.isoformat(timespec="seconds")
-        return f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}, oldest due: {oldest}{paused}"
 
 
 class Worker:
@@ -88,7 +42,8 @@ class Worker:
     def __init__(self, database: Database, crew: Crew, bus: Bus, config: WorkerConfig) -> None:
         """Raises DeclarationError when a handler that is to run in a process of its own cannot."""
         refuse_unreachable(crew.types.values())
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._identity = Identity(crew, config)
+        self.name = self._identity.name
         self._database = database
         self._crew = crew
         self._bus = bus
@@ -147,7 +102,7 @@ class Worker:
             apart = [(watch, asyncio.create_task(thread.run(watch.run()))), (keeper, keeping)]
             departure = Departure(executor, finisher, claimer, self._hurry, is_drain=self._config.drain)
             self.pulse.begin(watch, claimer, keeper)
-            self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._queues_in_words()))
+            self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._identity.queues_in_words()))
             try:
                 await self._work(keeping)
             finally:
@@ -196,7 +151,7 @@ class Worker:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
         await upkeep.run(ops.declare_schedules(self._crew.schedules, self._crew.release, is_deploy=False))  # before it counts as alive
-        await upkeep.run(ops.beat({**self._sign(), "running": 0}))
+        await upkeep.run(ops.beat({**self._identity.sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:
             await rounds.one_round(self._bus, upkeep, self.name)
@@ -205,7 +160,7 @@ class Worker:
         bus, database, config = self._bus, self._database, self._config
         executor = Executor(
             bus,
-            self._lanes(),
+            self._identity.lanes(),
             self.name,
             Processes(self.name, self._crew.module),
             buffer_s=config.buffer_s,
@@ -223,7 +178,7 @@ class Worker:
                 database,
                 "finish",
                 answer_s=None if database.notify else UNTIMED_S,
-                lock_timeout_s=min(LOCK_TIMEOUT_S, self._shortest_lease_s / 6),
+                lock_timeout_s=min(LOCK_TIMEOUT_S, self._identity.shortest_lease_s / 6),
             ),
             self._held,
             self.name,
@@ -232,7 +187,9 @@ class Worker:
             on_nothing_held=lambda: claimer.wake(),  # noqa: PLW0108
         )
         rings = database.notify and not config.drain
-        claimer = Claimer(bus, Link(database, "claim"), executor, self._held, self._claimant(), self._crew.types, config, rings=rings)
+        claimer = Claimer(
+            bus, Link(database, "claim"), executor, self._held, self._identity.claimant(), self._crew.types, config, rings=rings
+        )
         keeper = self._keeper(executor, claimer, finisher, thread)
         alerts = Alerts(bus, database, config.alert_url)
         upkeepers = rounds.services(bus, database, upkeep, self.name, alerts)
@@ -258,14 +215,14 @@ class Worker:
             claimer.workers = workers
             self.pulse.answered()
 
-        answer_s = min(max(ANSWER_S[0], self._shortest_lease_s / 4), ANSWER_S[1])
+        answer_s = min(max(ANSWER_S[0], self._identity.shortest_lease_s / 4), ANSWER_S[1])
         return LeaseKeeper(
             self._bus,
             Link(self._database, "lease", answer_s=answer_s),
             thread.loop,
             self._held,
-            self._claimant(),
-            self._sign(),
+            self._identity.claimant(),
+            self._identity.sign(),
             on_lost=on_lost,
             on_cancel=on_cancel,
             on_beat=on_beat,
@@ -282,43 +239,3 @@ class Worker:
             stopping.cancel()
         for task in done - {stopping}:
             task.result()  # none but a drain's claimer ends by itself: what ended it is raised here
-
-    # Facts
-
-    def _lanes(self) -> list[Lane]:
-        if self._config.queues is not None:
-            return [Lane((queue,), slots) for queue, slots in self._config.queues.items()]
-        queues = {"default", *(job_type.settings.queue for job_type in self._crew.types.values())}
-        return [Lane(tuple(sorted(queues)), self._config.slots)]
-
-    def _claimant(self) -> ops.Claimant:
-        types = sorted(self._crew.types)
-        leases = [timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s) for name in types]
-        rules = [self._crew.types[name].rules for name in types]
-        return ops.Claimant(self.name, self._crew.release, types, leases, [one.dead_if_lost or one.max_attempts == 1 for one in rules])
-
-    @property
-    def _shortest_lease_s(self) -> float:
-        return min(lease.total_seconds() for lease in self._claimant().leases)
-
-    def _slots(self) -> dict[str, int | None]:
-        if self._config.queues is not None:
-            return dict(self._config.queues)
-        return {queue: None for lane in self._lanes() for queue in lane.queues}
-
-    def _queues_in_words(self) -> str:
-        slots = self._slots()
-        words = ", ".join(queue if own is None else f"{queue}={own}" for queue, own in slots.items())
-        return words if self._config.queues is not None else f"{words} sharing {self._config.slots} slots"
-
-    def _sign(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "version": VERSION,
-            "release": self._crew.release,
-            "job_types": sorted(self._crew.types),
-            "queues": msgspec.json.encode(self._slots()).decode(),
-            "slots": self._config.slots if self._config.queues is None else sum(self._config.queues.values()),
-        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import pytest
@@ -83,16 +84,24 @@ def test_a_pause_ends_by_itself_by_the_database_s_clock(app: rota.App, connectio
 
 
 @rule("M87")
-def test_paused_again_the_newest_reason_and_end_hold_and_a_resume_of_what_runs_writes_nothing(
+def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resume_of_what_runs_writes_nothing(
     app: rota.App, connection: Connection
 ) -> None:
-    assert app.resume_queue("never seen") is False
-    first = app.pause_queue("never seen", why="one", by="a")
-    again = app.pause_queue("never seen", until="1h", why="two\nlines", by="b")
-    assert again.paused_at == first.paused_at
-    assert app.pauses() == [again]
-    assert (again.paused_by, again.paused_why) == ("b", "two lines")
-    assert [row[0] for row in actions(connection)] == ["pause", "pause"]
+    app.put_schedule("s", None, app.job("t")(lambda: None).new())
+    connection.execute("delete from rota.action")
+    assert (app.resume_queue("never seen"), app.resume_all()) == (False, False)
+    assert app.resume_schedule("s").paused_at is None and actions(connection) == []
+    pause_queue, pause_schedule = partial(app.pause_queue, "never seen"), partial(app.pause_schedule, "s")
+    for pause, until in ((pause_queue, {"until": "1h"}), (app.pause_all, {"until": "1h"}), (pause_schedule, {})):
+        first = pause(why="one", by="a")
+        again = pause(why="two\nlines", by="b", **until)
+        assert (again.paused_at, again.paused_by, again.paused_why) == (first.paused_at, "b", "two lines")
+        assert (getattr(again, "paused_until", None) is not None) is bool(until)
+        assert pause(by="c").paused_why is None, "what nobody says any more is not said"
+        assert [(verb, by, why) for verb, _, by, why, _ in actions(connection)[-3:]] == [
+            ("pause", "a", "one"), ("pause", "b", "two lines"), ("pause", "c", None)
+        ]  # fmt: skip
+    assert [pause.paused_until for pause in app.pauses()] == [None, None]
 
 
 @rule("M87")

@@ -118,7 +118,7 @@ def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(connectio
     connection.execute(how.encode())
     start(connection, "2", declared(cron="30 4 * * *"))
     assert fact(connection, "paused_at") is not None
-    assert connection.execute("select rota.schedule_pause('s', 'again', 'ann')").fetchone() == ("already paused",)
+    assert fact(connection, "refused") is False
 
 
 @rule("M87")

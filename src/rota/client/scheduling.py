@@ -112,7 +112,7 @@ class Scheduling(Asking):
     def pause_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
         """Let no tick of a schedule be enqueued until it is resumed, over deploys too. What is enqueued already runs. Raises ScheduleNotFound.
 
-        Paused already, the first reason stays.
+        Paused again, the newest `why` and `by` hold; `paused_at` stays.
         """
         return self._run("pause_schedule", act("pause", name, by, why), connection, atomic=True)
 

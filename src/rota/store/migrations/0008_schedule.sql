@@ -283,12 +283,12 @@ create function rota.schedules_disable() returns setof text language sql set sea
   returning d.name
 $$;
 
--- Writes down what a person did to a schedule.
-create function rota.schedule_acted(p_verb text, p_name text, p_why text, p_by text, p_detail jsonb default null) returns void
-language plpgsql set search_path = rota, pg_temp as $$
+-- Writes down what a person did to a schedule or a queue, or, with neither, to everything.
+create function rota.acted(p_verb text, p_why text, p_by text, p_schedule text default null, p_queue text default null, p_detail jsonb default null)
+returns void language plpgsql set search_path = rota, pg_temp as $$
 begin
-  insert into rota.action (verb, schedule, by, why, detail)
-  values (p_verb, p_name, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500), p_detail);
+  insert into rota.action (verb, schedule, queue, by, why, detail)
+  values (p_verb, p_schedule, p_queue, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500), p_detail);
 end $$;
 
 -- Makes a schedule, or changes the one of that name; p_origin: api, cli or sql. Pauses and next_run_at stay as in schedules_declare. Returns `made`,
@@ -311,23 +311,23 @@ declare v_name text := p_schedule ->> 'name'; v_made boolean; begin
   if v_made is null then
     return 'code';
   end if;
-  perform rota.schedule_acted('put', v_name, p_why, p_by, p_schedule);
+  perform rota.acted('put', p_why, p_by, v_name, p_detail => p_schedule);
   return case when v_made then 'made' else 'changed' end;
 end $$;
 revoke execute on function rota.schedule_put(jsonb, text, text, text) from public;
 
--- Pauses a schedule: from now on no tick is enqueued; what is enqueued already runs. Returns `paused`, `already paused` (by a person: the first
--- reason stays) or `not found`.
+-- Pauses a schedule: from now on no tick is enqueued; what is enqueued already runs. Paused again, the newest p_why and p_by hold; paused_at stays.
+-- Returns `paused` or `not found`.
 create function rota.schedule_pause(p_name text, p_why text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = rota, pg_temp as $$
 begin
-  update rota.schedule s set paused_at = rota.clock(), paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500),
-    refused = false
-  where s.name = p_name and (s.paused_at is null or s.refused);
+  update rota.schedule s set paused_at = coalesce(s.paused_at, rota.clock()), paused_by = coalesce(rota.one_line(p_by, 200), session_user),
+    paused_why = rota.one_line(p_why, 500), refused = false
+  where s.name = p_name;
   if not found then
-    return case when exists (select from rota.schedule s where s.name = p_name) then 'already paused' else 'not found' end;
+    return 'not found';
   end if;
-  perform rota.schedule_acted('pause', p_name, p_why, p_by);
+  perform rota.acted('pause', p_why, p_by, p_name);
   return 'paused';
 end $$;
 revoke execute on function rota.schedule_pause(text, text, text) from public;
@@ -340,7 +340,7 @@ begin
   if not found then
     return case when exists (select from rota.schedule s where s.name = p_name) then 'not paused' else 'not found' end;
   end if;
-  perform rota.schedule_acted('resume', p_name, p_why, p_by);
+  perform rota.acted('resume', p_why, p_by, p_name);
   return 'resumed';
 end $$;
 revoke execute on function rota.schedule_resume(text, text, text) from public;
@@ -356,7 +356,7 @@ declare v_schedule rota.schedule; v_job bigint; begin
   end if;
   v_job := rota.schedule_enqueue(v_schedule, null, rota.clock());
   update rota.schedule s set last_run_at = rota.clock(), last_job = v_job where s.name = p_name;
-  perform rota.schedule_acted('trigger', p_name, p_why, p_by, jsonb_build_object('job', v_job));
+  perform rota.acted('trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job));
   return v_job;
 end $$;
 revoke execute on function rota.schedule_trigger(text, text, text) from public;
@@ -369,7 +369,7 @@ begin
   if not found then
     return case when exists (select from rota.schedule s where s.name = p_name) then 'code' else 'not found' end;
   end if;
-  perform rota.schedule_acted('delete', p_name, p_why, p_by);
+  perform rota.acted('delete', p_why, p_by, p_name);
   return 'deleted';
 end $$;
 revoke execute on function rota.schedule_delete(text, text, text) from public;

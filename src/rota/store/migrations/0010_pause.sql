@@ -7,8 +7,13 @@ create function rota.is_paused() returns boolean language sql stable set enable_
                  where s.copied is not null or s.paused_at is not null and (s.paused_until is null or s.paused_until > rota.clock()))
 $$;
 
+-- Since when the pause of a queue, or of everything, is in force; NULL: it is not. Paused again, it is since then still, and who, why and until when are
+-- the newest: people take a pause over from each other. The pause of a schedule goes by the same rule (0008_schedule.sql), and has no end of its own.
+create function rota.paused_since(p_paused_at timestamptz, p_paused_until timestamptz) returns timestamptz language sql stable
+set search_path = rota, pg_temp as $$ select case when p_paused_until <= rota.clock() then null else p_paused_at end $$;
+
 -- Pauses a queue: once this is committed, nothing of it is claimed until p_until has passed (NULL: until somebody resumes it). What runs goes on. The queue
--- need not have had a job yet. Paused again, the newest p_until, p_why and p_by hold. SECURITY DEFINER: whoever is granted this needs no right on a table.
+-- need not have had a job yet. SECURITY DEFINER: whoever is granted this needs no right on a table.
 create function rota.queue_pause(p_queue text, p_until timestamptz default null, p_why text default null, p_by text default null)
 returns table (queue text, paused_at timestamptz, paused_until timestamptz, paused_by text, paused_why text)
 language plpgsql security definer set search_path = rota, pg_temp as $$
@@ -22,12 +27,10 @@ begin
   insert into rota.queue as q (name, paused_at, paused_until, paused_by, paused_why)
   values (p_queue, rota.clock(), p_until, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500))
   on conflict (name) do update
-  set paused_at = case when q.paused_until <= rota.clock() then excluded.paused_at else coalesce(q.paused_at, excluded.paused_at) end,
-    paused_until = excluded.paused_until, paused_by = excluded.paused_by, paused_why = excluded.paused_why
+  set paused_at = coalesce(rota.paused_since(q.paused_at, q.paused_until), excluded.paused_at), paused_until = excluded.paused_until,
+    paused_by = excluded.paused_by, paused_why = excluded.paused_why
   returning q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why;
-  insert into rota.action (verb, queue, by, why, detail)
-  values ('pause', p_queue, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500),
-    case when p_until is not null then jsonb_build_object('until', p_until) end);
+  perform rota.acted('pause', p_why, p_by, p_queue => p_queue, p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end);
 end $$;
 revoke execute on function rota.queue_pause(text, timestamptz, text, text) from public;
 
@@ -43,21 +46,20 @@ create function rota.queue_resume(p_queue text, p_why text default null, p_by te
 language plpgsql security definer set search_path = rota, pg_temp as $$
 declare v_was_paused boolean; begin
   with before as (
-    select q.name, coalesce(q.paused_until > rota.clock(), true) as was_paused from rota.queue q
+    select q.name, rota.paused_since(q.paused_at, q.paused_until) is not null as was_paused from rota.queue q
     where q.name = p_queue and q.paused_at is not null for update)
   update rota.queue q set paused_at = null, paused_until = null, paused_by = null, paused_why = null
   from before b where q.name = b.name returning b.was_paused into v_was_paused;
   if v_was_paused is not true then  -- one whose time had passed is cleared, and was not paused
     return false;
   end if;
-  insert into rota.action (verb, queue, by, why)
-  values ('resume', p_queue, coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500));
+  perform rota.acted('resume', p_why, p_by, p_queue => p_queue);
   perform pg_notify(current_schema(), p_queue);
   return true;
 end $$;
 revoke execute on function rota.queue_resume(text, text, text) from public;
 
--- Pauses everything: no worker claims from any queue, and no schedule ticks. Paused again, the newest p_until, p_why and p_by hold.
+-- Pauses everything: no worker claims from any queue, and no schedule ticks.
 create function rota.pause_all(p_until timestamptz default null, p_why text default null, p_by text default null)
 returns table (queue text, paused_at timestamptz, paused_until timestamptz, paused_by text, paused_why text)
 language plpgsql security definer set search_path = rota, pg_temp as $$
@@ -67,12 +69,10 @@ begin
   perform rota.stamp_missing();
   return query
   update rota.site s
-  set paused_at = case when s.paused_until <= rota.clock() then rota.clock() else coalesce(s.paused_at, rota.clock()) end,
-    paused_until = p_until, paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500)
+  set paused_at = coalesce(rota.paused_since(s.paused_at, s.paused_until), rota.clock()), paused_until = p_until,
+    paused_by = coalesce(rota.one_line(p_by, 200), session_user), paused_why = rota.one_line(p_why, 500)
   returning null::text, s.paused_at, s.paused_until, s.paused_by, s.paused_why;
-  insert into rota.action (verb, by, why, detail)
-  values ('pause', coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500),
-    case when p_until is not null then jsonb_build_object('until', p_until) end);
+  perform rota.acted('pause', p_why, p_by, p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end);
 end $$;
 revoke execute on function rota.pause_all(timestamptz, text, text) from public;
 
@@ -81,14 +81,13 @@ create function rota.resume_all(p_why text default null, p_by text default null)
 language plpgsql security definer set search_path = rota, pg_temp as $$
 declare v_was_paused boolean; begin
   with before as (
-    select coalesce(s.paused_until > rota.clock(), true) as was_paused from rota.site s where s.paused_at is not null for update)
+    select rota.paused_since(s.paused_at, s.paused_until) is not null as was_paused from rota.site s where s.paused_at is not null for update)
   update rota.site s set paused_at = null, paused_until = null, paused_by = null, paused_why = null
   from before b returning b.was_paused into v_was_paused;
   if v_was_paused is not true then
     return false;
   end if;
-  insert into rota.action (verb, by, why)
-  values ('resume', coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500));
+  perform rota.acted('resume', p_why, p_by);
   perform rota.ring_all();
   return true;
 end $$;
@@ -163,8 +162,7 @@ declare v_copied text := rota.copy_check(); begin
     return false;
   end if;
   perform rota.stamp(rota.system_identifier());
-  insert into rota.action (verb, by, why, detail)
-  values ('resume', coalesce(rota.one_line(p_by, 200), session_user), rota.one_line(p_why, 500), jsonb_build_object('copy', v_copied));
+  perform rota.acted('resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied));
   perform rota.ring_all();
   return true;
 end $$;

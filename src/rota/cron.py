@@ -107,13 +107,21 @@ def missed_fires(cron: Cron, after: datetime, until: datetime, most: int) -> lis
     What came before those is not walked through, however long ago `after` is.
     """
     after, until = _utc(after), min(_utc(until), _END)
+    few = list(islice(_between(cron, after, until), most + 1))
+    if len(few) <= most:
+        return few
     count = max(most, 1)
     while True:
         start = max(after, _earlier(cron, until, count) or after)
-        found = deque(takewhile(lambda tick: tick <= until, _chain(cron, start)), most)
+        found = deque(_between(cron, start, until), most)
         if start == after or len(found) == most:
             return list(found)
         count *= 2  # clocks were set forward in between, so that the calendar names more times than were shown
+
+
+def count_fires(cron: Cron, after: datetime, until: datetime, most: int) -> int:
+    """How many ticks are later than `after`, up to and with `until`; counted up to `most`."""
+    return sum(1 for _ in islice(_between(cron, _utc(after), min(_utc(until), _END)), most))
 
 
 def _zone(timezone: str) -> ZoneInfo:
@@ -156,6 +164,10 @@ def _utc(instant: datetime) -> datetime:
     if instant.tzinfo is None:
         raise UsageError(f"{instant!r} says no time zone: give an aware datetime, as datetime.now(UTC)")
     return instant.astimezone(UTC)
+
+
+def _between(cron: Cron, after: datetime, until: datetime) -> Iterator[datetime]:
+    return takewhile(lambda tick: tick <= until, _chain(cron, after))
 
 
 def _chain(cron: Cron, after: datetime) -> Iterator[datetime]:

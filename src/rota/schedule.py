@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from rota.cron import missed_fires, next_fire, next_fires, parse
+from rota.cron import count_fires, missed_fires, next_fire, next_fires, parse
 from rota.duration import seconds
 from rota.errors import PayloadError, UsageError
 from rota.job_type import JobType, NewJob
@@ -26,6 +26,8 @@ Overlap = Literal["skip", "allow"]
 
 CATCH_UP_MAX = 100
 """Ticks that `catch_up="all"` makes up for at once, the latest ones. More than that is an incident, not a schedule."""
+COUNTED_MAX = 1_000
+"""Ticks that came are counted so far, which takes 30 ms; a year of minutes would hold up the loop for a quarter of one."""
 MISSED_S = 300.0
 """So late a tick is missed for `catch_up="skip"`: longer than from one drain of a crontab to the next."""
 JITTER_S_MAX = 86_400.0
@@ -65,7 +67,9 @@ class Plan:
     ticks: tuple[Tick, ...]
     next_run_at: datetime
     missed: int
-    """Ticks that were due and are passed over; counted up to a hundred."""
+    """Ticks that were due and are passed over."""
+    is_more: bool = False
+    """Whether there were more than were counted."""
 
 
 def plan(due: Due, now: datetime) -> Plan:
@@ -76,21 +80,23 @@ def plan(due: Due, now: datetime) -> Plan:
     following = next_fire(cron, now)
     if following is None:
         raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
-    passed = _passed(cron, due, now)
+    passed, count = _passed(cron, due, now)
     chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
     ticks = tuple(Tick(at, at + _spread(due.name, at, due.jitter_s)) for at in chosen if not _is_missed(due.catch_up, at, now))
-    return Plan(ticks, following, len(passed) - len(ticks))
+    return Plan(ticks, following, min(count, COUNTED_MAX) - len(ticks), count > COUNTED_MAX)
 
 
-def _passed(cron: Cron, due: Due, now: datetime) -> list[datetime]:
-    """The ticks that have come and are not dealt with, in order: the latest, one more than are caught up with.
+def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
+    """The ticks that have come and are not dealt with, in order: the latest, one more than are caught up with; and how many they are in all.
 
     An announced one counts, whatever a newer zone file or a hand has made of it."""
-    if due.next_run_at is None:
-        return missed_fires(cron, due.since, now, CATCH_UP_MAX + 1)
-    if due.next_run_at > now:
-        return []
-    return [due.next_run_at, *missed_fires(cron, due.next_run_at, now, CATCH_UP_MAX)]
+    announced = [] if due.next_run_at is None else [due.next_run_at]
+    after = due.next_run_at or due.since
+    if after > now:
+        return [], 0
+    latest = missed_fires(cron, after, now, CATCH_UP_MAX + 1)
+    count = len(latest) if len(latest) <= CATCH_UP_MAX else count_fires(cron, after, now, COUNTED_MAX + 1)
+    return (announced + latest)[-CATCH_UP_MAX - 1 :], len(announced) + count
 
 
 def _is_missed(catch_up: str, at: datetime, now: datetime) -> bool:

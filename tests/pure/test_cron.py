@@ -113,7 +113,7 @@ def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(text: 
     assert missed == sorted(set(missed)) and all(found <= at for found in missed)
 
 
-@pytest.mark.parametrize(("most", "asked_most"), [(1, 5), (100, 210)])
+@pytest.mark.parametrize(("most", "asked_most"), [(1, 6), (100, 210)])
 @rule("M82")
 def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
     monkeypatch: pytest.MonkeyPatch, most: int, asked_most: int

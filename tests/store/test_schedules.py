@@ -98,7 +98,9 @@ async def test_ticks_missed_while_no_worker_was_up_are_caught_up_by_the_policy(
 
 
 @rule("M82")
-async def test_all_catches_up_with_a_hundred_ticks_at_most_the_latest_ones(connection: Connection, passes: Passes) -> None:
+async def test_all_catches_up_with_a_hundred_ticks_at_most_the_latest_ones_and_says_how_many_it_passes_over(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 00:00:30")
     put(connection, cron="* * * * *", catch_up="all", overlap="allow")
     await passes()
@@ -106,6 +108,11 @@ async def test_all_catches_up_with_a_hundred_ticks_at_most_the_latest_ones(conne
     await passes()
     found = [tick for tick, _ in ticks(connection)]
     assert (len(found), found[0], found[-1]) == (100, "10:21", "12:00")
+    set_clock(connection, "2027-03-01 12:00:30")
+    await passes()
+    some, more = passes.of(TicksMissed)
+    assert ((some.ticks, some.is_more), (more.ticks, more.is_more)) == ((620, False), (900, True))
+    assert ": 620 missed ticks passed over" in some.text() and ": more than 900 missed ticks" in more.text()
 
 
 # Overlap

@@ -45,12 +45,17 @@ class RunSkipped(ScheduleEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicksMissed(ScheduleEvent):
-    """So many ticks, counted up to a hundred, came while no worker was up, and are passed over: `catch_up` says so."""
+    """So many ticks came while no worker was up, and are passed over: `catch_up` says so. They are counted up to a thousand; `is_more`: there were
+    more."""
 
     level = logging.WARNING
-    line = "{ticks} missed ticks passed over; the next is {next_run_at:%Y-%m-%d %H:%M}Z"
     ticks: int
+    is_more: bool
     next_run_at: datetime
+
+    def said(self) -> str:
+        count = f"{'more than ' if self.is_more else ''}{self.ticks} missed tick{'' if self.ticks == 1 else 's'}"
+        return f"{count} passed over; the next is {self.next_run_at:%Y-%m-%d %H:%M}Z"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,7 @@ class Scheduler(Service):
 
     def _say(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
         if decided.missed:
-            self.bus.emit(TicksMissed(schedule=due.name, ticks=decided.missed, next_run_at=decided.next_run_at))
+            self.bus.emit(TicksMissed(schedule=due.name, ticks=decided.missed, is_more=decided.is_more, next_run_at=decided.next_run_at))
         for one in done:
             if one.live is None:
                 self.bus.emit(RunEnqueued(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for))

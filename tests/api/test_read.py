@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import re
 import threading
 
@@ -156,6 +157,18 @@ async def test_working_inside_a_running_loop_is_refused_by_the_name_of_the_twin(
 
     with pytest.raises(rota.UsageError, match=re.escape(f"{verb}() was called inside a running event loop: await a{verb}() instead")):
         getattr(app, verb)()
+
+
+@pytest.mark.parametrize("verb", sorted({verb for verb in dir(rota.App) if hasattr(rota.App, f"a{verb}")} - {"run", "drain", "close"}))
+async def test_every_call_that_would_block_a_running_loop_names_its_twin(verb: str) -> None:
+    app = rota.App("postgresql://127.0.0.1:1/nowhere")
+    needed = {"job": app.job("work")(lambda: None).new(), "jobs": [], "id": 1, "cron": None}
+    call = getattr(app, verb)
+    parameters = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    given = [needed.get(one.name, "x") for one in parameters if one.kind is not one.KEYWORD_ONLY]
+    named = {one.name: "x" for one in parameters if one.kind is one.KEYWORD_ONLY}
+    with pytest.raises(RuntimeWarning, match=re.escape(f"{verb}() blocks the running event loop; await a{verb}() instead")):
+        call(*given, **named)
 
 
 async def test_a_sync_enqueue_inside_a_running_loop_warns_once(app: rota.App) -> None:

@@ -53,7 +53,7 @@ class Acting(Asking):
             WrongStatus: the job is dead or over by now.
             JobNotFound: there is no such job.
         """
-        return self._run("cancel", _moved(Action.CANCEL, id, by, why), connection)
+        return self._run(_moved(Action.CANCEL, id, by, why), connection)
 
     async def acancel(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
         """Call a job off; return where it stands now. Raises as `cancel`."""
@@ -67,7 +67,7 @@ class Acting(Asking):
             WrongStatus: the job is waiting for another, dead or over.
             JobNotFound: there is no such job.
         """
-        return self._run("retry_now", _moved(Action.RETRY_NOW, id, by, why), connection)
+        return self._run(_moved(Action.RETRY_NOW, id, by, why), connection)
 
     async def aretry_now(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
         """Make a job due now; return where it stands. Raises as `retry_now`."""
@@ -80,7 +80,7 @@ class Acting(Asking):
             WrongStatus: the job is dead or over already.
             JobNotFound: there is no such job.
         """
-        return self._run("bury", _moved(Action.BURY, id, by, why), connection)
+        return self._run(_moved(Action.BURY, id, by, why), connection)
 
     async def abury(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
         """Give a job up. Raises as `bury`."""
@@ -106,7 +106,7 @@ class Acting(Asking):
             WrongStatus: the job is not dead, or was requeued or ignored already.
             JobNotFound: there is no such job.
         """
-        return self._run("requeue", self._requeued(id, payload, by, why), connection)
+        return self._run(self._requeued(id, payload, by, why), connection)
 
     async def arequeue(
         self,
@@ -127,7 +127,7 @@ class Acting(Asking):
             WrongStatus: the job is not dead, or was requeued or ignored already.
             JobNotFound: there is no such job.
         """
-        self._run("ignore", _moved(Action.IGNORE, id, by, why), connection)
+        self._run(_moved(Action.IGNORE, id, by, why), connection)
 
     async def aignore(self, id: int, *, why: str, by: str | None = None, connection: Any = None) -> None:
         """Put a dead job away with a reason. Raises as `ignore`."""
@@ -141,7 +141,7 @@ class Acting(Asking):
             WrongStatus: the job is not over.
             JobNotFound: there is no such job.
         """
-        return self._run("run_again", _repeated(_act(Action.RUN_AGAIN, by, why), id), connection)
+        return self._run(_repeated(_act(Action.RUN_AGAIN, by, why), id), connection)
 
     async def arun_again(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Enqueued:
         """Run a job once more that is over or dead, as a new one. Raises as `run_again`."""
@@ -171,7 +171,7 @@ class Acting(Asking):
         Raises:
             UsageError: no filter is given, or one that fits no job to which this can be done. Nothing was changed.
         """
-        return self._run("cancel_many", _many(_act(Action.CANCEL, by, why), which))
+        return self._run(_many(_act(Action.CANCEL, by, why), which))
 
     async def acancel_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Call jobs off, as `cancel_many`."""
@@ -179,7 +179,7 @@ class Acting(Asking):
 
     def retry_now_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Make jobs due now. By default failed ones; with `status="running"` they are taken from their workers. Filters and batches as `cancel_many`."""
-        return self._run("retry_now_many", _many(_act(Action.RETRY_NOW, by, why), which))
+        return self._run(_many(_act(Action.RETRY_NOW, by, why), which))
 
     async def aretry_now_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Make jobs due now, as `retry_now_many`."""
@@ -187,7 +187,7 @@ class Acting(Asking):
 
     def bury_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Give jobs up. By default those that wait. Filters and batches as `cancel_many`."""
-        return self._run("bury_many", _many(_act(Action.BURY, by, why), which))
+        return self._run(_many(_act(Action.BURY, by, why), which))
 
     async def abury_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Give jobs up, as `bury_many`."""
@@ -195,7 +195,7 @@ class Acting(Asking):
 
     def requeue_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Requeue dead jobs. Filters and batches as `cancel_many`."""
-        return self._run("requeue_many", _many(_act(Action.REQUEUE, by, why), which))
+        return self._run(_many(_act(Action.REQUEUE, by, why), which))
 
     async def arequeue_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Requeue dead jobs, as `requeue_many`."""
@@ -203,7 +203,7 @@ class Acting(Asking):
 
     def ignore_many(self, *, why: str, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Put dead jobs away with a reason. Filters and batches as `cancel_many`."""
-        return self._run("ignore_many", _many(_act(Action.IGNORE, by, why), which))
+        return self._run(_many(_act(Action.IGNORE, by, why), which))
 
     async def aignore_many(self, *, why: str, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Put dead jobs away with a reason, as `ignore_many`."""
@@ -211,7 +211,7 @@ class Acting(Asking):
 
     def run_again_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Run jobs once more that are over or dead: `status` must be given, and `since` for those that are over. Else as `cancel_many`."""
-        return self._run("run_again_many", _many(_act(Action.RUN_AGAIN, by, why), which))
+        return self._run(_many(_act(Action.RUN_AGAIN, by, why), which))
 
     async def arun_again_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
         """Run jobs once more that are over or dead, as `run_again_many`."""

@@ -35,34 +35,33 @@ class Asking(ABC):
     def database(self) -> Database:
         """The database that is asked."""
 
-    def _run(self, verb: str, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
-        """Run an operation in plain code. Warns once where that blocks a running loop, in which `a<verb>` should be awaited."""
-        self._warn_in_loop(verb)
+    def _run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
+        """Run an operation in plain code. Warns once where that blocks a running loop: there the call's twin should be awaited."""
+        self._warn_in_loop()
         return self.database.run(operation, connection, atomic=atomic)
 
     async def _arun(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
         """Run an operation on the running loop."""
         return await self.database.arun(operation, connection, atomic=atomic)
 
-    def _warn_in_loop(self, verb: str) -> None:
+    def _warn_in_loop(self) -> None:
         if self._warned:
             return
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return
+        verb, level = _called()
+        warnings.warn(f"{verb}() blocks the running event loop; await a{verb}() instead", RuntimeWarning, stacklevel=level)
         self._warned = True
-        warnings.warn(f"{verb}() blocks the running event loop; await a{verb}() instead", RuntimeWarning, stacklevel=_of_the_caller())
 
 
-def _of_the_caller() -> int:
-    """How far up the stack of `_warn_in_loop` the first line stands that is not Rota's own."""
-    level = 2
-    frame = sys._getframe(level)
+def _called() -> tuple[str, int]:
+    """Which of Rota's calls was made, and how far up the stack of `_warn_in_loop` the line stands that made it: the first that is not Rota's own."""
+    frame, verb, level = sys._getframe(2), "", 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "rota":
-        frame = frame.f_back
-        level += 1
-    return level
+        frame, verb, level = frame.f_back, frame.f_code.co_name, level + 1
+    return verb, level
 
 
 def check_id(given: object) -> None:

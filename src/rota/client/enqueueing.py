@@ -24,7 +24,7 @@ class Enqueueing(Asking):
     def enqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_new(job)
-        return self._run("enqueue", self._enqueue(job), job.chosen.connection)
+        return self._run(self._enqueue(job), job.chosen.connection)
 
     async def aenqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`."""
@@ -34,7 +34,7 @@ class Enqueueing(Asking):
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
         """Insert jobs of any types, all or none, one INSERT per 1,000; results are in the order of the input."""
         listed = _listed(jobs)
-        return self._run("enqueue_many", self._enqueue_many(listed), _connection(listed, connection), atomic=True)
+        return self._run(self._enqueue_many(listed), _connection(listed, connection), atomic=True)
 
     async def aenqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
         """Insert jobs of any types, all or none; results are in the order of the input."""

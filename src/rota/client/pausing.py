@@ -33,7 +33,7 @@ class Pausing(Asking):
         Raises:
             UsageError: the name, `why` or `by` cannot be stored, or `until` has passed.
         """
-        return self._run("pause_queue", _pause_queue(name, until, why, by))
+        return self._run(_pause_queue(name, until, why, by))
 
     async def apause_queue(
         self, name: str, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None
@@ -43,7 +43,7 @@ class Pausing(Asking):
 
     def resume_queue(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
         """Resume a queue; return whether it was paused. If it was not, nothing is written. Raises UsageError."""
-        return self._run("resume_queue", _resume_queue(name, why, by))
+        return self._run(_resume_queue(name, why, by))
 
     async def aresume_queue(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
         """Resume a queue; return whether it was paused. Raises as `resume_queue`."""
@@ -52,7 +52,7 @@ class Pausing(Asking):
     def pause_all(self, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None) -> Pause:
         """Pause everything: no claim that begins after the return takes a job of any queue, and no schedule ticks. Arguments as of `pause_queue`.
         Raises UsageError."""
-        return self._run("pause_all", _pause_all(until, why, by))
+        return self._run(_pause_all(until, why, by))
 
     async def apause_all(self, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None) -> Pause:
         """Pause everything. Raises as `pause_all`."""
@@ -60,7 +60,7 @@ class Pausing(Asking):
 
     def resume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
         """End a pause of everything; return whether there was one. Queues that were paused by name stay paused. Raises UsageError."""
-        return self._run("resume_all", _resume_all(why, by))
+        return self._run(_resume_all(why, by))
 
     async def aresume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
         """End a pause of everything; return whether there was one. Raises as `resume_all`."""
@@ -68,7 +68,7 @@ class Pausing(Asking):
 
     def resume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
         """Let a restored copy do the work of its jobs from now on; return whether it was one. Raises UsageError."""
-        return self._run("resume_copy", _resume_copy(why, by))
+        return self._run(_resume_copy(why, by))
 
     async def aresume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
         """Let a restored copy do the work of its jobs from now on; return whether it was one. Raises as `resume_copy`."""
@@ -76,7 +76,7 @@ class Pausing(Asking):
 
     def pauses(self) -> list[Pause]:
         """List what is paused at present; a pause of everything comes first, with None as its queue."""
-        return self._run("pauses", ops.pauses())
+        return self._run(ops.pauses())
 
     async def apauses(self) -> list[Pause]:
         """List what is paused at present; a pause of everything comes first, with None as its queue."""

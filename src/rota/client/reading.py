@@ -30,11 +30,11 @@ class Reading(Asking):
 
     def get(self, id: int) -> Job:
         """Return a job, live or over. Raises JobNotFound."""
-        return self.database.run(_get(id))
+        return self._run(_get(id))
 
     async def aget(self, id: int) -> Job:
         """Return a job, live or over. Raises JobNotFound."""
-        return await self.database.arun(_get(id))
+        return await self._arun(_get(id))
 
     def jobs(
         self,
@@ -75,7 +75,7 @@ class Reading(Asking):
             before=before,
             limit=limit,
         )
-        return self.database.run(ops.find(checked(wanted)))
+        return self._run(ops.find(checked(wanted)))
 
     async def ajobs(
         self,
@@ -104,15 +104,15 @@ class Reading(Asking):
             before=before,
             limit=limit,
         )
-        return await self.database.arun(ops.find(checked(wanted)))
+        return await self._arun(ops.find(checked(wanted)))
 
     def story(self, id: int) -> Story:
         """Return what happened to a job, step by step, and to those that it was requeued from and as. Raises JobNotFound."""
-        return self.database.run(tell(_checked_id(id)))
+        return self._run(tell(_checked_id(id)))
 
     async def astory(self, id: int) -> Story:
         """Return what happened to a job, as `story` does."""
-        return await self.database.arun(tell(_checked_id(id)))
+        return await self._arun(tell(_checked_id(id)))
 
     def stats(self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None) -> Stats:
         """Return how things stand, and how they went in the last hours. It reads no history, and counts up to 10,000.
@@ -122,11 +122,11 @@ class Reading(Asking):
             job_type: only of this type; the counts by status and the oldest due job are of all.
             queue: only of this queue, in the same way.
         """
-        return self.database.run(ops.stats(*_span(hours, job_type, queue)))
+        return self._run(ops.stats(*_span(hours, job_type, queue)))
 
     async def astats(self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None) -> Stats:
         """Return how things stand, as `stats` does."""
-        return await self.database.arun(ops.stats(*_span(hours, job_type, queue)))
+        return await self._arun(ops.stats(*_span(hours, job_type, queue)))
 
     def join(self, id: int, *, timeout: Duration | None = None) -> Job:
         """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""

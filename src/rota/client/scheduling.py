@@ -60,7 +60,7 @@ class Scheduling(Asking):
             PayloadError: the payload is too large.
         """
         options: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
-        return self._run("put_schedule", _put(name, cron, job, options, by, why), connection, atomic=True)
+        return self._run(_put(name, cron, job, options, by, why), connection, atomic=True)
 
     async def aput_schedule(
         self,
@@ -82,7 +82,7 @@ class Scheduling(Asking):
 
     def schedules(self) -> list[Schedule]:
         """Return all schedules, by name."""
-        return self._run("schedules", ops.schedules())
+        return self._run(ops.schedules())
 
     async def aschedules(self) -> list[Schedule]:
         """Return all schedules, by name."""
@@ -90,7 +90,7 @@ class Scheduling(Asking):
 
     def get_schedule(self, name: str) -> Schedule:
         """Return a schedule. Raises ScheduleNotFound."""
-        return self._run("get_schedule", get_schedule(name))
+        return self._run(get_schedule(name))
 
     async def aget_schedule(self, name: str) -> Schedule:
         """Return a schedule. Raises ScheduleNotFound."""
@@ -103,7 +103,7 @@ class Scheduling(Asking):
             before: the id of a job: only runs before it, the next page.
             limit: 1 … 10,000.
         """
-        return self._run("schedule_runs", _runs(name, before, limit))
+        return self._run(_runs(name, before, limit))
 
     async def aschedule_runs(self, name: str, *, before: int | None = None, limit: int = 100) -> list[Run]:
         """Return the runs of a schedule, the newest first; `before` the id of a job for the next page."""
@@ -114,7 +114,7 @@ class Scheduling(Asking):
 
         Paused again, the newest `why` and `by` hold; `paused_at` stays.
         """
-        return self._run("pause_schedule", act("pause", name, by, why), connection, atomic=True)
+        return self._run(act("pause", name, by, why), connection, atomic=True)
 
     async def apause_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
         """Let no tick of a schedule be enqueued until it is resumed. Raises ScheduleNotFound."""
@@ -122,7 +122,7 @@ class Scheduling(Asking):
 
     def resume_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
         """End a pause. Ticks that fell into it are not caught up with, whatever `catch_up` says. Raises ScheduleNotFound."""
-        return self._run("resume_schedule", act("resume", name, by, why), connection, atomic=True)
+        return self._run(act("resume", name, by, why), connection, atomic=True)
 
     async def aresume_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
         """End a pause. Raises ScheduleNotFound."""
@@ -130,7 +130,7 @@ class Scheduling(Asking):
 
     def trigger_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> int:
         """Enqueue a run now, also of a paused schedule and while another run is going; return the job's id. Raises ScheduleNotFound."""
-        return self._run("trigger_schedule", trigger(name, by, why), connection, atomic=True)
+        return self._run(trigger(name, by, why), connection, atomic=True)
 
     async def atrigger_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> int:
         """Enqueue a run now; return the job's id. Raises ScheduleNotFound."""
@@ -143,7 +143,7 @@ class Scheduling(Asking):
             UsageError: the code declares it, and would make it again.
             ScheduleNotFound: there is none of that name.
         """
-        self._run("delete_schedule", delete(name, by, why), connection, atomic=True)
+        self._run(delete(name, by, why), connection, atomic=True)
 
     async def adelete_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> None:
         """Delete a schedule that was made by API, command line or SQL. Raises as `delete_schedule`."""

@@ -30,6 +30,10 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
     return error
 
 
+def _meant(nearest: str | None) -> str:
+    return f"; did you mean {nearest!r}?" if nearest else ""
+
+
 # Your code
 
 
@@ -69,8 +73,7 @@ class UnknownJobType(UsageError):
     nearest: str | None
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
-        meant = f"; did you mean {nearest!r}?" if nearest else ""
-        super().__init__(f"unknown job type {job_type!r}{meant}{advice}", job_type=job_type, nearest=nearest)
+        super().__init__(f"unknown job type {job_type!r}{_meant(nearest)}{advice}", job_type=job_type, nearest=nearest)
 
 
 class JobNotFound(UsageError):
@@ -86,9 +89,10 @@ class ScheduleNotFound(UsageError):
     """No schedule has that name: it was never made, or was deleted."""
 
     schedule: str
+    nearest: str | None
 
-    def __init__(self, schedule: str) -> None:
-        super().__init__(f"no schedule {schedule!r}", schedule=schedule)
+    def __init__(self, schedule: str, nearest: str | None = None) -> None:
+        super().__init__(f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest)
 
 
 class WrongStatus(RotaError):

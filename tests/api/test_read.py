@@ -164,7 +164,9 @@ async def test_every_call_that_would_block_a_running_loop_names_its_twin(verb: s
     app = rota.App("postgresql://127.0.0.1:1/nowhere")
     needed = {"job": app.job("work")(lambda: None).new(), "jobs": [], "id": 1, "cron": None}
     call = getattr(app, verb)
-    parameters = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    parameters = [
+        one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+    ]
     given = [needed.get(one.name, "x") for one in parameters if one.kind is not one.KEYWORD_ONLY]
     named = {one.name: "x" for one in parameters if one.kind is one.KEYWORD_ONLY}
     with pytest.raises(RuntimeWarning, match=re.escape(f"{verb}() blocks the running event loop; await a{verb}() instead")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -69,7 +70,7 @@ def test_pause_resume_trigger_and_delete_are_kept_with_who_and_why(shop: rota.Ap
     assert (shop.get_schedule("s").last_job, shop.get_schedule("s").last_run_at) == (job.id, at("2026-03-28 15:30"))
     shop.delete_schedule("s", by="eve", why="no longer needed")
     assert shop.schedules() == []
-    assert [run.job for run in shop.schedule_runs("s")] == [job.id]
+    assert [run.job for run in shop.schedule_runs("s")] == [job.id] and shop.schedule_runs("s", before=job.id) == []
     assert actions(connection)[1:] == [
         ("pause", "s", "bob", "stocktaking"),
         ("resume", "s", "cy", None),
@@ -117,11 +118,18 @@ def test_a_code_schedule_is_changed_and_deleted_in_the_code(shop: rota.App, conn
     assert [verb for verb, *_ in actions(connection)] == ["put", "delete"]
 
 
-@pytest.mark.parametrize("verb", ["get", "pause", "resume", "trigger", "delete"])
-def test_a_name_that_is_none_is_said(shop: rota.App, verb: str) -> None:
-    with pytest.raises(rota.ScheduleNotFound, match="no schedule 'nothing'") as caught:
-        getattr(shop, f"{verb}_schedule")("nothing")
-    assert caught.value.schedule == "nothing"
+@pytest.mark.parametrize(
+    "call", ["get_schedule", "pause_schedule", "resume_schedule", "trigger_schedule", "delete_schedule", "schedule_runs"]
+)
+async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(shop: rota.App, connection: Connection, call: str) -> None:
+    with pytest.raises(rota.ScheduleNotFound, match="^no schedule 'nightly'$"):
+        await getattr(shop, f"a{call}")("nightly")
+    connection.execute("insert into rota.schedule (name, job_type) values ('nightly', 't'), ('weekly', 't')")
+    with pytest.raises(rota.ScheduleNotFound, match="^no schedule 'nigthly'; did you mean 'nightly'\\?$") as caught:
+        await asyncio.to_thread(getattr(shop, call), "nigthly")
+    assert (caught.value.schedule, caught.value.nearest) == ("nigthly", "nightly")
+    assert actions(connection) == []
+    await shop.aclose()
 
 
 def test_a_payload_over_the_limit_is_refused_before_it_is_put(shop: rota.App) -> None:

@@ -54,7 +54,12 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota
     assert len(shown["next"]) == 2 and shown["runs"][0]["job"] == 1
     assert here("schedule", "delete", "mail")[0] == 0
     assert here("schedules")[1] == "no schedules\n"
-    assert here("schedule", "mail")[::2] == (2, "rota: no schedule 'mail'\n")
+    status, out, _ = here("schedule", "mail")
+    assert status == 0 and "deleted" in out and "triggered" in out, "its runs stay"
+    kept = json.loads(here("schedule", "mail", "--json")[1])
+    assert (kept["schedule"], kept["next"], kept["runs"][0]["job"]) == (None, [], 1)
+    for verb in ("show", "pause", "resume", "trigger", "delete"):
+        assert here("schedule", verb, "mial")[::2] == (2, "rota: no schedule 'mial'\n")
 
 
 @rule("M10")

@@ -72,18 +72,18 @@ def show(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a schedule: its facts, its next times in its own zone, its last runs with outcome and duration."""
+    """Show a schedule: its facts, its next times in its own zone, its last runs with outcome and duration. Of a deleted one the runs are left."""
     with session(app, url, schema) as opened:
-        found = opened.run(scheduling.get_schedule(name))
-        runs = opened.run(ops.runs(name, before, limit))
-    coming, trouble = _coming(found, times)
+        runs = opened.run(scheduling.runs(name, before, max(limit, 1)))[:limit]
+        found = next(iter(opened.run(ops.schedules(name))), None)
+    coming, trouble = ([], None) if found is None else _coming(found, times)
     if as_json:
-        print_json(
-            {"schedule": _as_dict(found), "next": [at.isoformat() for at in coming], "runs": [msgspec.structs.asdict(run) for run in runs]}
-        )
+        schedule = None if found is None else _as_dict(found)
+        print_json({"schedule": schedule, "next": [at.isoformat() for at in coming], "runs": [msgspec.structs.asdict(run) for run in runs]})
         return
-    print_facts([*_facts(found), ("trouble", trouble)])
-    if coming:
+    facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
+    print_facts([*facts, ("trouble", trouble)])
+    if found is not None and coming:
         typer.echo(f"\nNext times, {found.timezone}{'' if found.is_active else ' (it would run, but is ' + _state(found) + ')'}")
         for at in coming:
             typer.echo(at.strftime("%a %Y-%m-%d %H:%M %z"))

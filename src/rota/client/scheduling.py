@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -97,17 +98,20 @@ class Scheduling(Asking):
         return await self._arun(get_schedule(name))
 
     def schedule_runs(self, name: str, *, before: int | None = None, limit: int = 100) -> list[Run]:
-        """Return the runs of a schedule, the newest first, skipped ticks too, as long as history is kept.
+        """Return the runs of a schedule, the newest first, skipped ticks too, as long as history is kept; also of one that was deleted.
 
         Args:
             before: the id of a job: only runs before it, the next page.
             limit: 1 … 10,000.
+
+        Raises:
+            ScheduleNotFound: there is none of that name, and no run of one.
         """
-        return self._run(_runs(name, before, limit))
+        return self._run(runs(name, before, limit))
 
     async def aschedule_runs(self, name: str, *, before: int | None = None, limit: int = 100) -> list[Run]:
-        """Return the runs of a schedule, the newest first; `before` the id of a job for the next page."""
-        return await self._arun(_runs(name, before, limit))
+        """Return the runs of a schedule, the newest first; `before` the id of a job for the next page. Raises as `schedule_runs`."""
+        return await self._arun(runs(name, before, limit))
 
     def pause_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
         """Let no tick of a schedule be enqueued until it is resumed, over deploys too. What is enqueued already runs. Raises ScheduleNotFound.
@@ -155,8 +159,14 @@ def get_schedule(name: str) -> Operation[Schedule]:
     check_text(name, "a schedule's name", 200)
     found = yield from ops.schedules(name)
     if not found:
-        raise ScheduleNotFound(name)
+        raise (yield from _not_found(name))
     return found[0]
+
+
+def _not_found(name: str) -> Operation[ScheduleNotFound]:
+    """What to raise for a name that no schedule has."""
+    nearest = get_close_matches(name, [one.name for one in (yield from ops.schedules())], n=1)
+    return ScheduleNotFound(name, *nearest)
 
 
 def act(verb: str, name: str, by: str | None, why: str | None) -> Operation[Schedule]:
@@ -172,7 +182,7 @@ def trigger(name: str, by: str | None, why: str | None) -> Operation[int]:
     check_text(name, "a schedule's name", 200)
     job = yield from ops.trigger_schedule(name, reason(why), who(by))
     if job is None:
-        raise ScheduleNotFound(name)
+        raise (yield from _not_found(name))
     return job
 
 
@@ -181,7 +191,7 @@ def delete(name: str, by: str | None, why: str | None) -> Operation[None]:
     check_text(name, "a schedule's name", 200)
     answer = yield from ops.act_on_schedule("delete", name, reason(why), who(by))
     if answer == "not found":
-        raise ScheduleNotFound(name)
+        raise (yield from _not_found(name))
     if answer == "code":
         raise UsageError(f"schedule {name!r} is declared in code and would come back: remove it there, or pause it")
 
@@ -229,9 +239,13 @@ def _put(name: str, cron: str | None, job: NewJob, options: dict[str, Any], by: 
     return (yield from put(defined(name, cron, job, **options).row(), "api", by, why))
 
 
-def _runs(name: str, before: int | None, limit: int) -> Operation[list[Run]]:
+def runs(name: str, before: int | None, limit: int) -> Operation[list[Run]]:
+    """Read the runs of a schedule, also of one that was deleted."""
     check_text(name, "a schedule's name", 200)
     check_integer(limit, "limit", 1, LIST_MAX)
     if before is not None:
         check_integer(before, "before", 1, ID_MAX)
-    return (yield from ops.runs(name, before, limit))
+    found = yield from ops.runs(name, before, limit)
+    if not found and not (yield from ops.runs(name, None, 1)):
+        yield from get_schedule(name)
+    return found

@@ -24,7 +24,7 @@ from rota.job_type import JobType, declared
 from rota.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.load import load
 from rota.loop import run_alone
-from rota.options import check_integer
+from rota.options import NAME_MAX, check_integer, check_text
 from rota.release import release_of
 from rota.schedule import Definition
 from rota.settings import LEASE_S_MIN
@@ -75,6 +75,8 @@ class App(Client):
         self._url = url
         try:
             self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN)
+            if release is not None:
+                check_text(release, "release", NAME_MAX)
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
         self._lifespan = lifespan

@@ -11,7 +11,7 @@ from rota.context import Context
 from rota.duration import Duration, seconds
 from rota.errors import DeclarationError, UsageError
 from rota.job_type import JobType, NewJob, Sender
-from rota.options import EXPIRES_S_MIN, check_choice, check_integer, check_max_attempts, check_priority, check_queue, check_text
+from rota.options import EXPIRES_S_MIN, NAME_MAX, check_choice, check_integer, check_max_attempts, check_priority, check_queue, check_text
 from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, ErrorTypes, RetryPolicy
 from rota.schedule import CatchUp, Definition, Overlap, check_options, defined, without_arguments
 from rota.settings import (
@@ -154,7 +154,7 @@ class Jobs:
         if not isinstance(name, str):
             raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
         try:
-            check_text(name, "its name", 200)
+            check_text(name, "its name", NAME_MAX)
             if not isinstance(takes_context, bool):
                 raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
             settings = Settings(

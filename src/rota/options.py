@@ -12,6 +12,14 @@ from rota.errors import UsageError
 from rota.payload import Codec
 
 EXPIRES_S_MIN = 0.001
+# Of a text in characters. The tables have the same numbers (tests/store/test_limits.py).
+NAME_MAX = 200
+"""Of a job type, a schedule, a release, an error's class, and of whoever acts."""
+QUEUE_MAX = 100
+KEY_MAX = 255
+WHY_MAX = 500
+PRIORITY_MAX = 100
+ATTEMPTS_MAX = 10_000
 
 
 class Options(TypedDict, total=False):
@@ -105,15 +113,15 @@ META = Codec.of(_callers_meta, job_type="meta", takes_context=False)
 
 
 def check_priority(value: Any, name: str) -> int:
-    return check_integer(value, name, -100, 100)
+    return check_integer(value, name, -PRIORITY_MAX, PRIORITY_MAX)
 
 
 def check_max_attempts(value: Any, name: str) -> int:
-    return check_integer(value, name, 1, 10_000)
+    return check_integer(value, name, 1, ATTEMPTS_MAX)
 
 
 def check_queue(value: Any, name: str) -> str:
-    return check_text(value, name, 100)
+    return check_text(value, name, QUEUE_MAX)
 
 
 _CHECKS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
@@ -123,7 +131,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "queue": ("queue", check_queue),
     "max_attempts": ("max_attempts", check_max_attempts),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
-    "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, 255)),
+    "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
     "meta": ("meta_json", _meta),
     "connection": ("connection", lambda value, name: value),
 }

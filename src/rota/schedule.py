@@ -16,7 +16,7 @@ from rota.cron import count_fires, missed_fires, next_fire, next_fires, parse
 from rota.duration import seconds
 from rota.errors import PayloadError, UsageError
 from rota.job_type import JobType, NewJob
-from rota.options import Chosen, check_choice, check_text
+from rota.options import NAME_MAX, Chosen, check_choice, check_text
 
 if TYPE_CHECKING:
     from rota.cron import Cron
@@ -241,7 +241,7 @@ def defined(name: Any, cron: Any, job: Any, *, timezone: Any, catch_up: Any, ove
 
 def check_options(name: Any, cron: Any, *, timezone: Any, catch_up: Any, overlap: Any, jitter: Any, place: str = "") -> float | None:
     """Check all but the job; return the jitter in seconds. Raises UsageError."""
-    check_text(name, "a schedule's name", 200)
+    check_text(name, "a schedule's name", NAME_MAX)
     if not isinstance(timezone, str):
         raise UsageError(f"timezone must be the name of one, such as 'Europe/Stockholm', not {timezone!r}")
     if cron is not None and not isinstance(cron, str):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rota.errors import UsageError
-from rota.options import check_choice, check_integer, check_text
+from rota.options import NAME_MAX, check_choice, check_integer, check_text
 from rota.policy import ErrorTypes, RetryPolicy
 from rota.size import size_bytes
 
@@ -85,7 +85,7 @@ def check_errors(value: Any, name: str) -> ErrorTypes:
 def check_aliases(value: Any) -> tuple[str, ...]:
     if not isinstance(value, tuple | list):
         raise UsageError(f"aliases must be a tuple of names, not {value!r}")
-    return tuple(check_text(alias, "aliases", 200) for alias in value)
+    return tuple(check_text(alias, "aliases", NAME_MAX) for alias in value)
 
 
 def check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:

@@ -122,10 +122,10 @@ def test_a_code_schedule_is_changed_and_deleted_in_the_code(shop: rota.App, conn
     "call", ["get_schedule", "pause_schedule", "resume_schedule", "trigger_schedule", "delete_schedule", "schedule_runs"]
 )
 async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(shop: rota.App, connection: Connection, call: str) -> None:
-    with pytest.raises(rota.ScheduleNotFound, match="^no schedule 'nightly'$"):
+    with pytest.raises(rota.ScheduleNotFound, match=r"^no schedule 'nightly'$"):
         await getattr(shop, f"a{call}")("nightly")
     connection.execute("insert into rota.schedule (name, job_type) values ('nightly', 't'), ('weekly', 't')")
-    with pytest.raises(rota.ScheduleNotFound, match="^no schedule 'nigthly'; did you mean 'nightly'\\?$") as caught:
+    with pytest.raises(rota.ScheduleNotFound, match=r"^no schedule 'nigthly'; did you mean 'nightly'\?$") as caught:
         await asyncio.to_thread(getattr(shop, call), "nigthly")
     assert (caught.value.schedule, caught.value.nearest) == ("nigthly", "nightly")
     assert actions(connection) == []

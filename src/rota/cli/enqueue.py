@@ -17,7 +17,7 @@ from rota.client.enqueueing import too_large
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.job_type import Enqueued, JobType, NewJob
 from rota.jsonb import text_bytes
-from rota.options import Chosen, Options, check_text
+from rota.options import NAME_MAX, Chosen, Options, check_text
 from rota.payload import untyped
 from rota.store import ops
 from rota.store.db import Operation
@@ -105,7 +105,7 @@ def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..
 def _row(job_type: str, payload: str, chosen: Chosen) -> ops.NewRow:
     return ops.NewRow(
         queue=chosen.queue,  # None: what the type declares in the database, if it does
-        job_type=check_text(job_type, "the job type's name", 200),
+        job_type=check_text(job_type, "the job type's name", NAME_MAX),
         payload=payload,
         payload_version=None,
         priority=chosen.priority,

@@ -19,7 +19,7 @@ from rota.client.base import ID_MAX, LIST_MAX
 from rota.duration import words
 from rota.errors import UsageError
 from rota.job_type import NewJob
-from rota.options import Chosen, Options, check_text
+from rota.options import NAME_MAX, Chosen, Options, check_text
 from rota.payload import untyped
 from rota.schedule import Definition, Run, Schedule, check_options, defined
 from rota.store import ops
@@ -122,7 +122,7 @@ def put(
         definition = defined(name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing)
     else:
         jitter_s = check_options(name, cron, **timing)
-        payload_json = untyped(check_text(job_type, "the job type's name", 200), arguments)
+        payload_json = untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
         definition = Definition(name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s)
     with session(app, url, schema) as opened, opened.connection.transaction():
         put_now = opened.run(scheduling.put(definition.row(), "cli", by, why))

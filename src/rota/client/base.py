@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rota.duration import seconds
 from rota.errors import UsageError
 from rota.failure import one_line
-from rota.options import check_integer
+from rota.options import NAME_MAX, WHY_MAX, check_integer
 
 if TYPE_CHECKING:
     from rota.store.db import Database, Operation
@@ -86,14 +86,14 @@ def reason(why: object) -> str | None:
     """What somebody gave as their reason, fit to be stored. Raises UsageError."""
     if why is not None and not isinstance(why, str):
         raise UsageError(f"why must be a text, not {why!r}")
-    return (one_line(why) if why else "") or None
+    return (one_line(why, WHY_MAX) if why else "") or None
 
 
 def who(by: object) -> str:
     """Who acts: what they say of themselves, on one line of at most 200 characters, else `user@host` of this process. Raises UsageError."""
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by must be a text, not {by!r}")
-    return (one_line(by, 200) if by else "") or one_line(f"{_user()}@{socket.gethostname()}", 200)
+    return (one_line(by, NAME_MAX) if by else "") or one_line(f"{_user()}@{socket.gethostname()}", NAME_MAX)
 
 
 def _user() -> str:

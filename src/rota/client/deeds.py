@@ -14,7 +14,7 @@ from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongS
 from rota.job import Action, Status, takes
 from rota.job_type import JobType
 from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.options import check_integer, check_text
+from rota.options import NAME_MAX, QUEUE_MAX, check_integer, check_text
 from rota.payload import untyped
 from rota.store import ops
 from rota.store.ops import Act, Answer, Filter, Which
@@ -67,10 +67,10 @@ def chosen(
     if filters.count(None) == len(filters):
         raise UsageError(f"{action.value}: which jobs? Give ids, or at least one of status, job_type, queue, error_type, release and since")
     for name, value, most in (
-        ("job_type", job_type, 200),
-        ("queue", queue, 100),
-        ("error_type", error_type, 200),
-        ("release", release, 200),
+        ("job_type", job_type, NAME_MAX),
+        ("queue", queue, QUEUE_MAX),
+        ("error_type", error_type, NAME_MAX),
+        ("release", release, NAME_MAX),
     ):
         if value is not None:
             check_text(value, name, most)

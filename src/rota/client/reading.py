@@ -12,13 +12,15 @@ from rota.client.story import Story, tell
 from rota.duration import Duration, seconds
 from rota.errors import JobNotFound, JoinTimeout, UsageError
 from rota.job import Job, Status
-from rota.options import check_integer, check_text
+from rota.options import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
 from rota.store import ops
 from rota.store.ops import Filter, Stats
 
 if TYPE_CHECKING:
     from rota.store.db import Operation
 
+ERROR_MAX = 500
+"""Characters of an error's text to look for: what is stored has no more."""
 HOURS_MAX = 24 * 31
 """Figures of so many hours at most are read at once."""
 JOIN_POLL_S = (0.02, 0.5)
@@ -165,9 +167,9 @@ def _checked_id(id: int) -> int:
 def _span(hours: int, job_type: str | None, queue: str | None) -> tuple[int, str | None, str | None]:
     check_integer(hours, "hours", 1, HOURS_MAX)
     if job_type is not None:
-        check_text(job_type, "job_type", 200)
+        check_text(job_type, "job_type", NAME_MAX)
     if queue is not None:
-        check_text(queue, "queue", 100)
+        check_text(queue, "queue", QUEUE_MAX)
     return hours, job_type, queue
 
 
@@ -176,12 +178,16 @@ def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
         raise JoinTimeout(job.id, job.status, timeout_s)
 
 
+_MOST = {"job_type": NAME_MAX, "queue": QUEUE_MAX, "idempotency_key": KEY_MAX, "error_type": NAME_MAX, "error": ERROR_MAX}
+"""Characters of each."""
+
+
 def checked(wanted: Filter) -> Filter:
     """Return what is looked for. Raises UsageError where it can be no such thing."""
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)
-    for name, most in (("job_type", 200), ("queue", 100), ("idempotency_key", 255), ("error_type", 200), ("error", 500)):
+    for name, most in _MOST.items():
         if getattr(wanted, name) is not None:
             check_text(getattr(wanted, name), name, most)
     if wanted.status is not None and wanted.status not in list(Status):

@@ -25,7 +25,7 @@ create table rota.job (
   run_at timestamptz not null default rota.clock(),
   expires_at timestamptz,
   attempts int not null default 0,               -- charged attempts, the one that runs included
-  max_attempts int check (max_attempts >= 1),    -- NULL: what the type says when the attempt is settled, else 10
+  max_attempts int check (max_attempts between 1 and 10000), -- NULL: what the type says when the attempt is settled, else 10
   claims int not null default 0,                 -- the fence: +1 at every claim and at every way out of 'running', never reset
   locked_by text,
   locked_until timestamptz,

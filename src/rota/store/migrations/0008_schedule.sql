@@ -10,10 +10,10 @@ create table rota.schedule (
   payload_version smallint,
   queue text check (length(queue) between 1 and 100),           -- NULL, here and below: what the type says when the tick comes
   priority smallint check (priority between -100 and 100),
-  max_attempts int check (max_attempts >= 1),
-  expires interval check (expires > interval '0' and expires < interval '100 years'),
+  max_attempts int check (max_attempts between 1 and 10000),
+  expires interval check (expires between interval '1 millisecond' and interval '36525 days'),
   meta jsonb,
-  cron text check (length(cron) between 1 and 1000),             -- NULL: runs when somebody triggers it, and not else
+  cron text check (length(cron) between 1 and 512),              -- NULL: runs when somebody triggers it, and not else
   timezone text not null default 'UTC' check (length(timezone) between 1 and 100),
   catch_up text not null default 'latest' check (catch_up in ('skip', 'latest', 'all')),
   overlap text not null default 'skip' check (overlap in ('skip', 'allow')),

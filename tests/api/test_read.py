@@ -63,6 +63,9 @@ def test_a_limit_out_of_range_is_refused(app: rota.App, limit: int) -> None:
 def test_a_status_that_does_not_exist_is_refused_not_found_empty(app: rota.App) -> None:
     with pytest.raises(rota.UsageError, match=r"status must be one of queued, .*, not 'done'"):
         app.jobs(status="done")
+    for unknown in ("job", "ids"):
+        with pytest.raises(rota.UsageError, match=f"there is no filter '{unknown}'; there are status, job_type"):
+            app.jobs(**{unknown: [1]})  # type: ignore[arg-type]
 
 
 @rule("M10")

@@ -22,8 +22,10 @@ import rota.asgi
 from rota import errors, events
 from rota.cli import cli
 from rota.client.acting import Filters
+from rota.client.reading import Search
 from rota.options import Options
 from rota.policy import RetryPolicy
+from rota.store.ops import Filter
 from tests.support.rules import rule
 
 ROOT = Path(__file__).parents[2]
@@ -81,8 +83,6 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.run(...)` and `await app.arun(...)`", rota.App.arun),
         ("`app.drain(...)` and `await app.adrain(...)`", rota.App.drain),
         ("`app.drain(...)` and `await app.adrain(...)`", rota.App.adrain),
-        ("`app.jobs(...)` and `await app.ajobs(...)`", rota.App.jobs),
-        ("`app.jobs(...)` and `await app.ajobs(...)`", rota.App.ajobs),
         ("`app.stats(...)` and `await app.astats(...)`", rota.App.stats),
         ("`app.stats(...)` and `await app.astats(...)`", rota.App.astats),
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.join),
@@ -117,8 +117,12 @@ def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
             assert written[option.opts[0]] == str(option.default)
 
 
-def test_each_filter_of_an_action_is_on_the_page() -> None:
+def test_each_filter_of_an_action_and_of_a_search_is_on_the_page() -> None:
     assert [names(row["filter"])[0] for row in tables()["Many jobs"]] == list(Filters.__annotations__)
+    heading = "`app.jobs(...)` and `await app.ajobs(...)`"
+    defaults = {name: as_written(row["default"]) for row in tables()[heading] for name in names(row["option"])}
+    assert list(defaults) == list(Search.__annotations__)
+    assert defaults == {part.name: part.default for part in fields(Filter) if part.name in defaults}
 
 
 def test_run_has_the_options_of_arun_but_for_the_signals_that_it_always_hears() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from rota.client.base import ID_MAX, Asking, check_id, reason, who
+from rota.client.base import ID_MAX, Asking, check_id, reason, refuse_unknown, who
 from rota.client.deeds import Acted, chosen, corrected, refused, told
 from rota.duration import Duration
 from rota.errors import UsageError
@@ -246,10 +246,7 @@ def _one(act: Act, id: int) -> Operation[Answer]:
 
 
 def _many(act: Act, which: Filters) -> Operation[Acted]:
-    unknown = set(which) - Filters.__annotations__.keys()
-    if unknown:
-        raise UsageError(f"there is no filter {sorted(unknown)[0]!r}; there are {', '.join(Filters.__annotations__)}")
-    given: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in refuse_unknown(which, Filters).items() if value is not None}
     if "ids" in given:
         if len(given) > 1:
             raise UsageError("give ids or filters, not both")

@@ -8,6 +8,7 @@ import socket
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rota.store.db import Database, Operation
 
 T = TypeVar("T")
+Which = TypeVar("Which", bound=Mapping[str, object])
 
 ID_MAX = 2**63 - 1
 LIST_MAX = 10_000
@@ -62,6 +64,14 @@ def _called() -> tuple[str, int]:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "rota":
         frame, verb, level = frame.f_back, frame.f_code.co_name, level + 1
     return verb, level
+
+
+def refuse_unknown(which: Which, known: type[Which]) -> Which:
+    """Return filters as they were given. Raises UsageError where one is none: Python does not look at the names of an unpacked TypedDict."""
+    unknown = sorted(set(which) - known.__annotations__.keys())
+    if unknown:
+        raise UsageError(f"there is no filter {unknown[0]!r}; there are {', '.join(known.__annotations__)}")
+    return which
 
 
 def check_id(given: object) -> None:

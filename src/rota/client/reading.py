@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id, moment
+from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id, moment, refuse_unknown
 from rota.client.story import Story, tell
 from rota.duration import Duration, seconds
 from rota.errors import JobNotFound, JoinTimeout, UsageError
@@ -27,6 +27,21 @@ JOIN_POLL_S = (0.02, 0.5)
 """The first and the longest pause of a join. The end of a job notifies nobody: that would cost every job for the few that are waited for."""
 
 
+class Search(TypedDict, total=False):
+    """Which jobs to find."""
+
+    status: str | None
+    job_type: str | None
+    queue: str | None
+    idempotency_key: str | None
+    error_type: str | None
+    error: str | None
+    since: datetime | Duration | None
+    until: datetime | Duration | None
+    before: int | None
+    limit: int
+
+
 class Reading(Asking):
     """Finds jobs, live and over."""
 
@@ -38,75 +53,26 @@ class Reading(Asking):
         """Return a job, live or over. Raises JobNotFound."""
         return await self._arun(_get(id))
 
-    def jobs(
-        self,
-        *,
-        status: str | None = None,
-        job_type: str | None = None,
-        queue: str | None = None,
-        idempotency_key: str | None = None,
-        error_type: str | None = None,
-        error: str | None = None,
-        since: datetime | Duration | None = None,
-        until: datetime | Duration | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[Job]:
+    def jobs(self, **which: Unpack[Search]) -> list[Job]:
         """Find jobs, live and over, the newest first. None is any; several must all be so.
 
         Args:
             status: as in `rota.Status`. Of the dead, those that still wait for a person.
+            job_type, queue: of this type, in this queue.
+            idempotency_key: who has the key is found at any time.
             error_type: the class of an attempt's error in that time, or of the last one of a job that is not over.
             error: a part of such an error's text, in any case.
             since: of jobs that are over, when they ended; of dead ones, when they died: an aware datetime, or how long ago, such as "2h".
                 Jobs that are still to be done belong to now. Defaults to a day before `until`, for jobs that are over; all dead ones are found.
             until: until when; as `since`. Defaults to now.
-            idempotency_key: who has the key is found at any time.
             before: an id, for the next page: only jobs below it.
-            limit: 1 … 10,000.
+            limit: 1 … 10,000. Defaults to 100.
         """
-        wanted = Filter(
-            status=status,
-            job_type=job_type,
-            queue=queue,
-            idempotency_key=idempotency_key,
-            error_type=error_type,
-            error=error,
-            since=moment(since, "since"),
-            until=moment(until, "until"),
-            before=before,
-            limit=limit,
-        )
-        return self._run(ops.find(checked(wanted)))
+        return self._run(ops.find(_wanted(which)))
 
-    async def ajobs(
-        self,
-        *,
-        status: str | None = None,
-        job_type: str | None = None,
-        queue: str | None = None,
-        idempotency_key: str | None = None,
-        error_type: str | None = None,
-        error: str | None = None,
-        since: datetime | Duration | None = None,
-        until: datetime | Duration | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[Job]:
+    async def ajobs(self, **which: Unpack[Search]) -> list[Job]:
         """Find jobs, as `jobs` does."""
-        wanted = Filter(
-            status=status,
-            job_type=job_type,
-            queue=queue,
-            idempotency_key=idempotency_key,
-            error_type=error_type,
-            error=error,
-            since=moment(since, "since"),
-            until=moment(until, "until"),
-            before=before,
-            limit=limit,
-        )
-        return await self._arun(ops.find(checked(wanted)))
+        return await self._arun(ops.find(_wanted(which)))
 
     def story(self, id: int) -> Story:
         """Return what happened to a job, step by step, and to those that it was requeued from and as. Raises JobNotFound."""
@@ -157,6 +123,11 @@ def _get(id: int) -> Operation[Job]:
     if not found:
         raise JobNotFound(id)
     return found[0]
+
+
+def _wanted(which: Search) -> Filter:
+    given: dict[str, Any] = dict(refuse_unknown(which, Search))
+    return checked(Filter(**given | {name: moment(given[name], name) for name in ("since", "until") if name in given}))
 
 
 def _checked_id(id: int) -> int:

@@ -22,6 +22,7 @@ from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, o
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.failure import one_line
+from rota.job import Action
 from rota.release import VERSION
 
 logger = logging.getLogger("rota")
@@ -35,12 +36,12 @@ cli.command()(crontab.crontab)
 cli.command()(enqueue.enqueue)
 cli.command()(jobs.jobs)
 cli.command()(jobs.job)
-cli.command()(actions.cancel)
-cli.command()(actions.retry)
-cli.command()(actions.bury)
+cli.command("cancel")(actions.command(Action.CANCEL))
+cli.command("retry")(actions.command(Action.RETRY_NOW))
+cli.command("bury")(actions.command(Action.BURY))
 cli.command()(actions.requeue)
-cli.command()(actions.ignore)
-cli.command("run-again")(actions.run_again)
+cli.command("ignore")(actions.command(Action.IGNORE))
+cli.command("run-again")(actions.command(Action.RUN_AGAIN))
 cli.command()(pause.pause)
 cli.command()(pause.resume)
 cli.command()(schedules.schedules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Any
@@ -29,6 +30,14 @@ _PAST = {
     Action.REQUEUE: "requeued",
     Action.IGNORE: "ignored",
     Action.RUN_AGAIN: "run again",
+}
+_HELP = {
+    Action.RETRY_NOW: "Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise.",
+    Action.CANCEL: "Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
+    " refused.",
+    Action.BURY: "Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise.",
+    Action.IGNORE: "Put dead jobs away. --why is required. Their idempotency keys are free.",
+    Action.RUN_AGAIN: "Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over.",
 }
 
 Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="The jobs' ids; else a filter.", min=1, max=ID_MAX)]
@@ -57,70 +66,31 @@ class Given:
     as_json: bool
 
 
-def retry(
-    ids: Ids = None,
-    job_type: TypeOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    release: ReleaseOption = None,
-    since: SinceOption = None,
-    status: StatusOption = None,
-    limit: LimitOption = MANY,
-    yes: YesOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise."""
-    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
-    _do(_act(Action.RETRY_NOW, why, by), given, app, url, schema)
+def command(action: Action) -> Callable[..., None]:
+    """The command of an action that needs to know no more than which jobs, who and why."""
 
+    def do(
+        ids: Ids = None,
+        job_type: TypeOption = None,
+        queue: QueueOption = None,
+        error: ErrorOption = None,
+        release: ReleaseOption = None,
+        since: SinceOption = None,
+        status: StatusOption = None,
+        limit: LimitOption = MANY,
+        yes: YesOption = False,
+        why: WhyOption = None,
+        by: ByOption = None,
+        app: AppOption = None,
+        url: UrlOption = None,
+        schema: SchemaOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
+        _do(_act(action, why, by), given, app, url, schema)
 
-def bury(
-    ids: Ids = None,
-    job_type: TypeOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    release: ReleaseOption = None,
-    since: SinceOption = None,
-    status: StatusOption = None,
-    limit: LimitOption = MANY,
-    yes: YesOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise."""
-    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
-    _do(_act(Action.BURY, why, by), given, app, url, schema)
-
-
-def cancel(
-    ids: Ids = None,
-    job_type: TypeOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    release: ReleaseOption = None,
-    since: SinceOption = None,
-    status: StatusOption = None,
-    limit: LimitOption = MANY,
-    yes: YesOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are refused."""
-    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
-    _do(_act(Action.CANCEL, why, by), given, app, url, schema)
+    do.__doc__ = _HELP[action]
+    return do
 
 
 def requeue(
@@ -147,54 +117,11 @@ def requeue(
     _do(_act(Action.REQUEUE, why, by), given, app, url, schema, payload)
 
 
-def ignore(
-    ids: Ids = None,
-    job_type: TypeOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    release: ReleaseOption = None,
-    since: SinceOption = None,
-    limit: LimitOption = MANY,
-    yes: YesOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Put dead jobs away. --why is required. Their idempotency keys are free."""
-    given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
-    act = _act(Action.IGNORE, why, by)
-    if act.why is None:
-        raise UsageError("--why: say why; the reason is what stays of the decision")
-    _do(act, given, app, url, schema)
-
-
-def run_again(
-    ids: Ids = None,
-    job_type: TypeOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    release: ReleaseOption = None,
-    since: SinceOption = None,
-    status: StatusOption = None,
-    limit: LimitOption = MANY,
-    yes: YesOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over."""
-    given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
-    _do(_act(Action.RUN_AGAIN, why, by), given, app, url, schema)
-
-
 def _act(action: Action, why: str | None, by: str | None) -> Act:
-    return Act(action, who(by), reason(why))
+    said = reason(why)
+    if action is Action.IGNORE and said is None:
+        raise UsageError("--why: say why; the reason is what stays of the decision")
+    return Act(action, who(by), said)
 
 
 def _filters(

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, LiteralString
-from uuid import uuid4
 
 import hypothesis
 import psycopg
@@ -14,6 +13,7 @@ import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from tests.support.databases import Databases
 from tests.support.guard import Run, locked
 from tests.support.server import PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
@@ -68,16 +68,32 @@ def template(server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> str
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def databases(server: PostgresServer, template: str) -> Iterator[Databases]:
+    """The migrated databases of this process."""
+    with Databases(server.url(), template) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def empty_databases(server: PostgresServer) -> Iterator[Databases]:
+    """The databases of this process that were never migrated."""
+    with Databases(server.url(), "template1") as databases:
+        yield databases
+
+
 @pytest.fixture
-def database(server: PostgresServer, template: str, admin: psycopg.Connection[TupleRow]) -> Iterator[str]:
+def database(server: PostgresServer, databases: Databases) -> Iterator[str]:
     """The URL of a freshly migrated database that belongs to this test."""
-    yield from _database(server, admin, template)
+    with databases.one() as name:
+        yield server.url(name)
 
 
 @pytest.fixture
-def empty_database(server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> Iterator[str]:
+def empty_database(server: PostgresServer, empty_databases: Databases) -> Iterator[str]:
     """The URL of a database of this test that was never migrated."""
-    yield from _database(server, admin, "template1")
+    with empty_databases.one() as name:
+        yield server.url(name)
 
 
 @pytest.fixture
@@ -138,13 +154,6 @@ def _forget_the_start_of_the_server(url: str) -> None:
         connection.execute(
             "create or replace function rota.uptime() returns interval language sql stable parallel safe as $$select interval '1 day'$$"
         )
-
-
-def _database(server: PostgresServer, admin: psycopg.Connection[TupleRow], template: str) -> Iterator[str]:
-    name = f"t_{uuid4().hex[:12]}"
-    _execute(admin, "CREATE DATABASE {} TEMPLATE {}", name, template)
-    yield server.url(name)
-    _drop(admin, name)
 
 
 def _drop(admin: psycopg.Connection[TupleRow], name: str) -> None:

@@ -1,0 +1,71 @@
+"""The tests' databases: one each, made and dropped while other tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import LiteralString, Self
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import ExecStatus
+from psycopg.rows import TupleRow
+
+
+class Databases:
+    """Copies of one template, for one process.
+
+    The copy for the next test is made while a test runs. What a test has left is dropped when the next one has ended too: by then the
+    sessions of its clients are gone, and a server that still finds one looks again only after a tenth of a second.
+    """
+
+    def __init__(self, url: str, template: str) -> None:
+        self._template = template
+        self._making, self._dropping = _Aside(url), _Aside(url)
+        self._next: str | None = None
+        self._last: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._making.close()
+        self._dropping.close()
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        """The name of a database for one test."""
+        name = self._next or self._make()
+        self._making.wait()
+        self._next = self._make()
+        yield name
+        if self._last is not None:
+            self._dropping.begin("DROP DATABASE IF EXISTS {} WITH (FORCE)", self._last)
+        self._last = name
+
+    def _make(self) -> str:
+        name = f"t_{uuid4().hex[:12]}"
+        self._making.begin("CREATE DATABASE {} TEMPLATE {}", name, self._template)
+        return name
+
+
+class _Aside:
+    """A session of the superuser that works while its caller goes on with something else."""
+
+    def __init__(self, url: str) -> None:
+        self._connection: psycopg.Connection[TupleRow] = psycopg.connect(url, autocommit=True)
+
+    def begin(self, statement: LiteralString, *names: str) -> None:
+        self.wait()
+        self._connection.pgconn.send_query(sql.SQL(statement).format(*map(sql.Identifier, names)).as_bytes(self._connection))
+
+    def wait(self) -> None:
+        """Raises RuntimeError when the server has refused what was begun last."""
+        while (result := self._connection.pgconn.get_result()) is not None:
+            if result.status != ExecStatus.COMMAND_OK:
+                raise RuntimeError(result.get_error_message())
+
+    def close(self) -> None:
+        self._connection.close()

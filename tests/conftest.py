@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tests.support.databases import Databases
-from tests.support.guard import Run, locked
+from tests.support.guard import PLACE, Run, locked
 from tests.support.server import PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
 from tests.system import night
@@ -111,16 +111,19 @@ def admin(server: PostgresServer) -> Iterator[psycopg.Connection[TupleRow]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    given = os.environ.get(PLACE)
     # Tests know their own servers only, never the one that whoever runs them happens to work with.
     for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
         del os.environ[name]
     if hasattr(config, "workerinput"):
         config.stash[_place] = Path(config.workerinput["place"])
+    elif given:
+        config.stash[_place] = Path(given)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if not hasattr(session.config, "workerinput"):
+    if _place not in session.config.stash:
         run = Run()
         session.config.stash[_run] = run
         session.config.stash[_place] = run.place

@@ -19,12 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from xml.etree import ElementTree
 
+import psycopg
+from psycopg import sql
+
 from tests.mutants.mutant import ROOT, Mutant, mutants
+from tests.support.guard import PLACE, Run, in_memory
+from tests.support.server import shared_server
 
 AT_ONCE = 2
-"""Mutants under test at the same time; each has a PostgreSQL of its own."""
+"""Mutants under test at the same time; each has a PostgreSQL to itself, which the next one gets empty."""
 TESTS_S, SUITE_S = 120, 1200
 """After so long a run is stopped: that of a mutant's own tests, that of the whole suite."""
 TWO_PROCESSES = ("-n", "2")
@@ -54,18 +60,19 @@ def main() -> int:
     began_at = time.monotonic()
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print("the whole suite" if options.full else f"{len(tests)} tests", "without any mutation …", flush=True)
-    with copy() as place:
-        sound = pytest(place, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S)
-        failed = sorted(sound.failed)
-        if failed and not sound.error:  # beside others on a busy machine a test may run out of time
-            failed = sorted(pytest(place, *failed, limit_s=SUITE_S).failed)
-    absent = [test for test in tests if not _cases(test, sound.passed | sound.failed)]
-    if sound.error or failed or absent:
-        print(f"{sound.said}\nthey must pass before anything else: {sound.error or ', '.join([*failed, *absent])}")
-        return 1
-    test_one = _against_the_suite if options.full else _against_its_tests
-    with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
-        killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
+    with copy(ROOT, _known_to_git()) as sound, _servers() as servers:
+        ran = pytest(sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S, keep_bytecode=True)
+        failed = sorted(ran.failed)
+        if failed and not ran.error:  # beside others on a busy machine a test may run out of time
+            failed = sorted(pytest(sound, *failed, limit_s=SUITE_S).failed)
+        absent = [test for test in tests if not _cases(test, ran.passed | ran.failed)]
+        if ran.error or failed or absent:
+            print(f"{ran.said}\nthey must pass before anything else: {ran.error or ', '.join([*failed, *absent])}")
+            return 1
+        bench = Bench(sound, servers)
+        test_one = bench.against_the_suite if options.full else bench.against_its_tests
+        with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
+            killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
     print(f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s")
     return 0 if all(killed) else 1
 
@@ -86,23 +93,71 @@ def _tell(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> boo
     return is_killed
 
 
-def _against_its_tests(mutant: Mutant) -> tuple[bool, str]:
-    with copy(mutant) as place:
-        # With one test the first of its cases that fails is enough; of several each has to fail.
-        ran = pytest(place, *mutant.tests, *(["-x"] if len(mutant.tests) == 1 else []), limit_s=TESTS_S)
-    if ran.error:
-        return False, ran.error
-    if blind := [test for test in mutant.tests if not _cases(test, ran.failed)]:
-        return False, f"SURVIVED {', '.join(blind)}"
-    return True, f"killed by {', '.join(_short(test) for test in mutant.tests)}"
+@dataclass(frozen=True)
+class Bench:
+    """Where mutants are tried: a copy of the tree that has passed, with its bytecode, and servers that wait for their next mutant."""
+
+    sound: Path
+    servers: SimpleQueue[Path]
+
+    def against_its_tests(self, mutant: Mutant) -> tuple[bool, str]:
+        with self._mutated(mutant) as place, self._server() as server:
+            # With one test the first of its cases that fails is enough; of several each has to fail.
+            ran = pytest(place, *mutant.tests, *(["-x"] if len(mutant.tests) == 1 else []), limit_s=TESTS_S, server=server)
+        if ran.error:
+            return False, ran.error
+        if blind := [test for test in mutant.tests if not _cases(test, ran.failed)]:
+            return False, f"SURVIVED {', '.join(blind)}"
+        return True, f"killed by {', '.join(_short(test) for test in mutant.tests)}"
+
+    def against_the_suite(self, mutant: Mutant) -> tuple[bool, str]:
+        with self._mutated(mutant) as place:
+            ran = pytest(place, *ABOUT_THE_TEXT, *TWO_PROCESSES, "-x", limit_s=SUITE_S)
+        if ran.failed:
+            return True, f"killed by {', '.join(_short(test) for test in sorted(ran.failed))}"
+        return False, ran.error or "SURVIVED the whole suite"
+
+    @contextmanager
+    def _mutated(self, mutant: Mutant) -> Iterator[Path]:
+        with copy(self.sound, _files(self.sound)) as place:
+            path = place / mutant.file
+            path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+            for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*"):  # it goes by size and second, which may be the same
+                bytecode.unlink()
+            yield place
+
+    @contextmanager
+    def _server(self) -> Iterator[Path]:
+        place = self.servers.get()
+        try:
+            _empty(place)
+            yield place
+        finally:
+            self.servers.put(place)
 
 
-def _against_the_suite(mutant: Mutant) -> tuple[bool, str]:
-    with copy(mutant) as place:
-        ran = pytest(place, *ABOUT_THE_TEXT, *TWO_PROCESSES, "-x", limit_s=SUITE_S)
-    if ran.failed:
-        return True, f"killed by {', '.join(_short(test) for test in sorted(ran.failed))}"
-    return False, ran.error or "SURVIVED the whole suite"
+@contextmanager
+def _servers() -> Iterator[SimpleQueue[Path]]:
+    """One for each mutant at work. They are started by the first that needs them."""
+    runs = [Run() for _ in range(AT_ONCE)]
+    servers: SimpleQueue[Path] = SimpleQueue()
+    for run in runs:
+        servers.put(run.place)
+    try:
+        yield servers
+    finally:
+        for run in runs:
+            run.end()
+
+
+def _empty(place: Path) -> None:
+    """Leave nothing of one mutant to the next: every database goes, its template and whoever is still connected too."""
+    server = shared_server(place, place / "postgresql.log")
+    with psycopg.connect(server.url(), autocommit=True) as admin:
+        for (name,) in admin.execute(
+            "select datname from pg_database where not datistemplate and datname <> current_database()"
+        ).fetchall():
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def _cases(test: str, among: frozenset[str]) -> list[str]:
@@ -115,32 +170,37 @@ def _short(test: str) -> str:
 
 
 @contextmanager
-def copy(mutant: Mutant | None = None) -> Iterator[Path]:
-    """A copy of what git knows or would add, as it is in the working tree, with the mutant applied."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-    with tempfile.TemporaryDirectory(prefix="rota-mutant-") as directory:
+def copy(root: Path, names: list[str]) -> Iterator[Path]:
+    """A copy of these files of a tree, with their times, by which bytecode is known to be theirs."""
+    with tempfile.TemporaryDirectory(prefix="rota-mutant-", dir=in_memory()) as directory:
         place = Path(directory)
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).exists():  # else it was deleted and not yet committed
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, place / name)
-        if mutant is not None:
-            path = place / mutant.file
-            path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+        for folder in {(place / name).parent for name in names}:
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            shutil.copy2(root / name, place / name)
         yield place
 
 
-def pytest(place: Path, *arguments: str, limit_s: float) -> Ran:
+def _known_to_git() -> list[str]:
+    """What git knows or would add, as it is in the working tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]  # else it was deleted and not yet committed
+
+
+def _files(root: Path) -> list[str]:
+    return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+
+
+def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = None, keep_bytecode: bool = False) -> Ran:
     """Run tests in a copy, in a process of its own."""
     report = place / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
     process = subprocess.Popen(
         [*command, *arguments],
         cwd=place,
-        # The copy's own code, also in the processes that its tests start, and not what is installed.
-        env={**os.environ, "PYTHONPATH": str(place / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=_environment(place, server, keep_bytecode),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -156,6 +216,13 @@ def pytest(place: Path, *arguments: str, limit_s: float) -> Ran:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     return _read(report, process.returncode, said)
+
+
+def _environment(place: Path, server: Path | None, keep_bytecode: bool) -> dict[str, str]:
+    """The copy's own code, also in the processes that its tests start, and not what is installed."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    of_bytecode = {} if keep_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {**others, **of_bytecode, **({PLACE: str(server)} if server else {}), "PYTHONPATH": str(place / "src")}
 
 
 def _read(report: Path, status: int, said: str) -> Ran:

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 STOP_S = 30
+PLACE = "ROTA_TESTS_PLACE"
+"""Names the place of a run that somebody else has begun, and will end: `make mutants` lets many runs have one server after the other."""
 MEMORY = "/dev/shm"
 ROOM_BYTES = 4 * 2**30
 """The databases of a whole run, most of it for those with a million rows, and their log."""
@@ -27,7 +29,7 @@ class Run:
     """One `pytest` command, seen from the process that controls it."""
 
     def __init__(self) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="rota-tests-", dir=_in_memory()))
+        self.place = Path(tempfile.mkdtemp(prefix="rota-tests-", dir=in_memory()))
         self.place.chmod(0o755)  # the servers of a run by root belong to another user
         starting_lock(self.place).touch()
         self._alive = _alive_lock(self.place).open("w")
@@ -54,13 +56,7 @@ def starting_lock(place: Path) -> Path:
     return place / "starting.lock"
 
 
-def until_the_run_ends(place: Path) -> None:
-    """Wait for the end of the run, however it comes."""
-    with locked(_alive_lock(place)):
-        pass
-
-
-def _in_memory() -> str | None:
+def in_memory() -> str | None:
     """Where files are made and removed ten times faster than on a disk; None, without room for it or where TMPDIR says another place."""
     import psutil
 
@@ -71,6 +67,12 @@ def _in_memory() -> str | None:
     can_run = not room.f_flag & os.ST_NOEXEC  # the server's programs may have to be copied there
     enough = room.f_bavail * room.f_frsize >= ROOM_BYTES and psutil.virtual_memory().available >= 2 * ROOM_BYTES
     return MEMORY if can_run and enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ else None
+
+
+def until_the_run_ends(place: Path) -> None:
+    """Wait for the end of the run, however it comes."""
+    with locked(_alive_lock(place)):
+        pass
 
 
 def _alive_lock(place: Path) -> Path:

@@ -143,6 +143,9 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The random order, but that nothing long is left for the end, when it would run while the other processes have no more to do."""
+    begin = len(items) - len(items) // 5
+    items[begin:] = sorted(items[begin:], key=lambda item: item.get_closest_marker("slow") is None)
     items.sort(key=lambda item: item.name == night.NAME)
 
 

@@ -190,6 +190,7 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
     assert json.loads(mixed.err) == {"error": {"type": "WrongStatus", "message": dead}}
 
 
+@pytest.mark.slow
 @rule("M44", "M87")
 def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(rota: CommandLine, connection: Connection) -> None:
     died = "insert into rota.job (job_type, payload, status, failed_at, error_type) select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"

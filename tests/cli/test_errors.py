@@ -20,6 +20,7 @@ pytestmark = pytest.mark.system
 Connection = psycopg.Connection[TupleRow]
 
 
+@pytest.mark.slow
 def test_each_trouble_with_the_database_is_one_sentence_and_its_own_exit_status(
     shop: Path, database: str, empty_database: str, admin: Connection
 ) -> None:

@@ -29,6 +29,7 @@ def test_a_job_tells_its_whole_story(rota: CommandLine) -> None:
     assert rota("job", "12345").error == (2, "no job 12345: it never existed, or its history is no longer kept")
 
 
+@pytest.mark.slow
 def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
     rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 1}', "--idempotency-key", "k")
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}')

@@ -67,6 +67,7 @@ def is_red(finding: Finding, level: Level = Level.BAD) -> str:
     return f"{finding.what} → {finding.what_to_do}"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @rule("M3", "M14")
 def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(own_server: PostgresServer) -> None:

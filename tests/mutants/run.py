@@ -61,7 +61,7 @@ def main() -> int:
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print("the whole suite" if options.full else f"{len(tests)} tests", "without any mutation …", flush=True)
     with copy(ROOT, _known_to_git()) as sound, _servers() as servers:
-        ran = pytest(sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S, keep_bytecode=True)
+        ran = pytest(sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S)
         failed = sorted(ran.failed)
         if failed and not ran.error:  # beside others on a busy machine a test may run out of time
             failed = sorted(pytest(sound, *failed, limit_s=SUITE_S).failed)
@@ -193,14 +193,14 @@ def _files(root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
 
 
-def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = None, keep_bytecode: bool = False) -> Ran:
+def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = None) -> Ran:
     """Run tests in a copy, in a process of its own."""
     report = place / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
     process = subprocess.Popen(
         [*command, *arguments],
         cwd=place,
-        env=_environment(place, server, keep_bytecode),
+        env=_environment(place, server),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -218,11 +218,10 @@ def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = N
     return _read(report, process.returncode, said)
 
 
-def _environment(place: Path, server: Path | None, keep_bytecode: bool) -> dict[str, str]:
-    """The copy's own code, also in the processes that its tests start, and not what is installed."""
+def _environment(place: Path, server: Path | None) -> dict[str, str]:
+    """The copy's own code, also in the processes that its tests start, and not what is installed; its bytecode is kept beside it."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    of_bytecode = {} if keep_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {**others, **of_bytecode, **({PLACE: str(server)} if server else {}), "PYTHONPATH": str(place / "src")}
+    return {**others, **({PLACE: str(server)} if server else {}), "PYTHONPATH": str(place / "src")}
 
 
 def _read(report: Path, status: int, said: str) -> Ran:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, run_state_machine_as_test
@@ -261,6 +262,7 @@ def _new(job_type: str, key: str | None, delay_s: float, expires_s: float | None
     return ops.NewRow("default", job_type, "{}", None, 0, None, delay_s or None, expires_s, None, key, None)
 
 
+@pytest.mark.slow
 @rule("M11", "M30", "M32", "M36", "M51", "M87")
 def test_the_store_does_what_its_model_says(connection: psycopg.Connection[TupleRow]) -> None:
     connection.execute(CLOCK.encode())

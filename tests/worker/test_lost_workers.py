@@ -50,6 +50,7 @@ def begun(worker: WorkerProcess) -> int:
     return sum(note.startswith("start ") for note in worker.notes())
 
 
+@pytest.mark.slow
 @rule("M2", "M33", "M42")
 @pytest.mark.parametrize("drains", [False, True], ids=["workers", "cron mode"])
 def test_of_a_batch_with_a_job_that_kills_its_worker_only_that_one_ends_dead(
@@ -79,6 +80,7 @@ def test_of_a_batch_with_a_job_that_kills_its_worker_only_that_one_ends_dead(
     assert [outcome for (outcome,) in said] == ["queued", "failed", "failed", "dead"]
 
 
+@pytest.mark.slow
 @rule("M33")
 def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
     database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
@@ -203,6 +205,7 @@ def _nothing() -> None: ...
 # Suspects
 
 
+@pytest.mark.slow
 @rule("M33", "M61")
 async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_other_job_waiting(
     database: str, connection: Connection

@@ -166,6 +166,7 @@ async def test_a_handler_that_leaks_its_transaction_keeps_nobody_but_itself_wait
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
 
 
+@pytest.mark.slow
 @rule("M2")
 async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(database: str, connection: Connection) -> None:
     connection.execute(f"alter database {connection.info.dbname} set statement_timeout = '1s'".encode())
@@ -219,6 +220,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
         await asyncio.to_thread(eventually, lambda: over(connection) == 40 * JOBS, 40)
 
 
+@pytest.mark.slow
 @rule("M2")
 @pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_beat"])
 async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(database: str, connection: Connection, statement: str) -> None:

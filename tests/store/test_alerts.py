@@ -125,11 +125,26 @@ def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -
 @rule("M86")
 def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(connection: Connection) -> None:
     serve(connection)
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
     due(connection, ago="9 minutes")
     assert found(connection, "unclaimed jobs") == {}
     due(connection)
     assert found(connection, "unclaimed jobs")["default"] == pytest.approx(3600, abs=60)
     assert found(connection, "unknown type") == found(connection, "no worker") == {}
+
+
+@rule("M86", "M80")
+def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_minute_to_take_it(connection: Connection) -> None:
+    due(connection)
+    due(connection, job_type="nobody_s")
+    serve(connection)  # as a drain does before its round
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '59 seconds'")
+    assert found(connection, "unclaimed jobs") == found(connection, "no worker") == {}
+    assert list(found(connection, "unknown type")) == ["nobody_s"]
+
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = rota.clock()")
+    serve(connection)  # the next drain: the last one left it
+    assert list(found(connection, "unclaimed jobs")) == ["default"]
 
 
 @rule("M86")

@@ -8,13 +8,15 @@ import signal
 import socket
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import rota
 from rota import web as calls
 from rota.errors import ConfigurationError
-from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event
+from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
 from rota.store.db import Database
+from rota.upkeep import alerts
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
@@ -35,11 +37,11 @@ TRY_AGAIN = "update rota.alert set post_at = null"
 class Upkeep:
     """The alerts of one worker, a pass at a time."""
 
-    def __init__(self, database: str, url: str | None = None) -> None:
+    def __init__(self, database: str, url: str | None = None, *, notify: bool = True) -> None:
         self.heard: list[Event] = []
         bus = Bus()
         bus.on(Event, self.heard.append)
-        self.service = Alerts(bus, Database(database), url)
+        self.service = Alerts(bus, Database(database, notify=notify), url)
 
     async def passes(self) -> list[Event]:
         """Do one pass; what was told in it."""
@@ -162,32 +164,42 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(database: 
 
 
 @rule("M86", "M80")
-def test_a_drain_evaluates_the_rules_and_posts_what_they_find(database: str, connection: Connection) -> None:
-    connection.execute(DEAD)
-    with serving() as web:
-        app = rota.App(database, alert_url=web.url)
-        app.job("quick")(lambda: None)
-        heard: list[AlertFired] = []
-        app.on(AlertFired, heard.append)
-        app.drain()
-    assert [one.rule for one in heard] == ["dead jobs"]
-    assert len(web.asked) == 1
-
-
-@rule("M86")
-def test_an_alert_as_a_job_of_the_user_s_runs_in_the_same_fleet(database: str, connection: Connection) -> None:
-    connection.execute(DEAD)
+async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its_round_left(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "FIRST_S", 60)
+    connection.execute("insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)")
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
-    app = rota.App(database)
-    paged: list[str] = []
+    jobs, paged = rota.Jobs(), []
 
-    @app.job("page")
+    @jobs.job("page")
     def page(rule: str, state: str, message: str) -> None:
         paged.append(f"{rule} {state}: {message}")
 
-    app.drain()
-    app.drain()
+    with serving() as web:
+        hand = Hand(database, jobs, drain=True, alert_url=web.url)
+        await hand.run()
+        await Hand(database, jobs, drain=True, alert_url=web.url).run()
+    told = [type(event) for event in hand.events if isinstance(event, AlertFired | WorkerStarted)]
+    assert told == [AlertFired, WorkerStarted]
     assert paged == ["dead jobs fires: 10 jobs died within 01:00:00 and wait for a person: t (10)"]
+    assert [asked.json["state"] for asked in web.asked] == ["fires"]
+
+
+@rule("M86", "M80")
+@pytest.mark.parametrize("notify", [True, False], ids=["lock_timeout", "behind a pooler"])
+async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
+) -> None:
+    monkeypatch.setattr(alerts, "FIRST_S", 60 if notify else 0.5)
+    connection.execute(DEAD)
+    upkeep = Upkeep(database, notify=notify)
+    with psycopg.connect(database) as other:
+        other.execute("lock table rota.alert")
+        async with asyncio.timeout(8):
+            await upkeep.service.begin()
+        assert upkeep.heard == [], "nothing is the matter with any rule"
+    assert [type(told) for told in await upkeep.passes()] == [AlertFired]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DatabaseLost, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept
+from rota.events import Bus, DatabaseLost, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
 from rota.store import db, ops
 from rota.store.db import Database
 from rota.store.link import Link
 from rota.upkeep import retention
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
-from rota.worker import departure
 from tests.store.work import SUCCEED
 from tests.store.work import Hand as StoreHand
 from tests.support.rules import rule
@@ -301,10 +300,39 @@ async def test_a_worker_forgets_what_is_old(database: str, connection: Connectio
 
 
 @rule("M13", "M80")
-async def test_where_only_drains_run_old_days_go_too(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "RETENTION_S", 30)
+async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FIRST_S", 60)
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
+    )
     ahead(connection, KEPT_DAYS + 1)
-    await Hand(database, doing_nothing(), drain=True).run()
+    hand = Hand(database, doing_nothing(), drain=True)
+    await hand.run()
+    assert [type(event) for event in hand.events if isinstance(event, PartitionDropped | WorkerStarted)] == [
+        PartitionDropped,
+        WorkerStarted,
+    ]
+    assert days(connection)[0] == 1
+    assert rows(connection, "select name from rota.worker") == [(hand.name,)]
+
+
+@rule("M13", "M80")
+@pytest.mark.parametrize("notify", [True, False], ids=["lock_timeout", "behind a pooler"])
+async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_beside_them(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
+) -> None:
+    monkeypatch.setattr(retention, "FIRST_S", 60 if notify else 0.5)
+    monkeypatch.setattr(retention, "STEP_S", 60)
+    ahead(connection, KEPT_DAYS + 1)
+    async with upkeep(database, notify=notify) as worker:
+        with snapshot(database, "select count(*) from rota.jobs"):
+            async with asyncio.timeout(8):
+                await worker.service.begin()
+            assert len(pending(connection)) == 1
+            assert worker.events == [], "it is not told before the first turn"
+        await worker.one_pass()
     assert days(connection)[0] == 1
 
 

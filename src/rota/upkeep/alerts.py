@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,10 @@ STATEMENT_S = 10.0
 """The longest that one rule's question may take."""
 SHARE = 0.01
 """Of one connection's time that a rule may take over the whole fleet: one that takes a second is asked every hundred. It reads indexes that churn."""
+FIRST_S = 1.0
+"""The longest that a drain evaluates rules before its jobs. What is left then, or stands behind somebody's lock, is its turn's beside them."""
+FIRST_LOCK_S = 0.1
+"""The longest that it waits for a lock there."""
 POST_MAX = 20
 """So many alerts are posted in one pass, one after the other; and none more once one could not be."""
 
@@ -38,28 +44,38 @@ class Alerts(Service):
     def __init__(self, bus: Bus, database: Database, url: str | None) -> None:
         super().__init__(bus)
         self._link = Link(database, "alert", statement_timeout_s=STATEMENT_S)
+        self._quick = Link(database, "alert", statement_timeout_s=FIRST_S, lock_timeout_s=FIRST_LOCK_S)
         self._url = url
+        self._taken: deque[AlertRule] = deque()
+        """Those that nobody else evaluates meanwhile."""
+        self._evaluate_at = 0.0
+        """Before that nothing is to be evaluated: it was, before the jobs."""
         self.passes = 0
         """How many came to their end."""
 
+    async def begin(self) -> None:
+        """Evaluate the rules of a drain, before its jobs: all that need no waiting. The first turn does the others, says what is the matter with
+        them, and posts, for who is called may take his time."""
+        try:
+            async with asyncio.timeout(FIRST_S):
+                await self._evaluate_what_is_due(self._quick)
+                self._evaluate_at = monotonic() + PERIOD_S
+        except (TimeoutError, DatabaseUnavailable):
+            pass
+        finally:
+            await self._quick.close()
+
     async def tick(self) -> float | None:
         """Do one pass."""
-        trouble: DatabaseUnavailable | None = None
         try:
-            for rule in await self._link.run(ops.take_alert_rules()):
-                try:
-                    await self._evaluate(rule)
-                except DatabaseUnavailable as error:
-                    if not error.refused:
-                        raise
-                    trouble = error
-                    await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
-                    self.bus.emit(AlertNotTold(rule=one_line(rule.name), subject="", reason=f"it cannot be evaluated: {error}"))
+            is_good = True
+            if monotonic() >= self._evaluate_at:
+                is_good = await self._evaluate_all()
             if self._url is not None:
                 await self._post(self._url)
         finally:
             await self._link.close()  # it is needed once a minute
-        if trouble is None:
+        if is_good:
             self.passes += 1
         return PERIOD_S
 
@@ -67,12 +83,36 @@ class Alerts(Service):
         """Close its connection."""
         await self._link.close()
 
-    async def _evaluate(self, rule: AlertRule) -> None:
+    async def _evaluate_all(self) -> bool:
+        """Evaluate what is due; return whether all of it could be."""
+        is_good = True
+        while True:
+            try:
+                await self._evaluate_what_is_due(self._link)
+            except DatabaseUnavailable as error:
+                if not error.refused or not self._taken:
+                    raise
+                is_good = False
+                rule = self._taken.popleft()
+                await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
+                self.bus.emit(AlertNotTold(rule=one_line(rule.name), subject="", reason=f"it cannot be evaluated: {error}"))
+            else:
+                return is_good
+
+    async def _evaluate_what_is_due(self, link: Link) -> None:
+        """Evaluate rule by rule; what cannot be stays the first of those taken."""
+        if not self._taken:
+            self._taken.extend(await link.run(ops.take_alert_rules()))
+        while self._taken:
+            await self._evaluate(link, self._taken[0])
+            self._taken.popleft()
+
+    async def _evaluate(self, link: Link, rule: AlertRule) -> None:
         before = monotonic()
-        found = await self._link.run(ops.findings(rule.name))
+        found = await link.run(ops.findings(rule.name))
         took_s = monotonic() - before
-        decided = decide(found, await self._link.run(ops.standing(rule.name)), rule.repeat_after_s)
-        for told, problem in await self._link.run(ops.write_alerts(rule.name, decided, took_s / SHARE)):
+        decided = decide(found, await link.run(ops.standing(rule.name)), rule.repeat_after_s)
+        for told, problem in await link.run(ops.write_alerts(rule.name, decided, took_s / SHARE)):
             self._tell(told)
             if problem is not None:
                 self.bus.emit(

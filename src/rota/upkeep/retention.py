@@ -14,6 +14,8 @@ from rota.store.link import Link
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rota.events import Bus
     from rota.store.db import Database
     from rota.store.ops import PartitionStep
@@ -27,6 +29,10 @@ STEP_MARGIN_S = 0.5
 """Then the client ends the step: a transaction pooler lets no server do it."""
 BATCH = 1_000
 """Rows of one statement."""
+FIRST_S = 1.0
+"""The longest that a drain's pass may take before its jobs. What is left then, or stands behind somebody's lock, is its turn's beside them."""
+FIRST_LOCK_S = 0.1
+"""The longest that it waits for a lock there: nobody who is not in the way for long holds one for longer."""
 
 
 class Retention(Service):
@@ -40,22 +46,42 @@ class Retention(Service):
         self._refused = RefusedJobs(bus, self.name)
         self._own = Link(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
         """Whatever may stand behind a lock runs on it: the other one is the reaper's too."""
+        self._quick = Link(database, "retention", statement_timeout_s=FIRST_S, lock_timeout_s=FIRST_LOCK_S)
+        self._pass_at = 0.0
+        """Before that nothing is to be done: the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """Before that, partitions are left as they are, while rows are forgotten batch by batch."""
 
+    async def begin(self) -> None:
+        """Do the pass of a drain, before its jobs: all of it that can be done without waiting. What cannot is left to the first turn, and told there."""
+        try:
+            async with asyncio.timeout(FIRST_S):
+                has_waiting, has_more = await self._see_to_partitions(self._quick, tells=False)
+                if not await self._forget(self._quick) and not has_waiting and not has_more:
+                    self._pass_at = monotonic() + PERIOD_S
+        except (TimeoutError, DatabaseUnavailable):
+            pass
+        finally:
+            await self._quick.close()
+
     async def tick(self) -> float | None:
         """Do one pass; return soon when there was more than it takes."""
+        if monotonic() < self._pass_at:
+            return self._pass_at - monotonic()
         trouble: DatabaseUnavailable | None = None
         if monotonic() >= self._partitions_at:
             try:
-                if await self._see_to_partitions():
+                has_waiting, has_more = await self._see_to_partitions(self._own, tells=True)
+                if has_more and not has_waiting:
                     return SOON_S
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
                 trouble = error
+            finally:
+                await self._own.close()  # it is needed once an hour
             self._partitions_at = monotonic() + PERIOD_S
-        if await self._forget():
+        if await self._forget(self._link):
             return SOON_S
         self._partitions_at = 0.0
         if trouble is not None:
@@ -66,44 +92,42 @@ class Retention(Service):
         """Close its own connection; the other one is shared."""
         await self._own.close()
 
-    async def _see_to_partitions(self) -> bool:
-        """Make those that are missing and drop those that are old; return whether there may be more to drop at once. One that has to stay for now
-        is not tried again before the next period: each try may wait, and is told."""
-        try:
-            await self._own.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
-            due = await self._link.run(ops.partitions_due())
-            taken = [await self._take(step) for step in due if step.step == "detach"]
-            off = [step for step in await self._link.run(ops.partitions_due()) if step.step == "drop"] if due else []
-            taken += [await self._take(step) for step in off]
-            return bool(off) and all(taken)
-        finally:
-            await self._own.close()  # it is needed once an hour
+    async def _see_to_partitions(self, own: Link, *, tells: bool) -> tuple[bool, bool]:
+        """Make those that are missing and drop those that are old; return whether one has to stay for now, and whether there may be more to drop at
+        once. One that has to stay is not tried again before the next period: each try may wait, and is told."""
+        await own.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
+        due = await own.run(ops.partitions_due())
+        taken = [await self._take(own, step, tells=tells) for step in due if step.step == "detach"]
+        off = [step for step in await own.run(ops.partitions_due()) if step.step == "drop"] if due else []
+        taken += [await self._take(own, step, tells=tells) for step in off]
+        return not all(taken), bool(off)
 
-    async def _take(self, step: PartitionStep) -> bool:
+    async def _take(self, own: Link, step: PartitionStep, *, tells: bool) -> bool:
         try:
             async with asyncio.timeout(STEP_S + STEP_MARGIN_S):
-                reason = await self._own.run(ops.take_step(step))
+                reason = await own.run(ops.take_step(step))
         except TimeoutError:
             reason = f"not within {STEP_S} s"
-        if reason is not None:
+        if reason is not None and tells:
             self.bus.emit(PartitionKept(partition=step.name, reason=reason))
-        elif step.step == "drop":
+        elif reason is None and step.step == "drop":
             self.bus.emit(PartitionDropped(partition=step.name))
         return reason is None
 
-    async def _forget(self) -> bool:
+    async def _forget(self, link: Link) -> bool:
         """Forget a batch of each kind of rows, whatever becomes of the other kinds; return whether there may be more."""
         more = False
         trouble: DatabaseUnavailable | None = None
-        for forget in (
-            self._put_dead_away,
-            lambda: self._link.run(ops.expire_keys(BATCH)),
-            lambda: self._link.run(ops.forget_workers(BATCH)),
-            lambda: self._link.run(ops.forget_actions(BATCH)),
-            lambda: self._link.run(ops.forget_runs(BATCH)),
-            lambda: self._link.run(ops.forget_figures(BATCH)),
-            lambda: self._link.run(ops.forget_alerts(BATCH)),
-        ):
+        kinds: list[Callable[[], Awaitable[int]]] = [
+            lambda: self._put_dead_away(link),
+            lambda: link.run(ops.expire_keys(BATCH)),
+            lambda: link.run(ops.forget_workers(BATCH)),
+            lambda: link.run(ops.forget_actions(BATCH)),
+            lambda: link.run(ops.forget_runs(BATCH)),
+            lambda: link.run(ops.forget_figures(BATCH)),
+            lambda: link.run(ops.forget_alerts(BATCH)),
+        ]
+        for forget in kinds:
             try:
                 more |= await forget() >= BATCH
             except DatabaseUnavailable as error:
@@ -114,8 +138,8 @@ class Retention(Service):
             raise trouble
         return more
 
-    async def _put_dead_away(self) -> int:
-        dead, refusals = await self._link.run(ops.put_dead_away(BATCH))
+    async def _put_dead_away(self, link: Link) -> int:
+        dead, refusals = await link.run(ops.put_dead_away(BATCH))
         self._refused.tell(refusals)
         if dead:
             self.bus.emit(DeadPutAway(jobs=dead))

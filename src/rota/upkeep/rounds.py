@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
 from rota.store.link import Link
+from rota.upkeep.alerts import Alerts
 from rota.upkeep.expiry import Expirer
 from rota.upkeep.figures import FigureFolder
 from rota.upkeep.reaper import Reaper
@@ -16,40 +17,51 @@ if TYPE_CHECKING:
     from rota.events import Bus
     from rota.service import Service
     from rota.store.db import Database
-    from rota.upkeep.alerts import Alerts
 
 
-def services(bus: Bus, database: Database, shared: Link, worker: str, alerts: Alerts) -> list[Service]:
-    """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
-    return [
-        Reaper(bus, Link(database, "reap")),
-        Expirer(bus, shared, worker),
-        Scheduler(bus, shared),
-        FigureFolder(bus, shared),
-        Retention(bus, shared, database),
-        alerts,
-    ]
+class Rounds:
+    """The upkeep of one worker."""
 
+    def __init__(self, bus: Bus, database: Database, shared: Link, worker: str, alert_url: str | None) -> None:
+        self._bus = bus
+        self._database = database
+        self._shared = shared
+        self._worker = worker
+        self._retention = Retention(bus, shared, database)
+        self.alerts = Alerts(bus, database, alert_url)
 
-async def one_round(bus: Bus, shared: Link, worker: str) -> None:
-    """Do all that is due of what may make jobs due, or end them. Retention and alerts are not in it: they may have to
-    wait, and go on beside the jobs.
+    def services(self) -> list[Service]:
+        """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
+        return [
+            Reaper(self._bus, Link(self._database, "reap")),
+            Expirer(self._bus, self._shared, self._worker),
+            Scheduler(self._bus, self._shared),
+            FigureFolder(self._bus, self._shared),
+            self._retention,
+            self.alerts,
+        ]
 
-    Raises:
-        DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
-    """
-    folder = FigureFolder(bus, shared)  # one turn of it: what is left after days without a worker is added beside the jobs
-    upkeepers: list[Service] = [
-        Reaper(bus, shared),
-        Expirer(bus, shared, worker),
-        Scheduler(bus, shared),
-        folder,
-    ]
-    for upkeeper in upkeepers:
-        try:
-            while await upkeeper.tick() == 0 and upkeeper is not folder:
-                pass
-        except DatabaseUnavailable as error:
-            if not error.refused:
-                raise
-            upkeeper.away(error, 0)
+    async def one_round(self) -> None:
+        """Do all that is due, the rules of alerts last: they tell of what the others left. Retention and alerts wait for nobody here; what they would
+        have to wait for is their first turn's, beside the jobs.
+
+        Raises:
+            DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
+        """
+        folder = FigureFolder(self._bus, self._shared)  # one turn of it: what is left after days without a worker is added beside the jobs
+        upkeepers: list[Service] = [
+            Reaper(self._bus, self._shared),
+            Expirer(self._bus, self._shared, self._worker),
+            Scheduler(self._bus, self._shared),
+            folder,
+        ]
+        for upkeeper in upkeepers:
+            try:
+                while await upkeeper.tick() == 0 and upkeeper is not folder:
+                    pass
+            except DatabaseUnavailable as error:
+                if not error.refused:
+                    raise
+                upkeeper.away(error, 0)
+        await self._retention.begin()
+        await self.alerts.begin()

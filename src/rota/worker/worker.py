@@ -13,9 +13,8 @@ from rota.service import Gate, LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link
-from rota.upkeep import rounds
-from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
+from rota.upkeep.rounds import Rounds
 from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew
 from rota.worker.departure import Departure
@@ -93,10 +92,11 @@ class Worker:
             state = await self._enter_lifespan(stack)
             if self._stop.is_set():
                 return Report(0, 0, 0, 0, None)
-            await self._begin(upkeep)
+            rounds = Rounds(self._bus, self._database, upkeep, self.name, self._config.alert_url)
+            await self._begin(upkeep, rounds)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
-            executor, finisher, claimer, keeper = self._build(upkeep, state, thread)
+            executor, finisher, claimer, keeper = self._build(upkeep, rounds, state, thread)
             watch = LoopWatch(self._bus, self._held)
             keeping = asyncio.create_task(thread.run(keeper.run()))
             apart = [(watch, asyncio.create_task(thread.run(watch.run()))), (keeper, keeping)]
@@ -144,7 +144,7 @@ class Worker:
         finally:
             self._entering = None
 
-    async def _begin(self, upkeep: Link) -> None:
+    async def _begin(self, upkeep: Link, rounds: Rounds) -> None:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""
         self._gate.closed = copied = await upkeep.run(ops.copy_check())
         if self._config.drain and copied is not None:
@@ -154,9 +154,9 @@ class Worker:
         await upkeep.run(ops.beat({**self._identity.sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:
-            await rounds.one_round(self._bus, upkeep, self.name)
+            await rounds.one_round()
 
-    def _build(self, upkeep: Link, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
+    def _build(self, upkeep: Link, rounds: Rounds, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
         executor = Executor(
             bus,
@@ -191,14 +191,13 @@ class Worker:
             bus, Link(database, "claim"), executor, self._held, self._identity.claimant(), self._crew.types, config, rings=rings
         )
         keeper = self._keeper(executor, claimer, finisher, thread)
-        alerts = Alerts(bus, database, config.alert_url)
-        upkeepers = rounds.services(bus, database, upkeep, self.name, alerts)
+        upkeepers = rounds.services()
         for part in upkeepers:
             part.gate = self._gate  # the claims are stopped by the database itself
         watch = StampWatch(bus, upkeep, self._gate, self._copied if config.drain else None)
         self._parts = [executor, starter, finisher, claimer, *upkeepers, watch]
         if not config.drain:
-            self._parts.append(Pinger(bus, alerts, tuple(self._parts), config.ping_url, self.pulse.passed))
+            self._parts.append(Pinger(bus, rounds.alerts, tuple(self._parts), config.ping_url, self.pulse.passed))
         if rings:
             hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
             self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))

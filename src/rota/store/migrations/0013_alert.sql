@@ -5,7 +5,7 @@
 --   dead              at_least jobs died within period, and nobody has resolved them
 --   same_error        attempts of at_least different jobs failed with the same error type within period
 --   failure_rate      at_least attempts failed within period, and factor times as many a minute as usual over the day before it
---   unclaimed         a job has been due for longer than period, though workers serve its queue and know its type
+--   unclaimed         a job has been due for longer than period, though workers serve its queue and know its type, and have had a minute to take it
 --   unknown_type      the same of a type that no worker seen within period knows
 --   no_worker         the same in a queue that no worker seen within period serves
 --   schedule_overdue  a schedule's next run is later than it was to be by more than period
@@ -55,12 +55,19 @@ create table rota.alert (
   primary key (rule, subject)
 );
 
--- The oldest due jobs, 1,000 of each queue and priority at most, by queue and type; of queues that are not paused.
-create function rota.alert_due(p_queue text, p_period interval) returns table (queue text, job_type text, jobs bigint, oldest timestamptz, known boolean, served boolean)
+-- The oldest due jobs, 1,000 of each queue and priority at most, by queue and type; of queues that are not paused. known, served: by a worker that was
+-- seen within p_period. tried: by one, too, that has been there for a minute, or for p_period: whoever has just begun is about to take what it finds,
+-- a drain as well as a worker that comes up again.
+create function rota.alert_due(p_queue text, p_period interval)
+returns table (queue text, job_type text, jobs bigint, oldest timestamptz, known boolean, served boolean, tried boolean)
 language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  with seen as materialized (
+    select w.job_types, w.queues, w.started_at < rota.clock() - least(p_period, interval '1 minute') as tried
+    from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - p_period)
   select due.queue, due.job_type, count(*), min(due.run_at),
-    exists (select from rota.worker w where due.job_type = any (w.job_types) and coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - p_period),
-    exists (select from rota.worker w where w.queues ? due.queue and coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - p_period)
+    exists (select from seen s where due.job_type = any (s.job_types)),
+    exists (select from seen s where s.queues ? due.queue),
+    exists (select from seen s where s.tried and due.job_type = any (s.job_types)) and exists (select from seen s where s.tried and s.queues ? due.queue)
   from rota.ready_queues() r(queue, priority)
   cross join lateral (
     select r.queue, b.job_type, b.run_at from rota.job b
@@ -146,7 +153,7 @@ begin
       format('the oldest due job of queue %s has been waiting since %s, though workers serve it', d.queue,
         to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'))
     from rota.alert_due(v_rule.queue, v_rule.period) d
-    where d.known and d.served and (v_rule.job_type is null or d.job_type = v_rule.job_type)
+    where d.known and d.served and d.tried and (v_rule.job_type is null or d.job_type = v_rule.job_type)
     group by d.queue having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
   elsif v_rule.kind = 'unknown_type' then
     return query

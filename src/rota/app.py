@@ -282,8 +282,8 @@ class App(Client):
                 member.joined.fit()
             with stopping_after(worker, config.stop_after_s):
                 report = await worker.run()
-        if config.drain and config.ping_url is not None and not worker.is_stopping:
-            await aping(config.ping_url)
+            if config.drain and config.ping_url is not None and not worker.is_stopping:
+                await aping(config.ping_url)  # a signal meanwhile ends no drain that is done
         return report
 
     def _declaration(self) -> str:

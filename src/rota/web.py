@@ -96,24 +96,17 @@ async def acall(url: str, body: bytes | None = None) -> None:
         raise CallFailed(f"{host(url)} did not answer within {CALL_S:g} s") from None
 
 
-def ping(url: str) -> None:
-    """Tell a dead-man switch that all is well. What goes wrong is a line in the log."""
-    try:
-        call(url)
-    except CallFailed as error:
-        _not_pinged(error)
-
-
 async def aping(url: str) -> None:
-    """`ping` from a loop."""
+    """Tell a dead-man switch that all is well, within CALL_S. What goes wrong is a line in the log."""
     try:
         await acall(url)
     except CallFailed as error:
-        _not_pinged(error)
+        logger.warning("ping: %s; the work itself went well", error)
 
 
-def _not_pinged(error: CallFailed) -> None:
-    logger.warning("ping: %s; the work itself went well", error)
+def ping(url: str) -> None:
+    """`aping` where no loop runs."""
+    asyncio.run(aping(url))
 
 
 def _of(error: object) -> str:

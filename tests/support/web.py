@@ -27,10 +27,11 @@ class Asked:
 
 @dataclass
 class Web:
-    """The server. `status` is what it answers; None: nothing, until the test is over."""
+    """The server. `status` is what it answers; None: nothing, until the test is over. `dribbles`: it answers a byte at a time, as long."""
 
     url: str = ""
     status: int | None = 200
+    dribbles: bool = False
     location: str | None = None
     asked: list[Asked] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
@@ -45,6 +46,8 @@ def serving() -> Iterator[Web]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             web.asked.append(Asked(self.command, self.path, body))
+            while web.dribbles and not web.over.wait(0.05):
+                self.wfile.write(b"H")
             if web.status is None:
                 web.over.wait(60)
                 return

@@ -24,7 +24,7 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.support.web import Web, serving
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put
+from tests.worker.table import Connection, put, put_many
 
 DEAD = (
     "insert into rota.job (job_type, queue, priority, status, failed_at)"
@@ -116,7 +116,8 @@ def fail(web: Web, how: str) -> str:
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             return f"http://127.0.0.1:{closed.getsockname()[1]}/hook/the-secret"
-    web.status = {"says 500": 500, "leads elsewhere": 302, "hangs": None}[how]
+    web.dribbles = how == "dribbles"
+    web.status = {"says 500": 500, "leads elsewhere": 302}.get(how)
     web.location = web.url if how == "leads elsewhere" else None
     return web.url
 
@@ -186,6 +187,39 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
     assert [asked.json["state"] for asked in web.asked] == ["fires"]
 
 
+@rule("M86", "M80", "M84")
+async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away_that_it_is_over_once(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "FIRST_S", 60)
+    caplog.set_level(logging.INFO, "rota")
+    jobs = rota.Jobs()
+
+    @jobs.job("dies", max_attempts=1)
+    def dies() -> None:
+        raise OSError("not ever")
+
+    put_many(connection, "dies", 10)
+    with serving() as web:
+
+        async def drain(count: int = 2) -> list[str]:
+            """A minute later, so many drains at once; what of their log is about the alert, and what was posted."""
+            connection.execute(AGAIN)
+            caplog.clear()
+            web.asked.clear()
+            await asyncio.gather(*(Hand(database, jobs, drain=True, alert_url=web.url).run() for _ in range(count)))
+            told = [f"{record.levelname} {record.getMessage().partition(':')[0]}" for record in caplog.records]
+            return [one for one in told if " alert " in one] + [f"{asked.json['state']} {asked.json['told']}" for asked in web.asked]
+
+        assert await drain(1) == []
+        assert await drain() == ["ERROR alert 'dead jobs'", "fires 1"]
+        app = rota.App(database)
+        assert len((await app.aignore_many(job_type="dies", why="seen")).done) == 10
+        await app.aclose()
+        assert await drain() == []
+        assert await drain() == ["INFO alert 'dead jobs' is over", "over 2"]
+
+
 @rule("M86", "M80")
 @pytest.mark.parametrize("notify", [True, False], ids=["lock_timeout", "behind a pooler"])
 async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
@@ -237,15 +271,23 @@ def test_a_drain_that_found_no_database_does_not_ping() -> None:
 
 
 @rule("M86", "M80")
-def test_a_ping_that_fails_is_a_warning_and_fails_nothing(database: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("how", "says"), [("says 500", "answered 500"), ("hangs", "did not answer within 0.3 s"), ("dribbles", "did not answer within 0.7 s")]
+)
+def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
+    how: str, says: str, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "ANSWER_S", 0.3)
+    monkeypatch.setattr(calls, "CALL_S", 0.7 if how == "dribbles" else 60)
     app = rota.App(database)
     app.job("quick")(lambda: None)
     with serving() as web:
-        web.status = 500
-        app.drain(ping=web.url)
-    [line] = [record for record in caplog.records if "ping" in record.getMessage()]
-    assert line.levelname == "WARNING"
-    assert "127.0.0.1 answered 500" in line.getMessage() and "secret" not in caplog.text
+        url = fail(web, how)
+        assert app.drain(ping=url).dead == 0
+        calls.ping(url)  # as the parent of several processes does
+    lines = [record for record in caplog.records if "ping" in record.getMessage()]
+    assert [line.levelname for line in lines] == ["WARNING", "WARNING"]
+    assert all(f"127.0.0.1 {says}; the work itself went well" in line.getMessage() for line in lines) and "secret" not in caplog.text
 
 
 @rule("M86", "M81")
@@ -277,6 +319,12 @@ async def test_a_worker_does_not_ping_while_the_database_does_not_answer_one_of_
         await pinger.tick()
         assert len(web.asked) == len(good) == 1
 
+        web.status = 500
+        for _ in range(2):  # one that failed is no reason to leave the next out
+            await upkeep.passes()
+            await pinger.tick()
+        assert len(web.asked) == len(good) == 3
+
 
 STOPPED = """
 import os, signal
@@ -307,6 +355,7 @@ def test_a_drain_that_was_told_to_stop_does_not_ping(database: str, connection: 
 def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     with serving() as web:
+        web.status = 500 if drain else 200
         command = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_PING_URL=web.url)
         with command.start("work", "--app", "shop:app", "--processes", "2", *(["--drain"] if drain else [])) as process:
             if not drain:
@@ -319,7 +368,7 @@ def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Pa
             _, log = process.communicate(timeout=60)
     assert process.returncode == 0, log
     assert len(web.asked) == 1
-    assert "secret" not in log
+    assert ("WARNING ping: 127.0.0.1 answered 500" in log.replace("  ", " ")) is drain and "secret" not in log
 
 
 def test_a_url_to_ping_that_cannot_be_called_is_refused_at_the_start(database: str, tmp_path: Path) -> None:

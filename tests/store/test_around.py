@@ -71,6 +71,76 @@ def test_starts_are_recorded_around_those_that_are_refused(connection: psycopg.C
     assert isinstance(said[ids[5]], ops.Refused)
 
 
+@rule("M2", "M30")
+@pytest.mark.parametrize("state", ["P0001", "23514", "42P01", "42501", "XX000"])
+def test_due_jobs_are_claimed_around_those_that_are_refused(connection: psycopg.Connection[TupleRow], state: str) -> None:
+    ids = insert(connection, JOBS)
+    bad = [ids[0], ids[3]]
+    _refuse(connection, bad, f"raise sqlstate '{state}' using message = 'not this one'")
+    hand = Hand(connection)
+    first = hand.claim(5)
+    assert [job.id for job in first.jobs] == [ids[1], ids[2], ids[4]]
+    assert [(one.id, one.queue, one.priority) for one in first.refused] == [(job, "default", 0) for job in bad]
+    assert all("not this one" in one.reason for one in first.refused)
+    assert [one.id for one in first.seen] == ids[:5]
+    rest = hand.claim(refused=bad)
+    assert ([job.id for job in rest.jobs], rest.refused) == (ids[5:], ())
+    nothing = hand.claim()
+    assert (nothing.jobs, [one.id for one in nothing.refused]) == ([], bad)
+    connection.execute("drop function refuse cascade")
+    assert [job.id for job in hand.claim().jobs] == bad
+
+
+@rule("M2")
+def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(connection: psycopg.Connection[TupleRow]) -> None:
+    ids = insert(connection, JOBS)
+    connection.execute(f"alter table rota.job add constraint mine check (id <> {ids[0]}) not valid".encode())
+    claimed = Hand(connection).claim(10)
+    assert [job.id for job in claimed.jobs] == ids[1:10]
+    assert [one.id for one in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
+
+
+@rule("M2", "M22", "M30")
+def test_a_claim_around_the_refused_takes_what_a_claim_takes(connection: psycopg.Connection[TupleRow]) -> None:
+    for priority in (0, 7):
+        for more in (
+            {},
+            {"misfits": ["1"]},
+            {"misfits": ["2"]},
+            {"max_attempts": 1},
+            {"losses": 1},
+            {"queue": "paused"},
+            {"job_type": "u"},
+        ):
+            insert(connection, 2, **{"priority": priority, **more})
+    insert(connection, 2, run_at=datetime(2999, 1, 1, tzinfo=UTC))
+    connection.execute("insert into rota.queue (name, paused_at) values ('paused', now())")
+    hand = Hand(connection, queues=["default", "paused"], priorities=[0, 7])
+    taken = []
+    connection.execute("begin")
+    connection.execute(
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as 'select pg_catalog.now()'"
+    )
+    for refused in ([], [-1]):
+        connection.execute("savepoint before")
+        taken.append([hand.claim(limit, known={}, refused=refused) for limit in (5, 100)])
+        connection.execute("rollback to before")
+    connection.execute("rollback")
+    assert taken[0] == taken[1]
+    assert len(taken[0][0].jobs) == 5 and taken[0][1].jobs and taken[0][1].paused == {"paused"}
+
+
+@rule("M2")
+def test_a_claim_is_tried_row_by_row_only_where_a_row_is_at_fault(connection: psycopg.Connection[TupleRow]) -> None:
+    ids = insert(connection, JOBS)
+    for raises in ("raise disk_full", "raise lock_not_available"):
+        _refuse(connection, ids[:1], raises)
+        for refused in ((), [-1]):
+            with pytest.raises(psycopg.errors.OperationalError):
+                Hand(connection).claim(refused=refused)
+        connection.execute("drop function refuse cascade")
+
+
 @rule("M2")
 def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(connection: psycopg.Connection[TupleRow]) -> None:
     insert(connection, JOBS)

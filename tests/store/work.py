@@ -61,7 +61,13 @@ class Hand:
         return self.database.drive(self.connection, operation)
 
     def claim(
-        self, limit: int = 100, *, after: datetime = BEGINNING, after_id: int = 0, known: dict[str, list[int]] | None = None
+        self,
+        limit: int = 100,
+        *,
+        after: datetime = BEGINNING,
+        after_id: int = 0,
+        known: dict[str, list[int]] | None = None,
+        refused: Sequence[int] | None = (),
     ) -> ops.Claimed:
         """Claim what is due after a frontier, the same for all branches; without one, everything."""
         wide, branches = len(self.priorities), len(self.queues) * len(self.priorities)
@@ -75,7 +81,7 @@ class Hand:
             [after_id] * branches,
             [timedelta(0)] * branches,
         )
-        return self.run(ops.claim(self.who, where, limit, [BEGINNING] * len(self.queues), known))
+        return self.run(ops.claim(self.who, where, limit, [BEGINNING] * len(self.queues), known, refused))
 
     def settle(self, *decided: tuple[Job, Transition], ran_s: float | None = 0.5) -> dict[int, ops.Written]:
         """Write what became of jobs, as a finisher does: those that are over, then the others."""

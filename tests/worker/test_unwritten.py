@@ -223,7 +223,10 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 @pytest.mark.slow
 @rule("M2")
 @pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_beat"])
-async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(database: str, connection: Connection, statement: str) -> None:
+async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
+    database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.claimer.TRY_AGAIN_S", (0.2, 1.0))
     # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is waited out.
     go = asyncio.Event()
     held = put(connection, "work")
@@ -243,7 +246,7 @@ async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(datab
                 " values ('work', 'elsewhere', 'running', 1, 1, 'gone', now() - interval '1 minute')"
             )
         late = put(connection, "work") if statement == "job_claim" else None
-        kind = UpkeepRefused if statement == "job_reap" else DatabaseLost
+        kind = UpkeepRefused if statement in ("job_reap", "job_claim") else DatabaseLost
         refused = await hand.heard(kind, timeout_s=30)
         assert "not this one" in refused.reason  # type: ignore[attr-defined]
         connection.execute("drop function refuse cascade")
@@ -288,6 +291,19 @@ async def test_a_drain_does_what_is_due_though_its_upkeep_is_refused(database: s
     assert any(isinstance(event, DatabaseLost) and event.service == "reaper" for event in hand.events)
 
 
+@rule("M2", "M80")
+async def test_a_job_that_nobody_may_claim_is_told_and_keeps_no_drain_from_what_is_behind_it(database: str, connection: Connection) -> None:
+    bad = [put(connection, "work"), put(connection, "work")]
+    _refuse(connection, "job", f"new.id = any ('{{{bad[0]},{bad[1]}}}') and new.status = 'running'")
+    put_many(connection, "work", JOBS)
+    hand = Hand(database, _jobs(), drain=True, slots=1)
+    report = await hand.run()
+    assert (report.claimed, report.succeeded) == (JOBS, JOBS)
+    assert report.oldest_due == value(connection, "select min(run_at) from rota.job")
+    assert [event.job for event in hand.events if isinstance(event, UpkeepRefused)] == bad
+    assert rows(connection, "select status, attempts, claims from rota.job") == [("queued", 0, 0)] * 2
+
+
 @rule("M2", "M31")
 async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away(database: str, connection: Connection) -> None:
     connection.execute(
@@ -324,7 +340,10 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(da
 
 
 @rule("M2", "M12")
-async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(database: str, connection: Connection) -> None:
+async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.claimer.TRY_AGAIN_S", (0.2, 1.0))
     migrate(database, payload_bytes_max=2_000)
     small = put(connection, "work")
     go = asyncio.Event()
@@ -343,8 +362,8 @@ async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
         )
         waits = int(str(value(connection, query, json.dumps({"text": "x" * 3_000}))))
         migrate(database, payload_bytes_max=2_000)
-        lost = await hand.heard(DatabaseLost)
-        assert lost.service == "claimer" and "the database refuses" in lost.reason and "larger than the limit" in lost.reason
+        refused = await hand.heard(UpkeepRefused)
+        assert (refused.service, refused.job) == ("claimer", waits) and "job_payload_is_small" in refused.reason
         migrate(database, payload_bytes_max=4_000)
         await hand.heard(JobSucceeded, timeout_s=20, job=waits)
 

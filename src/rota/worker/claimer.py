@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
 from rota.events import JobClaimed
+from rota.failure import one_line
 from rota.service import Service
 from rota.store import ops
+from rota.upkeep.refused import RefusedJobs
 from rota.worker.frontier import EVERYTHING_S, Frontier
 from rota.worker.held import Held
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from rota.job import Job
     from rota.job_type import JobType
     from rota.store.link import Link
-    from rota.store.ops import Branches, Claimant, Claimed
+    from rota.store.ops import Branches, Claimant, Claimed, RefusedClaim
     from rota.worker.executor import Executor
     from rota.worker.held import HeldJobs
     from rota.worker.lane import Lane
@@ -33,6 +35,10 @@ BELL_S = 10.0
 """A waiting worker asks to be rung for so long, and again at half of it."""
 UNWRITTEN_MAX = 5_000
 """While so many ends wait to be written nothing more is claimed: all of them would be repeated if this worker died now."""
+REFUSED_MAX = 10_000
+"""So many jobs may be refused by the database and left out for a while; when there are more, it is no longer theirs but the database's fault."""
+TRY_AGAIN_S = (10.0, 600.0)
+"""The first and the longest time that such a job is left out; doubled each time."""
 _BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -83,6 +89,9 @@ class Claimer(Service):
                 self._frontiers[job_type.settings.queue].setdefault(job_type.settings.priority, Frontier())
         self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
         self._asked_at: dict[str, float] = {}
+        self._refusals = RefusedJobs(bus, self.name)
+        self._refused: dict[int, tuple[float, int]] = {}
+        """Jobs that the database lets nobody claim: until when each is left out, and how often it was refused."""
         self._first_queue = 0
         self._pause_s = config.poll_least_s
         self._probe_at = 0.0
@@ -126,8 +135,17 @@ class Claimer(Service):
         probe = before >= self._probe_at
         known = {queue: list(self._frontiers[queue]) for queue in look.slots} if probe else None
         claimed = await self._link.run(
-            ops.claim(self._who, self._branches(look), self._limit(look), [self._asked_since[queue] for queue in look.slots], known)
+            ops.claim(
+                self._who,
+                self._branches(look),
+                self._limit(look),
+                [self._asked_since[queue] for queue in look.slots],
+                known,
+                self._left_out(before) if self._refused else (),
+            )
         )
+        if claimed.refused:
+            self._leave_out(claimed)
         self.paused = claimed.paused | (self.paused - look.slots.keys())
         now = monotonic()
         if probe:
@@ -190,7 +208,20 @@ class Claimer(Service):
             branches.hi.append(len(branches.priorities))
         return branches
 
+    def _left_out(self, now: float) -> list[int] | None:
+        """The jobs that are known to be refused and not to be tried again yet. None: there are too many of them."""
+        left_out = [job for job, (again_at, _) in self._refused.items() if again_at > now]
+        return left_out if len(left_out) < REFUSED_MAX else None
+
     # What came back
+
+    def _leave_out(self, claimed: Claimed) -> None:
+        now = monotonic()
+        self._refused = {job: known for job, known in self._refused.items() if known[0] > now - TRY_AGAIN_S[1]}
+        for one in claimed.refused:
+            tries = self._refused.get(one.id, (0.0, 0))[1]
+            self._refused[one.id] = now + min(TRY_AGAIN_S[0] * 2.0**tries, TRY_AGAIN_S[1]), tries + 1
+        self._refusals.tell({one.id: one_line(one.reason) for one in claimed.refused})
 
     def _take(self, claimed: Claimed, before: float) -> None:
         if not claimed.jobs:
@@ -218,10 +249,11 @@ class Claimer(Service):
 
     async def _learn(self, look: Look, claimed: Claimed, now: float, took_s: float) -> None:
         """Move the frontiers; where a look back found more than it could take, ask all workers to look back."""
-        by_queue: dict[str, list[Job]] = {}
-        for job in claimed.jobs:
+        by_queue: dict[str, list[Job | RefusedClaim]] = {}
+        seen = claimed.seen
+        for job in seen:
             by_queue.setdefault(job.queue, []).append(job)
-        full = len(claimed.jobs) >= self._limit(look)
+        full = len(seen) >= self._limit(look)
         for queue, slots in look.slots.items():
             jobs = by_queue.get(queue, [])
             if queue in claimed.paused:
@@ -242,7 +274,7 @@ class Claimer(Service):
             self._probe_at = 0.0  # there may be more between the gaps that this leaves
 
     def _advance(
-        self, queue: str, jobs: list[Job], look: Look, started: datetime, now: float, took_s: float, *, cut: bool
+        self, queue: str, jobs: list[Job | RefusedClaim], look: Look, started: datetime, now: float, took_s: float, *, cut: bool
     ) -> datetime | None:
         lowest = min((job.priority for job in jobs), default=101)
         last: dict[int, tuple[datetime, int]] = {}
@@ -261,10 +293,11 @@ class Claimer(Service):
 
     async def _pause_after(self, look: Look, claimed: Claimed, *, probed: bool, nothing_held: bool) -> float | None:
         news = bool(claimed.news.look_back or claimed.news.priorities)
-        if claimed.jobs or news:
+        seen = len(claimed.jobs) + len(claimed.refused)
+        if seen or news:
             self._pause_s = self._config.poll_least_s
             # A full claim asks again at once; after one that came to the end there is nothing yet.
-            return 0 if news or len(claimed.jobs) >= self._limit(look) else self._pause_s
+            return 0 if news or seen >= self._limit(look) else self._pause_s
         if self._config.drain:
             return self._end_drain(look, probed=probed, nothing_held=nothing_held)
         self._probe_at = 0.0

@@ -14,7 +14,7 @@ from rota.store.ops.alert import (
     take_unposted,
     write_alerts,
 )
-from rota.store.ops.claim import Branches, Claimant, Claimed, News, claim, look_back, ring_me
+from rota.store.ops.claim import Branches, Claimant, Claimed, News, RefusedClaim, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, fold_figures, forget_figures, stats
 from rota.store.ops.overdue import Overdue, Reaped, expire, reap
@@ -66,6 +66,7 @@ __all__ = [
     "Pause",
     "Reaped",
     "Refused",
+    "RefusedClaim",
     "RefusedRun",
     "Renewed",
     "Stats",

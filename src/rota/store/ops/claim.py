@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
+import psycopg
 
+from rota.errors import PayloadError, SchemaError
 from rota.job import Job
-from rota.store.db import Operation, Query
+from rota.store.db import Operation, Query, Row
+from rota.store.trouble import blames_rows, is_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,17 @@ class News(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedClaim:
+    """A due job that the database does not let anybody claim; it stays as it is."""
+
+    id: int
+    queue: str
+    priority: int
+    run_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """What a claim brought: the statement's time on the database's clock, jobs in the order to start them, and news."""
 
@@ -55,6 +69,13 @@ class Claimed:
     news: News
     paused: frozenset[str] = frozenset()
     """Queues that are paused: that nothing came from them says nothing about them."""
+    refused: tuple[RefusedClaim, ...] = ()
+    """What could not be claimed, though it was its turn."""
+
+    @property
+    def seen(self) -> list[Job | RefusedClaim]:
+        """What the statement came by, in the order of their turns."""
+        return sorted([*self.jobs, *self.refused], key=_start_order) if self.refused else list(self.jobs)
 
 
 _NO_NEWS = News()
@@ -62,31 +83,52 @@ _news = msgspec.json.Decoder(News)
 
 
 def claim(
-    who: Claimant, branches: Branches, limit: int, asked_since: list[datetime], known: dict[str, list[int]] | None
+    who: Claimant,
+    branches: Branches,
+    limit: int,
+    asked_since: list[datetime],
+    known: dict[str, list[int]] | None,
+    refused: Sequence[int] | None = (),
 ) -> Operation[Claimed]:
-    """Claim due jobs: one statement. With `known`, probe for priorities that are in use and not in it."""
-    rows = yield Query(
-        "job_claim",
-        {
-            "worker": who.worker,
-            "release": who.release,
-            "types": who.types,
-            "leases": who.leases,
-            "records": who.records,
-            "queues": branches.queues,
-            "slots": branches.slots,
-            "lo": branches.lo,
-            "hi": branches.hi,
-            "priorities": branches.priorities,
-            "after_run_at": branches.after_run_at,
-            "after_id": branches.after_id,
-            "depths": branches.depths,
-            "limit": limit,
-            "asked_since": asked_since,
-            "probe": known is not None,
-            "known": msgspec.json.encode(known or {}).decode(),
-        },
-    )
+    """Claim due jobs: one statement. With `known`, probe for priorities that are in use and not in it. Where a row is at fault, claim around it, and
+    around those that are known to be `refused`; None: do not."""
+    params = {
+        "worker": who.worker,
+        "release": who.release,
+        "types": who.types,
+        "leases": who.leases,
+        "records": who.records,
+        "queues": branches.queues,
+        "slots": branches.slots,
+        "lo": branches.lo,
+        "hi": branches.hi,
+        "priorities": branches.priorities,
+        "after_run_at": branches.after_run_at,
+        "after_id": branches.after_id,
+        "depths": branches.depths,
+        "limit": limit,
+        "asked_since": asked_since,
+        "probe": known is not None,
+        "known": msgspec.json.encode(known or {}).decode(),
+    }
+    if refused:
+        rows = yield Query("job_claim_around", {**params, "refused": list(refused)})
+        return _claimed(who, rows, around=True)
+    try:
+        rows = yield Query("job_claim", params)
+    except (psycopg.Error, PayloadError, SchemaError) as error:
+        if refused is None or not blames_rows(error) or is_waiting(error):
+            raise
+    else:
+        return _claimed(who, rows, around=False)
+    rows = yield Query("job_claim_around", {**params, "refused": []})
+    return _claimed(who, rows, around=True)
+
+
+def _claimed(who: Claimant, rows: list[Row], *, around: bool) -> Claimed:
+    refused = tuple(RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None) if around else ()
+    if refused:
+        rows = [row for row in rows if row[22] is None] or [(*rows[0][:2], *[None] * 21)]
     started, news = rows[0][0], rows[0][1]
     worker = who.worker
     jobs = [
@@ -119,10 +161,10 @@ def claim(
     ]
     jobs.sort(key=_start_order)
     paused = frozenset(row[4] for row in rows if row[2] is None and row[4] is not None)
-    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news), paused)
+    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news), paused, refused)
 
 
-def _start_order(job: Job) -> tuple[int, datetime, int]:
+def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:
     return (-job.priority, job.run_at, job.id)
 
 

@@ -9,6 +9,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import ops
+from rota.store.ops import around
 from tests.store.work import Hand, expire, insert
 from tests.support.rules import rule
 
@@ -39,6 +40,46 @@ def test_lost_jobs_are_reaped_around_those_that_are_refused(connection: psycopg.
     assert list(refusals) == bad and all("not this one" in why for why in refusals.values())
     connection.execute("drop function refuse cascade")
     assert [lost.job for lost in hand.reap()] == bad
+
+
+@rule("M2", "M31")
+def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
+    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow]
+) -> None:
+    ids = insert(connection, JOBS)
+    hand = Hand(connection)
+    hand.claim()
+    expire(connection)
+    connection.execute("create table ledger (entry int)")
+    connection.execute("insert into ledger values (1)")
+    _refuse(connection, [ids[3]], "update public.ledger set entry = entry + 1")
+    second.execute("begin")
+    second.execute("select from ledger for update")
+    connection.execute("set lock_timeout = '100s'")
+    connection.execute("set statement_timeout = '20s'")
+    _, reaped, refusals = hand.run(ops.reap(BEGINNING, 500))
+    assert sorted(lost.job for lost in reaped) == [job for job in ids if job != ids[3]]
+    assert list(refusals) == [ids[3]] and "lock timeout" in refusals[ids[3]]
+    assert connection.execute("show lock_timeout").fetchone() == ("100s",)
+    second.execute("rollback")
+    assert [lost.job for lost in hand.reap()] == [ids[3]]
+
+
+@rule("M2", "M36")
+@pytest.mark.parametrize("state", ["55P03", "57014"])
+def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_told_apart(
+    connection: psycopg.Connection[TupleRow], state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = insert(connection, JOBS)
+    connection.execute("update rota.job set expires_at = now() - interval '1 s'")
+    _refuse(connection, [ids[0]], f"raise sqlstate '{state}' using message = 'too long'")
+    hand = Hand(connection)
+    monkeypatch.setattr(around, "WAITS_S", -1.0)
+    _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
+    assert (ended, list(refusals)) == ([], [ids[0]]) and f"one of the {JOBS - 1} after it" in refusals[ids[0]]
+    monkeypatch.undo()
+    _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
+    assert ([gone.job for gone in ended], list(refusals)) == (ids[1:], [ids[0]])
 
 
 @rule("M2", "M36")

@@ -43,6 +43,7 @@ $$;
 create function rota.dead_put_away(p_limit int, p_only bigint[] default null) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set intervalstyle = 'postgres' set search_path = rota, pg_temp as $$
 declare v_keep interval := (select r.keep from rota.retention r where r.what = 'dead'); v_count int; begin
+  perform rota.wait_briefly(p_only);
   with old as materialized (
     select j.* from rota.job j
     where j.status = 'dead' and j.failed_at < rota.clock() - v_keep

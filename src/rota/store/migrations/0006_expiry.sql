@@ -45,6 +45,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
 set jit = off set plan_cache_mode = force_generic_plan set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 begin
+  perform rota.wait_briefly(p_only);
   return query
   with late as materialized (
     select j as job, j.id from rota.job j

@@ -461,3 +461,70 @@ revoke execute on function rota.declare(text, text, int, int, interval, interval
   rota.enqueue(text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int), rota.claim(text, text[], text, int, text), rota.renew(bigint, int),
   rota.succeed(bigint, int, jsonb), rota.fail(bigint, int, text, text, boolean, interval, int, text), rota.snooze(bigint, int, interval),
   rota.hand_back(bigint, int), rota.progress(bigint, int, float8, float8, text), rota.leave(text) from public;
+
+-- What job_claim does, row by row, for when that was refused: a trigger or a constraint of the user's will not have one of them. Leaves out p_refused. A row that
+-- is refused comes back as it is, with what the database says; of its other columns only id, queue, priority and run_at mean anything.
+create function rota.job_claim_around(
+  p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
+  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int, p_refused bigint[])
+returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
+  expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz, start_recorded boolean,
+  losses smallint, suspected boolean, schedule text, scheduled_for timestamptz, refusal text)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = rota, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_paused text[] := case
+    when exists (select from rota.site s
+                 where s.copied is not null or s.paused_at is not null and (s.paused_until is null or s.paused_until > rota.clock())) then p_queues
+    else array(select p.name from rota.queue p
+               where p.name = any (p_queues) and p.paused_at is not null and (p.paused_until is null or p.paused_until > rota.clock())) end;
+  v_ids bigint[] := array(
+    select picked.id
+    from unnest(p_queues, p_slots, p_lo, p_hi) q(queue, slots, lo, hi)
+    cross join lateral (
+      select branch.id
+      from generate_series(q.lo, q.hi) k
+      cross join lateral (
+        select b.id from rota.job b
+        where b.queue = q.queue and b.priority = p_priorities[k] and b.status in ('queued', 'failed')
+          and (b.run_at, b.id) > (least(p_after_run_at[k], rota.clock() - p_depths[k]),
+                                  case when p_after_run_at[k] <= rota.clock() - p_depths[k] then p_after_id[k] else 0 end)
+          and b.run_at <= rota.clock() and b.job_type = any (p_types)
+          and (b.misfits is null or not p_release = any (b.misfits) or b.run_at < rota.clock() - interval '1 hour')
+          and b.id <> all (p_refused)
+        order by b.run_at, b.id limit q.slots for update skip locked) branch
+      limit q.slots) picked
+    where q.queue <> all (v_paused)
+    limit p_limit);
+  v_id bigint;
+begin
+  foreach v_id in array v_ids loop
+    begin
+      refusal := null;
+      update rota.job j
+      set status = 'running', locked_by = p_worker, locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)],
+        attempts = j.attempts + 1, claims = j.claims + 1, started_at = rota.clock(),
+        start_recorded = case when j.losses > 0 or j.max_attempts = 1 or p_records[array_position(p_types, j.job_type)] then false end
+      where j.id = v_id
+      returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
+        j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses,
+        case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end, j.schedule, j.scheduled_for
+      into id, origin_id, queue, job_type, payload, payload_version, priority, run_at, expires_at, attempts, max_attempts, claims, idempotency_key, meta,
+        created_at, start_recorded, losses, suspected, schedule, scheduled_for;
+      continue when not found;  -- a trigger keeps it as it is, and says nothing
+    exception when others then
+      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
+        raise;  -- the whole server's trouble, or somebody is in the way: no row's fault
+      end if;
+      refusal := sqlstate || ': ' || sqlerrm;
+      select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at from rota.job j where j.id = v_id;
+    end;
+    return next;
+  end loop;
+  id := null;
+  refusal := null;
+  foreach queue in array v_paused loop
+    return next;
+  end loop;
+end $$;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -12,6 +13,8 @@ from rota.store.db import Operation, Query, Row
 from rota.store.ops.upkeep import ensure_partitions
 from rota.store.trouble import PartitionMissing, blames_rows, first_line, is_waiting
 
+WAITS_S = 20.0
+"""So long a pass looks for those that block it, or take too long: each try may end in a timeout. Others may do the rest meanwhile."""
 Refusals = dict[int, str]
 """What the database says of each job that it refuses."""
 Take = Callable[[list[int] | None], Operation[list[Row]]]
@@ -31,26 +34,30 @@ def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operatio
     try:
         return (yield from take(None)), {}
     except (psycopg.Error, PayloadError, SchemaError) as error:
-        if not blames_rows(error) or is_waiting(error):
+        if not blames_rows(error):
             raise
     ids = [row[0] for row in (yield candidates)]
     nobody = yield from take([])
-    rows, refusals = yield from halved(ids, take)
+    rows, refusals = yield from halved(ids, take, waits_until=monotonic() + WAITS_S)
     return nobody + rows, refusals
 
 
-def halved(ids: list[int], take: Take) -> Operation[tuple[list[Row], Refusals]]:
-    """Do it to all of them; where a row may be at fault, to one half and to the other, and so on, down to that row."""
+def halved(ids: list[int], take: Take, *, waits_until: float | None = None) -> Operation[tuple[list[Row], Refusals]]:
+    """Do it to all of them; where a row may be at fault, to one half and to the other, and so on, down to that row. With `waits_until`, in monotonic
+    seconds, also where one blocks or takes too long, for each costs its timeout: past that time jobs are no more told apart, and the first is named."""
     if not ids:
         return [], {}
     try:
         return (yield from take(ids)), {}
     except (psycopg.Error, PayloadError, SchemaError) as error:
-        if not blames_rows(error) or is_waiting(error):
+        if not blames_rows(error) or (is_waiting(error) and waits_until is None):
             raise
+        says = f"{type(error).__name__}: {first_line(error)}"
         if len(ids) == 1:
-            return [], {ids[0]: f"{type(error).__name__}: {first_line(error)}"}
+            return [], {ids[0]: says}
+        if is_waiting(error) and waits_until is not None and monotonic() > waits_until:
+            return [], {ids[0]: f"{says} (this one, or one of the {len(ids) - 1} after it that were left with it)"}
     half = len(ids) // 2
-    rows, refusals = yield from halved(ids[:half], take)
-    more_rows, more_refusals = yield from halved(ids[half:], take)
+    rows, refusals = yield from halved(ids[:half], take, waits_until=waits_until)
+    more_rows, more_refusals = yield from halved(ids[half:], take, waits_until=waits_until)
     return rows + more_rows, refusals | more_refusals

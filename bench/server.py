@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from rota.store.migrate import migrate
-from tests.support.server import SETTINGS, PostgresServer, _binaries
+from tests.support.server import SETTINGS, PostgresServer
 
 EXIT_S = 0.5
 """A process of the server that is just ending is in nobody's account; a moment later it is in its parent's."""
@@ -41,10 +41,6 @@ class DurableServer(PostgresServer):
         super()._initialise()
         settings = self.data / "postgresql.conf"
         settings.write_text(settings.read_text().removesuffix(SETTINGS))
-
-    def program(self, name: str) -> Path:
-        """A program of the server's release, such as pgbench."""
-        return _binaries(self.place) / name
 
     @contextmanager
     def admin(self, dbname: str = "postgres") -> Iterator[psycopg.Connection]:

@@ -32,7 +32,7 @@ def test_every_shell_line_of_the_page_does_what_it_says(server: PostgresServer, 
     with made(server) as name:
         environment = {
             **os.environ,
-            "PATH": f"{tmp_path}:{server.clients}:{os.environ['PATH']}",
+            "PATH": f"{tmp_path}:{server.program('psql').parent}:{os.environ['PATH']}",
             "ROTA_APP": "shop:app",
             "ROTA_DATABASE_URL": database,
             "PRODUCTION": database,

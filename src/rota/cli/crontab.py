@@ -17,6 +17,7 @@ from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
 from rota.duration import seconds
 from rota.errors import UsageError
+from rota.store.statements import check_schema
 
 EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 """What goes evenly into an hour: cron's steps begin anew with each."""
@@ -43,6 +44,8 @@ class Plan:
     mailto: str | None
     user: str | None
     image: str
+    schema: str | None
+    """ROTA_SCHEMA as it was set here."""
 
     @property
     def work(self) -> list[str]:
@@ -92,11 +95,12 @@ def crontab(
         directory,
         every,
         for_ or f"{every * 60 - SPARE_S}s",
-        env_file and env_file.absolute(),
-        log and log.absolute(),
+        _absolute(env_file),
+        _absolute(log),
         mailto,
         user,
         image,
+        check_schema(schema) if (schema := os.environ.get("ROTA_SCHEMA")) else None,
     )
     _refuse_what_a_line_cannot_hold(plan)
     files = systemd_units(plan) if systemd else kubernetes(plan) if k8s else crontab_file(plan)
@@ -108,12 +112,14 @@ def crontab(
 
 def crontab_file(plan: Plan) -> dict[str, str]:
     """The crontab, by its name."""
-    command = f"{shlex.join([sys.executable, '-m', 'rota', *plan.work])}"
+    command = shlex.join([sys.executable, "-m", "rota", *plan.work])
     # Only the drain's own words go to the log: what comes before it says on stderr, and cron mails.
     kept = f">> {shlex.quote(str(plan.log))} 2>&1" if plan.log else "2>&1 | logger -t rota"
     steps = [f"cd {shlex.quote(str(plan.directory))}"]
     if plan.env_file:
         steps.append(f"set -a && . {shlex.quote(str(plan.env_file))}")
+    if plan.schema:
+        command = f"ROTA_SCHEMA={plan.schema} {command}"
     line = " && ".join([*steps, f"{command} {kept}"]).replace("%", r"\%")  # cron takes a bare % for the end of the line
     user = f" {plan.user} " if plan.user else " "
     where = "/etc/cron.d/rota" if plan.user else "the crontab of the user it shall run as (crontab -e)"
@@ -130,6 +136,8 @@ def crontab_file(plan: Plan) -> dict[str, str]:
 def systemd_units(plan: Plan) -> dict[str, str]:
     """The service and its timer, by the names of their files."""
     environment = f"EnvironmentFile={_specifiers(str(plan.env_file))}\n" if plan.env_file else ""
+    if plan.schema:
+        environment += f"Environment=ROTA_SCHEMA={plan.schema}\n"
     command = " ".join(_systemd_word(word) for word in (sys.executable, "-m", "rota", *plan.work))
     service = f"""\
 # /etc/systemd/system/rota.service
@@ -169,6 +177,7 @@ WantedBy=timers.target
 def kubernetes(plan: Plan) -> dict[str, str]:
     """The manifest, by its name."""
     command = json.dumps(["rota", *plan.work])
+    schema = f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(plan.schema)}" if plan.schema else ""
     manifest = f"""\
 # Rota: does what is due, every {_minutes(plan.every)}. kubectl apply -f rota-cronjob.yaml
 # The database's URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE, where FILE holds
@@ -197,7 +206,7 @@ spec:
               command: {command}
               env:
                 - name: ROTA_ENV
-                  value: production
+                  value: production{schema}
                 - name: ROTA_DATABASE_URL
                   valueFrom:
                     secretKeyRef:
@@ -226,6 +235,11 @@ def _refuse_what_a_line_cannot_hold(plan: Plan) -> None:
     for option, word in (("--user", plan.user), ("--mailto", plan.mailto), ("--image", plan.image)):
         if word is not None and (not word or set(word) & set(" '\"\\%")):
             raise UsageError(f"{option} takes one word without quotes, not {word!r}")
+
+
+def _absolute(path: Path | None) -> Path | None:
+    """Without `..` too: systemd ignores an EnvironmentFile that has one."""
+    return path and Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would go where a link points, and a deploy moves it
 
 
 def _minutes(count: int) -> str:

@@ -24,13 +24,18 @@ def in_schema(sql: str, schema: str) -> str:
     return sql if schema == "rota" else _SCHEMA.sub(schema, sql)
 
 
+def check_schema(schema: str) -> str:
+    """Return the schema's name if it can be one. Raises ConfigurationError."""
+    if not _NAME.fullmatch(schema):
+        raise ConfigurationError(f"schema {schema!r}: a schema's name is up to 50 of a-z, 0-9 and _, not beginning with a digit")
+    return schema
+
+
 class Statements:
     """The statements for one schema."""
 
     def __init__(self, schema: str) -> None:
-        if not _NAME.fullmatch(schema):
-            raise ConfigurationError(f"schema {schema!r}: a schema's name is up to 50 of a-z, 0-9 and _, not beginning with a digit")
-        self.schema = schema
+        self.schema = check_schema(schema)
         self._texts: dict[str, bytes] = {}
 
     def __getitem__(self, name: str) -> bytes:

@@ -88,10 +88,16 @@ def test_a_type_that_the_app_does_not_have_is_put_with_force(here: Rota, connect
 
 
 @rule("M45", "M84")
-def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown(here: Rota, connection: Connection) -> None:
-    connection.execute("insert into rota.schedule (name, job_type, cron) values (E'evil\\x1b[2J', 't', 'often')")
-    assert "\x1b" not in here("schedules")[1]
-    shown = here("schedule", "evil\x1b[2J")
-    assert shown[0] == 2 or "\x1b" not in shown[1]
+def test_a_name_from_sql_cannot_move_the_cursor_or_look_like_a_row_and_a_bad_row_can_be_shown_and_deleted(
+    here: Rota, connection: Connection
+) -> None:
+    connection.execute("insert into rota.schedule (name, job_type, cron) values (E'evil\\x1b[2J\\nlooks-like t', 't', E'often\\n')")
+    listed = here("schedules")[1]
+    assert "\x1b" not in listed and len(listed.splitlines()) == 2
+    evil = "evil\x1b[2J\nlooks-like t"
+    for verb in ("show", "pause", "resume", "delete"):
+        status, said, _ = here("schedule", verb, evil)
+        assert status == 0 and "\x1b" not in said, verb
+    assert here("schedule", "show", evil)[0] == 2
     connection.execute("insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')")
     assert "is no cron text" in here("schedule", "bad")[1]

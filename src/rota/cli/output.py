@@ -37,7 +37,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in listed:
-        table.add_row(*(cell(value) for value in row))
+        table.add_row(*(Text(cell(value).plain.replace("\n", " ")) for value in row))  # a line that begins within a cell looks like a row
     console().print(table)
 
 

@@ -12,7 +12,7 @@ from rota.client.base import ID_MAX, LIST_MAX, Asking, reason, who
 from rota.client.enqueueing import too_large
 from rota.errors import PayloadError, ScheduleNotFound, UsageError
 from rota.jsonb import text_bytes
-from rota.options import NAME_MAX, check_integer, check_text
+from rota.options import NAME_MAX, check_integer
 from rota.schedule import CatchUp, Due, Overlap, Run, Schedule, defined, plan
 from rota.store import ops
 
@@ -156,7 +156,7 @@ class Scheduling(Asking):
 
 def get_schedule(name: str) -> Operation[Schedule]:
     """Read the schedule of that name."""
-    check_text(name, "a schedule's name", NAME_MAX)
+    _check_sought(name)
     found = yield from ops.schedules(name)
     if not found:
         raise (yield from _not_found(name))
@@ -171,7 +171,7 @@ def _not_found(name: str) -> Operation[ScheduleNotFound]:
 
 def act(verb: str, name: str, by: str | None, why: str | None) -> Operation[Schedule]:
     """Pause or resume a schedule."""
-    check_text(name, "a schedule's name", NAME_MAX)
+    _check_sought(name)
     if (yield from ops.act_on_schedule(verb, name, reason(why), who(by))) == "resumed":
         yield from plan_new(name)
     return (yield from get_schedule(name))
@@ -179,7 +179,7 @@ def act(verb: str, name: str, by: str | None, why: str | None) -> Operation[Sche
 
 def trigger(name: str, by: str | None, why: str | None) -> Operation[int]:
     """Enqueue a run of a schedule."""
-    check_text(name, "a schedule's name", NAME_MAX)
+    _check_sought(name)
     job = yield from ops.trigger_schedule(name, reason(why), who(by))
     if job is None:
         raise (yield from _not_found(name))
@@ -188,7 +188,7 @@ def trigger(name: str, by: str | None, why: str | None) -> Operation[int]:
 
 def delete(name: str, by: str | None, why: str | None) -> Operation[None]:
     """Delete a schedule."""
-    check_text(name, "a schedule's name", NAME_MAX)
+    _check_sought(name)
     answer = yield from ops.act_on_schedule("delete", name, reason(why), who(by))
     if answer == "not found":
         raise (yield from _not_found(name))
@@ -227,6 +227,12 @@ def plan_new(name: str | None = None) -> Operation[None]:
             yield from ops.announce(due, decided)
 
 
+def _check_sought(name: object) -> None:
+    """Refuse what no schedule's name can be. One that SQL has made may hold signs that Python lets nobody give, and has to be got at all the same."""
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or "\0" in name:
+        raise UsageError(f"a schedule's name must be 1 to {NAME_MAX} characters, not {name!r}")
+
+
 def _planned(due: Due, now: datetime) -> datetime | None:
     try:
         decided = plan(due, now)
@@ -241,7 +247,7 @@ def _put(name: str, cron: str | None, job: NewJob, options: dict[str, Any], by: 
 
 def runs(name: str, before: int | None, limit: int) -> Operation[list[Run]]:
     """Read the runs of a schedule, also of one that was deleted."""
-    check_text(name, "a schedule's name", NAME_MAX)
+    _check_sought(name)
     check_integer(limit, "limit", 1, LIST_MAX)
     if before is not None:
         check_integer(before, "before", 1, ID_MAX)

@@ -160,11 +160,15 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
 @rule("M15", "M33")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
 def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:
-    shells.program("long", f"echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] || sleep 60")
+    stopped = shells.place / "stopped"
+    waits = f"trap 'kill $!; touch {stopped}; exit 1' TERM; sleep 60 & wait"
+    shells.program("long", f"echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] && exit; {waits}")
     (job,) = insert(connection, job_type="long")
-    shells.start("long")
+    shell = shells.start("long")
     eventually(shells.ran.exists, 30, what="it runs")
-    shells.kill()
+    shell.kill()
+    shell.wait(30)
+    eventually(stopped.exists, 30, what="what it ran is stopped, and renewed no more")
     connection.execute("update rota.job set locked_until = now() - interval '1 s'")
     app.job("other")(lambda: None)
     app.drain()

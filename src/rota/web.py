@@ -26,6 +26,10 @@ class CallFailed(Exception):
     """The URL did not answer with 2xx. Its text names the host at most."""
 
 
+class CallRefused(CallFailed):
+    """It did answer, with another status: what was wrong may be what was sent."""
+
+
 def check_url(url: str, name: str) -> str:
     """Return the URL. Raises ConfigurationError where it cannot be called; `name` is what it was given as."""
     try:
@@ -51,7 +55,8 @@ def call(url: str, body: bytes | None = None) -> None:
     """GET a URL, or POST JSON to it. Certificates are checked, redirects are not followed: they could lead anywhere. May block for longer than CALL_S.
 
     Raises:
-        CallFailed: it did not answer with 2xx.
+        CallRefused: it answered with another status than 2xx.
+        CallFailed: it did not answer.
     """
     headers = {"User-Agent": "rota", "Connection": "close"} | ({} if body is None else {"Content-Type": "application/json"})
     request = urllib.request.Request(url, body, headers, method="GET" if body is None else "POST")
@@ -60,7 +65,7 @@ def call(url: str, body: bytes | None = None) -> None:
             pass
     except urllib.error.HTTPError as error:
         error.close()
-        raise CallFailed(f"{host(url)} answered {error.code}") from None
+        raise CallRefused(f"{host(url)} answered {error.code}") from None
     except urllib.error.URLError as error:
         why = f"no answer within {ANSWER_S:g} s" if isinstance(error.reason, TimeoutError) else _of(error.reason)
         raise CallFailed(f"{host(url)} cannot be reached: {why}") from None

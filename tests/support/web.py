@@ -27,11 +27,13 @@ class Asked:
 
 @dataclass
 class Web:
-    """The server. `status` is what it answers; None: nothing, until the test is over. `dribbles`: it answers a byte at a time, as long."""
+    """The server. `status` is what it answers; None: nothing, until the test is over. `dribbles`: it answers a byte at a time, as long. A body with
+    `refused` in it is answered with 400."""
 
     url: str = ""
     status: int | None = 200
     dribbles: bool = False
+    refused: bytes | None = None
     location: str | None = None
     asked: list[Asked] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
@@ -51,7 +53,7 @@ def serving() -> Iterator[Web]:
             if web.status is None:
                 web.over.wait(60)
                 return
-            self.send_response(web.status)
+            self.send_response(400 if web.refused is not None and web.refused in body else web.status)
             if web.location is not None:
                 self.send_header("Location", web.location)
             self.send_header("Content-Length", "0")

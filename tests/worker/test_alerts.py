@@ -144,6 +144,17 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
 
 
 @rule("M86")
+async def test_one_that_the_url_refuses_does_not_keep_the_others_back(database: str, connection: Connection) -> None:
+    connection.execute(DEAD)
+    connection.execute("insert into rota.alert_rule (name, kind, period) values ('a dead one', 'dead', '1 h'), ('the dead', 'dead', '1 h')")
+    with serving() as web:
+        web.refused = b"dead jobs"
+        await Upkeep(database, web.url).passes()
+    assert sorted(asked.json["rule"] for asked in web.asked) == ["a dead one", "dead jobs", "the dead"]
+    assert connection.execute("select rule from rota.alert where posted < told").fetchall() == [("dead jobs",)]
+
+
+@rule("M86")
 async def test_a_worker_without_a_url_leaves_the_posting_to_one_that_has_it(database: str, connection: Connection) -> None:
     connection.execute(DEAD)
     [fired] = await Upkeep(database).passes()

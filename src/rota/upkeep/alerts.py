@@ -16,7 +16,7 @@ from rota.failure import one_line
 from rota.service import Service
 from rota.store import ops
 from rota.store.link import Link
-from rota.web import CallFailed, acall
+from rota.web import CallFailed, CallRefused, acall
 
 if TYPE_CHECKING:
     from rota.events import Bus
@@ -33,7 +33,7 @@ FIRST_S = 1.0
 FIRST_LOCK_S = 0.1
 """The longest that it waits for a lock there."""
 POST_MAX = 20
-"""So many alerts are posted in one pass, one after the other; and none more once one could not be."""
+"""So many alerts are posted in one pass, one after the other; and none more once nobody answered."""
 
 
 class Alerts(Service):
@@ -140,5 +140,7 @@ class Alerts(Service):
                 await acall(url, msgspec.json.encode(told))
             except CallFailed as error:
                 self.bus.emit(AlertNotTold(rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)))
-                return
-            await self._link.run(ops.posted(told))
+                if not isinstance(error, CallRefused):  # one that is refused must not keep the others back
+                    return
+            else:
+                await self._link.run(ops.posted(told))

@@ -36,14 +36,14 @@ FRAME = {"queues": 100, "counted": 1_000, "listed": 50}
 class Terminal:
     """A command in a terminal: what it has drawn, keys, and the terminal's settings."""
 
-    def __init__(self, url: str, *arguments: str, size: tuple[int, int] = (40, 160)) -> None:
+    def __init__(self, url: str, *arguments: str, size: tuple[int, int] = (40, 160), kind: str = "xterm") -> None:
         self.screen, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rota", "top", "--every", "0.5", *arguments],
-            env={**os.environ, "ROTA_DATABASE_URL": url, "TERM": "xterm"},
+            env={**os.environ, "ROTA_DATABASE_URL": url, "TERM": kind},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -109,6 +109,9 @@ def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(databa
         small.until("workers 1"[:4])
         small.process.send_signal(signal.SIGINT)
         assert small.ends() == 0
+    with terminal(database, kind="dumb") as printing:
+        printing.until("workers 1")
+        assert printing.process.wait(20) == 0
 
 
 @pytest.mark.system

@@ -147,7 +147,7 @@ def _errors(facts: dict[str, Any]) -> _Section:
         (span(one["ago_s"]), one["job"], one["job_type"], one["outcome"], f"{one['error_type'] or ''}: {one['message'] or ''}")
         for one in facts["errors"]
     ]
-    return "last errors", ("ago", "job", "type", "now", "error"), rows
+    return "last errors", ("ago", "job", "type", "outcome", "error"), rows
 
 
 def _count(count: int) -> str:

@@ -53,8 +53,8 @@ def top(
         watch.close()
         print_json(watch.facts)
         return
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        out = console()
+    out = console()
+    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal:  # rich draws nothing live on a dumb one
         width = out.width if out.is_terminal else PIPE_COLUMNS
         for line in watch.frame(width, LINES_MAX):
             out.print(line, no_wrap=True, soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -210,7 +210,9 @@ def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
     if check.name == "app" and patient.types is None:
         return skipped("no App was named", "give --app module:attribute to compare it with the database")
     try:
-        return check.judge(check.ask(patient), limits)
+        finding = check.judge(check.ask(patient), limits)
+        # Advice that is SQL is to be copied: there as in all SQL of ours, the word before the dot is the schema.
+        return replace(finding, what_to_do=finding.what_to_do.replace(" rota.", f" {patient.look.database.schema}."))
     except MayNotLook as error:
         judged = bad if check.name == "privileges" else skipped  # whether the role suffices is known then
         return judged(str(error), "docs/doctor.md lists what it has to be granted")

@@ -149,9 +149,8 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
         return bad(f"{off} is off on this server: dead rows stay for ever", f"set {off} = on in postgresql.conf and reload")
     disabled = [table["name"] for table in tables if table["is_off"]]
     if disabled:
-        return bad(
-            f"autovacuum is off for {', '.join(disabled)}", f"ALTER TABLE … RESET (autovacuum_enabled), then VACUUM {', '.join(disabled)}"
-        )
+        do = "; ".join(f"ALTER TABLE rota.{name} RESET (autovacuum_enabled); VACUUM rota.{name}" for name in disabled)
+        return bad(f"autovacuum is off for {', '.join(disabled)}", do)
     full = [one for one in tables if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)]
     if full:
         said = ", ".join(f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuumed(one)}" for one in full)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg.rows import TupleRow
 
+from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/retention.md").read_text()
@@ -25,3 +28,17 @@ def test_every_table_has_a_line_that_says_what_bounds_it(connection: psycopg.Con
     assert lines["job_history"] == f"{kept['history'].days} days"
     assert lines["attempt"] == f"{kept['attempts'].days} days"
     assert lines["job"] == f"dead: {kept['dead'].days} days"
+
+
+@pytest.mark.system
+@rule("M13")
+def test_the_blocks_of_the_page_do_what_they_say(database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path) -> None:
+    [(_, command), (_, query)] = re.findall(r"```(sh|sql)\n(.*?)```", PAGE, re.DOTALL)
+    words = shlex.split(command, comments=True)
+    CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok(*words[1:])
+    asked = {
+        option.removeprefix("--keep-"): timedelta(days=int(days.removesuffix("d")))
+        for option, days in zip(words[2::2], words[3::2], strict=True)
+    }
+    assert dict(connection.execute("select what, keep from rota.retention").fetchall()) == asked
+    connection.execute(query.encode())

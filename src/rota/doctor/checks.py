@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.doctor import growth, server, work
-from rota.doctor.finding import Finding, Level, Limits, bad, skipped
+from rota.doctor.finding import Finding, Level, Limits, bad, skipped, warn
 from rota.doctor.work import COUNT_MAX
 from rota.errors import SchemaMissing, SchemaTooNew
 from rota.store import migrate
@@ -28,6 +28,7 @@ LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """A pass of retention comes once an hour, and one that has to wait comes again."""
 PARTITION_DAYS = 7
+LOCKED = "look again; if it stays so, who locks it: SELECT pid, pg_blocking_pids(pid), query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 @dataclass(slots=True)
@@ -217,6 +218,6 @@ def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
         judged = bad if check.name == "privileges" else skipped  # whether the role suffices is known then
         return judged(str(error), "docs/doctor.md lists what it has to be granted")
     except CannotLook as error:
-        return skipped(str(error), "look again when it is quieter")
+        return warn(str(error), LOCKED)  # not skipped: a table that somebody locks stops workers as well
     except SchemaMissing:
         return skipped("there is no schema of Rota's, or an older one", "see migrations")

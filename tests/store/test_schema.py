@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from rota.errors import SchemaError
 from rota.job import OVER, TRANSITIONS, Status
 from rota.store.migrate import as_sql, migrate, migrations
 from tests.store.catalog import described, whole
@@ -135,7 +136,7 @@ def test_the_plain_sql_after_a_number_holds_only_what_comes_after_it(empty_datab
 def test_a_migration_that_fails_leaves_nothing_behind(empty_database: str) -> None:
     with _connect(empty_database) as connection:
         connection.execute("create schema rota; create table rota.worker (mine int)")
-        with pytest.raises(psycopg.errors.DuplicateTable):
+        with pytest.raises(SchemaError, match=r"holds what Rota would make.*another name \(--schema\)"):
             migrate(empty_database)
         left = connection.execute("select relname from pg_class where relnamespace = 'rota'::regnamespace").fetchall()
     assert left == [("worker",)]

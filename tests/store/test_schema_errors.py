@@ -152,6 +152,14 @@ def test_a_schema_that_lacks_a_migration_names_it(database: str, connection: Adm
 
 
 @rule("M12")
+def test_a_dump_without_its_rows_is_refused_with_what_to_do(database: str, connection: Admin) -> None:
+    connection.execute("delete from rota.migration")
+    with pytest.raises(SchemaError, match="DROP SCHEMA rota CASCADE and migrate again"):
+        migrate(database)
+    connection.execute("drop schema rota cascade")
+    assert migrate(database)
+
+
 @pytest.mark.parametrize("limit", [PAYLOAD_BYTES_LEAST - 1, PAYLOAD_BYTES_MOST + 1])
 def test_a_payload_limit_out_of_range_is_refused_before_anything_is_made(empty_database: str, limit: int) -> None:
     with pytest.raises(SchemaError, match="the payload limit must be from 1,024 to 16,777,216 bytes"):

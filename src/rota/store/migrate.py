@@ -81,7 +81,8 @@ def migrate(
         keep: for how long `history`, `attempts` or `dead` jobs are kept from now on, at least a day. Defaults to what it is.
 
     Raises:
-        SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, or the payload limit is out of range.
+        SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the payload limit is out of range, or the
+            schema holds what no migration is noted for.
         SchemaTooNew: a newer release that this one cannot live with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
@@ -97,6 +98,12 @@ def migrate(
                 return _apply(connection, schema, payload_bytes_max, keep or {})
         except psycopg.errors.InsufficientPrivilege as error:
             raise _missing_privilege(connection, schema, error) from error
+        except (psycopg.errors.DuplicateFunction, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject) as error:
+            raise SchemaError(
+                f"schema {schema!r} holds what Rota would make, but not the rows that say which migrations made it"
+                f" ({error.diag.message_primary}): if it came from a dump without data, DROP SCHEMA {schema} CASCADE and migrate again;"
+                " if it is another program's, take another name (--schema)"
+            ) from error
 
 
 def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int | None, keep: Mapping[str, timedelta]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import psycopg
@@ -130,38 +131,37 @@ def _claimed(who: Claimant, rows: list[Row], *, around: bool) -> Claimed:
     if refused:
         rows = [row for row in rows if row[22] is None] or [(*rows[0][:2], *[None] * 21)]
     started, news = rows[0][0], rows[0][1]
-    worker = who.worker
-    jobs = [
-        Job(
-            id=row[2],
-            origin_id=row[3],
-            queue=row[4],
-            job_type=row[5],
-            payload_json=row[6],
-            payload_version=row[7],
-            priority=row[8],
-            run_at=row[9],
-            expires_at=row[10],
-            attempts=row[11],
-            max_attempts=row[12],
-            claims=row[13],
-            idempotency_key=row[14],
-            meta_json=row[15],
-            created_at=row[16],
-            start_recorded=row[17],
-            losses=row[18] or 0,
-            suspected=row[19],
-            schedule=row[20],
-            scheduled_for=row[21],
-            locked_by=worker,
-            started_at=started,
-        )
-        for row in rows
-        if row[2] is not None
-    ]
+    jobs = [_job(row, who.worker) for row in rows if row[2] is not None]
     jobs.sort(key=_start_order)
     paused = frozenset(row[4] for row in rows if row[2] is None and row[4] is not None)
     return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news), paused, refused)
+
+
+def _job(row: tuple[Any, ...], worker: str) -> Job:
+    return Job(
+        started_at=row[0],
+        id=row[2],
+        origin_id=row[3],
+        queue=row[4],
+        job_type=row[5],
+        payload_json=row[6],
+        payload_version=row[7],
+        priority=row[8],
+        run_at=row[9],
+        expires_at=row[10],
+        attempts=row[11],
+        max_attempts=row[12],
+        claims=row[13],
+        idempotency_key=row[14],
+        meta_json=row[15],
+        created_at=row[16],
+        start_recorded=row[17],
+        losses=row[18] or 0,
+        suspected=row[19],
+        schedule=row[20],
+        scheduled_for=row[21],
+        locked_by=worker,
+    )
 
 
 def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:

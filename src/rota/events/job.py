@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from rota.events.event import Event
 
 if TYPE_CHECKING:
+    from rota.job import Job
     from rota.outcome import Failure
 
 
@@ -21,6 +22,11 @@ class JobEvent(Event):
     attempt: int
     claim: int
     worker: str
+
+    @classmethod
+    def of(cls, job: Job, worker: str, **own: Any) -> Self:
+        """Make the event of a job as that worker claimed it; `own` are the fields that only this event has."""
+        return cls(job=job.id, job_type=job.job_type, attempt=job.attempts, claim=job.claims, worker=worker, **own)
 
     def text(self) -> str:
         return f"job {self.job} {self.job_type} attempt {self.attempt}: {self.said()}"

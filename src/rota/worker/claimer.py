@@ -236,14 +236,7 @@ class Claimer(Service):
             self._held[job.id] = held
             fresh.append(held)
             if tells:
-                of: dict[str, Any] = {
-                    "job": job.id,
-                    "job_type": job.job_type,
-                    "attempt": job.attempts,
-                    "claim": job.claims,
-                    "worker": self._who.worker,
-                }
-                self.bus.emit(JobClaimed(**of))
+                self.bus.emit(JobClaimed.of(job, self._who.worker))
         self.claimed += len(fresh)
         self._executor.take(fresh)
 

@@ -63,7 +63,7 @@ class Departure:
         """End what still runs, whatever came of `finish`; `apart` are the parts in the thread."""
         for _, task in parts:
             task.cancel()  # still running only when the way out was cancelled too
-        await self._executor.abandon()
+        await self._executor.cut_off()
         for part, _ in apart:
             thread.loop.call_soon_threadsafe(part.stop)
         await _ended([task for _, task in apart], LEAVE_S)

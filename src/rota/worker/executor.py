@@ -167,23 +167,13 @@ class Executor(Service):
     def _abandon(self, held: Held) -> None:
         """Give up the slot of a handler that neither ends nor stops."""
         self.abandoned.add(held)
-        job, slots = held.job, sum(lane.slots for lane in self.lanes)
-        self.bus.emit(
-            HandlerAbandoned(
-                job=job.id,
-                job_type=job.job_type,
-                attempt=job.attempts,
-                claim=job.claims,
-                worker=self._worker,
-                abandoned=len(self.abandoned),
-                slots=slots,
-            )
-        )
+        slots = sum(lane.slots for lane in self.lanes)
+        self.bus.emit(HandlerAbandoned.of(held.job, self._worker, abandoned=len(self.abandoned), slots=slots))
         if len(self.abandoned) >= slots:
             self._on_exhausted()
         self._free_slot(held)
 
-    async def abandon(self) -> None:
+    async def cut_off(self) -> None:
         """Cancel what still runs, without waiting for long: the worker was told to be gone."""
         tasks = [held.task for held in self._running | self.abandoned if held.task is not None]
         for task in tasks:

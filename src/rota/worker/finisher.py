@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
@@ -192,19 +192,11 @@ class Finisher(Service):
 
     def _put_off(self, held: Held, refused: Refused) -> None:
         now = monotonic()
-        job, unwritten = held.job, held.unwritten or Unwritten(since=now)
-        held.unwritten = unwritten
+        held.unwritten = unwritten = held.unwritten or Unwritten(since=now)
         tried_s = now - unwritten.since
         if not unwritten.is_told and (not refused.locked or tried_s >= LOCKED_FOR_S):
             unwritten.is_told = True
-            of: dict[str, Any] = {
-                "job": job.id,
-                "job_type": job.job_type,
-                "attempt": job.attempts,
-                "claim": job.claims,
-                "worker": self._worker,
-            }
-            self.bus.emit(OutcomeRefused(**of, reason=refused.why, for_s=TRY_FOR_S))
+            self.bus.emit(OutcomeRefused.of(held.job, self._worker, reason=refused.why, for_s=TRY_FOR_S))
         if tried_s >= TRY_FOR_S:
             self._forget(held)  # nobody renews its lease any more
             return
@@ -223,25 +215,23 @@ class Finisher(Service):
         if held.started_at is None:
             return  # it had not started: nothing is discarded
         self.counts["rejected"] += 1
-        job = held.job
-        self.bus.emit(LeaseLost(job=job.id, job_type=job.job_type, attempt=job.attempts, claim=job.claims, worker=self._worker))
+        self.bus.emit(LeaseLost.of(held.job, self._worker))
 
     def _event(self, held: Held, transition: Transition, outcome: Written) -> Event:
-        job = held.job
-        of: dict[str, Any] = {"job": job.id, "job_type": job.job_type, "attempt": job.attempts, "claim": job.claims, "worker": self._worker}
+        of = held.job, self._worker
         failure = transition.failure or Failure("", "", "", "")
         match outcome.status:
             case Status.SUCCEEDED:
-                return JobSucceeded(**of, ran_s=held.ran_s or 0.0)
+                return JobSucceeded.of(*of, ran_s=held.ran_s or 0.0)
             case Status.CANCELLED:
-                return JobCancelled(**of, reason=transition.reason or outcome.reason)
+                return JobCancelled.of(*of, reason=transition.reason or outcome.reason)
             case Status.DEAD:
-                return JobDead(**of, failure=failure)
+                return JobDead.of(*of, failure=failure)
             case Status.FAILED:
-                return JobFailed(**of, failure=failure, retry_in_s=transition.delay_s or 0.0)
+                return JobFailed.of(*of, failure=failure, retry_in_s=transition.delay_s or 0.0)
         if transition.verb == "snooze":
-            return JobSnoozed(**of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
+            return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         why = (
             held.end.why if isinstance(held.end, HandedBack | Interrupted) else f"its payload does not fit this release: {failure.message}"
         )
-        return JobHandedBack(**of, why=why)
+        return JobHandedBack.of(*of, why=why)

@@ -441,7 +441,8 @@ $$;
 create function rota.progress(id bigint, claims int, done float8, total float8 default null, note text default null) returns void
 language plpgsql security definer set search_path = rota, pg_temp as $$
 #variable_conflict use_column
-declare v_job rota.job := rota.job_held(progress.id, progress.claims); begin
+begin
+  perform rota.job_held(progress.id, progress.claims);
   if progress.done is null or progress.done not between 0 and 9007199254740992 or progress.total not between 0 and 9007199254740992 then
     raise exception 'rota.progress: done and total must be from 0 to 2^53' using errcode = '22023';
   end if;

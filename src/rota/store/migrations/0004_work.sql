@@ -173,7 +173,7 @@ end $$;
 --                     hour, in 30 s doubling to 10 min; dead when there is none
 -- All rows are locked first, in id order. Returns what became of those whose claim was still held. What somebody called off meanwhile is cancelled, unless
 -- it is dead.
-create function rota.job_return(p_outcomes jsonb, p_release text)
+create function rota.job_give_back(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set search_path = rota, pg_temp as $$
 #variable_conflict use_column

@@ -284,7 +284,7 @@ begin
           from rota.claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n) a) c;
     exit when v_late is null;
     perform rota.partitions_ensure(0);
-    perform rota.job_return(v_late, claim.release);
+    perform rota.job_give_back(v_late, claim.release);
     exit when v_ids is not null;
   end loop;
   if v_begin is not null then
@@ -395,7 +395,7 @@ begin
     * (1 + 0.25 * (2 * rota.stray(fail.id, fail.claims) - 1)));
   perform rota.partitions_ensure(0);
   return query
-  select r.status, r.run_at from rota.job_return(jsonb_build_array(jsonb_build_object(
+  select r.status, r.run_at from rota.job_give_back(jsonb_build_array(jsonb_build_object(
     'id', fail.id, 'claims', fail.claims, 'status', case when v_gives_up then 'dead' else 'failed' end, 'charged', true,
     'delay_s', greatest(1, v_delay_s), 'ran_s', extract(epoch from rota.clock() - v_job.started_at), 'error_type', v_kind,
     'message', coalesce(nullif(rota.told(fail.message, 500), ''), v_kind), 'verdict', case when fail.fatal then 'fatal' else 'transient' end,
@@ -413,7 +413,7 @@ language plpgsql set search_path = rota, pg_temp as $$
 declare v_job rota.job := rota.job_held(p_id, p_claims); begin
   perform rota.partitions_ensure(0);
   return query
-  select r.status, r.run_at from rota.job_return(jsonb_build_array(jsonb_build_object('id', p_id, 'claims', p_claims, 'status', 'queued', 'charged', false,
+  select r.status, r.run_at from rota.job_give_back(jsonb_build_array(jsonb_build_object('id', p_id, 'claims', p_claims, 'status', 'queued', 'charged', false,
     'delay_s', p_delay_s, 'ran_s', extract(epoch from rota.clock() - v_job.started_at))), rota.worker_release(v_job.locked_by)) r;
   if not found then
     perform rota.lease_lost(p_id, p_claims);

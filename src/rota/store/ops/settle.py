@@ -203,7 +203,7 @@ def numbers(values: Sequence[float | None]) -> str:
 
 def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool) -> Operation[dict[int, Written]]:
     outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
-    rows = yield Query("job_return", {"outcomes": outcomes, "release": release})
+    rows = yield Query("job_give_back", {"outcomes": outcomes, "release": release})
     return {row[0]: Written(*row[1:]) for row in rows}
 
 

@@ -123,6 +123,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """None, here and below: the type's."""
     priority: int | None
     max_attempts: int | None
+    expires_s: float | None
+    meta_json: str | None
     cron: str | None
     """None: it runs when somebody triggers it."""
     timezone: str
@@ -150,6 +152,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def payload(self) -> dict[str, Any]:
         """The arguments of its jobs, as stored."""
         return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """What is kept with its jobs beside their arguments."""
+        return None if self.meta_json is None else msgspec.json.decode(self.meta_json, type=dict[str, Any])
 
     @property
     def is_active(self) -> bool:

@@ -119,10 +119,16 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(rota: Comm
     ]
     again = rota.ok("enqueue", "mail", "--payload", '{"user_id": 8}', "--idempotency-key", "once")
     assert again.out == f"not inserted: job {first['id']}, queued, has this idempotency key\n"
-    assert rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--delay", "1h").status == 0
+    more = ("--delay", "1h", "--max-attempts", "2", "--expires", "1d", "--meta", '{"from": "shell"}')
+    rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', *more)
+    rota.ok("enqueue", "other", "--force", *more)
+    assert rows(connection, "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null") == [
+        (2, timedelta(days=1), {"from": "shell"})
+    ] * 2
     assert rows(connection, "select job_type, run_at > now() + '59 min' from rota.job order by id") == [
         ("send_mail", True),
         ("report", True),
+        ("other", True),
     ]
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import typer
 from psycopg.rows import TupleRow
 
-from rota.cli import run
+import rota as package
+from rota.cli import cli, run
+from rota.options import Options
 from tests.support.project import enter
 from tests.support.rules import rule
 
@@ -37,9 +42,11 @@ def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota, connection: Connection) -> None:
     status, out, _ = here(
         "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
-        "--jitter", "5m", "--priority", "2", "--by", "ann", "--why", "sales",
+        "--jitter", "5m", "--priority", "2", "--max-attempts", "4", "--expires", "2h", "--meta", '{"team": "sales"}', "--by", "ann", "--why", "sales",
     )  # fmt: skip
     assert status == 0 and "active" in out and "0 8 * * 1 (Asia/Kolkata)" in out
+    assert connection.execute("select expires, meta from rota.schedule").fetchone() == (timedelta(hours=2), {"team": "sales"})
+    assert ["expires", "2", "h"] in [line.split() for line in out.splitlines()] and '{"team": "sales"}' in out
     assert connection.execute("select verb, schedule, by, why from rota.action").fetchall() == [("put", "mail", "ann", "sales")]
     assert "paused" in here("schedule", "pause", "mail", "--why", "broken", "--by", "bob")[1]
     assert "paused" in here("schedules")[1]
@@ -51,6 +58,7 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota
     assert "triggered" in out and "queued" in out
     shown: dict[str, Any] = json.loads(here("schedule", "mail", "--next", "2", "--json")[1])
     assert shown["schedule"]["payload"] == {"user_id": 1, "template": "welcome"} or shown["schedule"]["payload"] == {"user_id": 1}
+    assert (shown["schedule"]["expires_s"], shown["schedule"]["meta"]) == (7200, {"team": "sales"})
     assert len(shown["next"]) == 2 and shown["runs"][0]["job"] == 1
     assert here("schedule", "delete", "mail")[0] == 0
     assert here("schedules")[1] == "no schedules\n"
@@ -62,6 +70,18 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota
         assert here("schedule", verb, "mial")[::2] == (2, "rota: no schedule 'mial'\n")
 
 
+@rule("M10", "M21")
+def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -> None:
+    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
+    of_enqueue = {str(option.name) for option in commands["enqueue"].params}
+    of_put = {str(option.name) for option in commands["schedule"].commands["put"].params}
+    of_job = Options.__annotations__.keys() - {"connection"}
+
+    assert of_enqueue >= of_job
+    assert of_put >= of_job - {"run_at", "delay", "idempotency_key"}  # its tick says when, and each tick is one job
+    assert of_put >= inspect.signature(package.App.put_schedule).parameters.keys() - {"self", "job", "connection"}
+
+
 @rule("M10")
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -71,6 +91,8 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota
         (("x", "report", "--payload", '{"day": "2026-01-14"}', "--cron", "0 8 * *"), "is no cron text"),
         (("x", "report", "--payload", '{"day": "2026-01-14"}', "--timezone", "Mars"), "there is no time zone 'Mars'"),
         (("x", "report", "--payload", '{"day": "2026-01-14"}', "--catch-up", "some"), "catch_up must be"),
+        (("x", "other", "--force", "--expires", "0s"), "expires must be at least"),
+        (("x", "other", "--force", "--meta", "[1]"), "--meta: must be a JSON object"),
         (("x", "other", "--force", "--jitter", "3d"), "jitter must be at most 1 d"),
     ],
 )

@@ -24,17 +24,29 @@ from rota.store.db import Operation
 
 FORCE = " (--force inserts it all the same)"
 
+PayloadOption = Annotated[str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")]
+QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Defaults to the type's.")]
+PriorityOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="-100 to 100, higher first. Defaults to the type's.")]
+MaxAttemptsOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="1 to 10,000. Defaults to the type's.")]
+ExpiresOption = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="Not started later than so long after it is due. Defaults to the type's.")
+]
+MetaOption = Annotated[str | None, typer.Option(metavar="JSON", help="Kept with the job, as a JSON object; no argument.")]
+
 
 def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
-    payload: Annotated[str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")] = "{}",
-    queue: Annotated[str | None, typer.Option(help="Defaults to the type's.")] = None,
-    priority: Annotated[int | None, typer.Option(help="-100 to 100, higher first. Defaults to the type's.")] = None,
+    payload: PayloadOption = "{}",
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
+    max_attempts: MaxAttemptsOption = None,
     run_at: Annotated[str | None, typer.Option(metavar="TIME", help="The earliest time, with its zone: 2026-11-20T08:00:00+01:00.")] = None,
     delay: Annotated[str | None, typer.Option(metavar="DURATION", help="The same, from now: 90s, 10m, 1h30m.")] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A second job of the type with this key is not inserted.")
     ] = None,
+    expires: ExpiresOption = None,
+    meta: MetaOption = None,
     force: Annotated[bool, typer.Option("--force", help="Insert a job of a type that the App does not have, unchecked.")] = False,
     app: AppOption = None,
     url: UrlOption = None,
@@ -47,7 +59,10 @@ def enqueue(
         "priority": priority,
         "run_at": instant(run_at),
         "delay": delay,
+        "max_attempts": max_attempts,
+        "expires": expires,
         "idempotency_key": idempotency_key,
+        "meta": read_meta(meta),
     }
     chosen = Chosen().updated(options)
     given = arguments(job_type, payload)
@@ -87,6 +102,16 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
     return found
 
 
+def read_meta(text: str | None) -> dict[str, Any] | None:
+    """Read a meta that was typed. Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        return arguments("", text)
+    except PayloadError as error:
+        raise UsageError(f"--meta: {error.reason}") from None
+
+
 def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
     """The type of that name or alias. None when there is none and it is to be inserted all the same."""
     if app is None:
@@ -111,18 +136,19 @@ def _row(job_type: str, payload: str, chosen: Chosen) -> ops.NewRow:
         priority=chosen.priority,
         run_at=chosen.run_at,
         delay_s=chosen.delay_s,
-        expires_s=None,
-        max_attempts=None,
+        expires_s=chosen.expires_s,
+        max_attempts=chosen.max_attempts,
         idempotency_key=chosen.idempotency_key,
-        meta=None,
+        meta=chosen.meta_json,
     )
 
 
 def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
     def operation() -> Operation[ops.Inserted]:
-        size, most = text_bytes(row.payload), (yield from ops.payload_bytes_max())
-        if size > most:
-            raise PayloadError(row.job_type, None, too_large(size, most))
+        most = yield from ops.payload_bytes_max()
+        for argument, text in ((None, row.payload), ("meta", row.meta or "")):
+            if (size := text_bytes(text)) > most:
+                raise PayloadError(row.job_type, argument, too_large(size, most))
         return (yield from ops.insert(row))
 
     inserted = opened.run(operation())

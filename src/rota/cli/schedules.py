@@ -10,8 +10,8 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
+from rota.cli.enqueue import ExpiresOption, MaxAttemptsOption, MetaOption, PayloadOption, PriorityOption, QueueOption, declared_type, read_meta
 from rota.cli.enqueue import arguments as read_arguments
-from rota.cli.enqueue import declared_type
 from rota.cli.output import print_facts, print_json, print_table
 from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, find_app, session
 from rota.client import scheduling
@@ -97,14 +97,16 @@ def put(
     name: Name,
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
     cron: Annotated[str | None, typer.Option(metavar="TEXT", help="When: '0 2 * * *'. Without: only when triggered.")] = None,
-    payload: Annotated[str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")] = "{}",
+    payload: PayloadOption = "{}",
     timezone: Annotated[str, typer.Option(metavar="ZONE", help="In which the cron text is read.")] = "UTC",
     catch_up: Annotated[str, typer.Option(metavar="skip|latest|all", help="Ticks that came while no worker was up.")] = "latest",
     overlap: Annotated[str, typer.Option(metavar="skip|allow", help="A tick while an earlier run is still going.")] = "skip",
     jitter: Annotated[str | None, typer.Option(metavar="DURATION", help="Over which the runs are spread.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Defaults to the type's.")] = None,
-    priority: Annotated[int | None, typer.Option(help="-100 to 100, higher first. Defaults to the type's.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="1 to 10,000. Defaults to the type's.")] = None,
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
+    max_attempts: MaxAttemptsOption = None,
+    expires: ExpiresOption = None,
+    meta: MetaOption = None,
     force: Annotated[bool, typer.Option("--force", help="Also for a type that the App does not have, unchecked.")] = False,
     why: WhyOption = None,
     by: ByOption = None,
@@ -114,7 +116,7 @@ def put(
     as_json: JsonOption = False,
 ) -> None:
     """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
-    chosen = Chosen().updated(Options(queue=queue, priority=priority, max_attempts=max_attempts))
+    chosen = Chosen().updated(Options(queue=queue, priority=priority, max_attempts=max_attempts, expires=expires, meta=read_meta(meta)))
     arguments = read_arguments(job_type, payload)
     declared = declared_type(find_app(app), job_type, force=force)
     timing: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
@@ -206,7 +208,9 @@ def _say(schedule: Schedule, *, as_json: bool) -> None:
 
 def _as_dict(schedule: Schedule) -> dict[str, Any]:
     facts = msgspec.structs.asdict(schedule)
-    facts["payload"] = msgspec.Raw(facts.pop("payload_json").encode())
+    for name in ("payload", "meta"):
+        text = facts.pop(f"{name}_json")
+        facts[name] = None if text is None else msgspec.Raw(text.encode())
     return facts
 
 
@@ -219,6 +223,8 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "catch up", schedule.catch_up
     yield "overlap", schedule.overlap
     yield "jitter", None if not schedule.jitter_s else timedelta(seconds=schedule.jitter_s)
+    yield "expires", None if schedule.expires_s is None else timedelta(seconds=schedule.expires_s)
+    yield "meta", schedule.meta_json
     for name in ("queue", "priority", "max_attempts", "next_run_at", "last_run_at", "last_job"):
         yield name.replace("_", " "), getattr(schedule, name)
     yield "made by", schedule.origin if schedule.release is None else f"{schedule.origin}, release {schedule.release}"

@@ -112,7 +112,7 @@ def test_a_request_drains_and_answers_with_what_was_done(app: rota.App) -> None:
         first, second = server.ask("POST"), server.ask("GET")
     assert first.status == second.status == 200
     assert first.headers["content-type"] == "application/json"
-    assert first.json == {"state": "done", "claimed": 3, "succeeded": 3, "failed": 0, "dead": 0, "oldest_due": None}
+    assert first.json == {"state": "done", "claimed": 3, "succeeded": 3, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
     assert second.json["claimed"] == 0
 
 

@@ -72,7 +72,7 @@ def test_migrate_as_sql_needs_no_database_and_does_the_same(tmp_path: Path, empt
 
 def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(rota: CommandLine) -> None:
     assert rota.ok("types").out == "no job types are declared; `rota sync` or a worker's start declares them\n"
-    assert rota.ok("sync", "--json").json == {"schema": "rota", "declared": ["report", "send_mail"]}
+    assert rota.ok("sync", "--json").json == {"schema": "rota", "declared": ["report", "send_mail"], "schedules": []}
     report, send_mail = rota.ok("types", "--json").json["types"]
     assert report["retry_words"] == "10 s, 20 s, 30 s, dead after 1 min"
     assert (send_mail["queue"], send_mail["aliases"], send_mail["lease_s"], send_mail["release"]) == ("email", ["mail"], 120.0, "shop-1")
@@ -122,9 +122,10 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(rota: Comm
     more = ("--delay", "1h", "--max-attempts", "2", "--expires", "1d", "--meta", '{"from": "shell"}')
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', *more)
     rota.ok("enqueue", "other", "--force", *more)
-    assert rows(connection, "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null") == [
-        (2, timedelta(days=1), {"from": "shell"})
-    ] * 2
+    assert (
+        rows(connection, "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null")
+        == [(2, timedelta(days=1), {"from": "shell"})] * 2
+    )
     assert rows(connection, "select job_type, run_at > now() + '59 min' from rota.job order by id") == [
         ("send_mail", True),
         ("report", True),
@@ -271,7 +272,7 @@ def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_
     assert f"job {failed} report attempt 1: failed, to be retried in" in warning and "ValueError: no data for 2026-01-14" in warning
     assert rota("work", "--drain", "--for", "soon").error[0] == 2
     quiet = rota.ok("work", "--drain", "--queue", "email=2", "--log-level", "warning", "--json")
-    assert quiet.json == {"claimed": 0, "succeeded": 0, "failed": 0, "dead": 0, "oldest_due": None}
+    assert quiet.json == {"claimed": 0, "succeeded": 0, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
     assert quiet.err == ""
 
 

@@ -335,7 +335,7 @@ def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_d
     fleet = start_fleet(database, 3, "--drain", "--json", "--slots=2", "--log-level=warning")
     exit_status, out = fleet.wait(60)
     assert exit_status == 0, fleet.log
-    assert msgspec.json.decode(out) == {"claimed": 500, "succeeded": 500, "failed": 0, "dead": 0, "oldest_due": None}
+    assert msgspec.json.decode(out) == {"claimed": 500, "succeeded": 500, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
     assert over(connection) == 500 and fleet.log == ""
     [(workers,)] = rows(connection, "select count(*) from rota.worker where stopped_at is not null")
     assert workers == 3

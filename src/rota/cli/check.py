@@ -45,7 +45,7 @@ def check(
         _end(UNKNOWN, f"{type(error).__name__}: {error}", as_json=as_json)
     worst = max((CRITICAL if one["severity"] == "critical" else WARNING for one, findings in found if findings), default=OK)
     if as_json:
-        print_json({"status": _WORDS[worst].lower(), "rules": [_as_facts(one, findings) for one, findings in found]})
+        print_json({"status": _WORDS[worst].lower(), "rules": [_as_facts(one, findings) for one, findings in found], "error": None})
     else:
         typer.echo(f"{_line(worst, found)} | {' '.join(_figure(one, findings) for one, findings in found)}")
     raise typer.Exit(worst)
@@ -105,7 +105,7 @@ def _in_seconds(rule: dict[str, Any]) -> dict[str, Any]:
 
 def _end(status: int, message: str, *, as_json: bool) -> NoReturn:
     if as_json:
-        print_json({"status": _WORDS[status].lower(), "error": message})
+        print_json({"status": _WORDS[status].lower(), "rules": [], "error": message})
     else:
         typer.echo(f"{_WORDS[status]} - {_plain(message)}")
     raise typer.Exit(status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,8 +20,24 @@ PIPE_COLUMNS = 10_000
 
 
 def json_line(value: Any) -> str:
-    """JSON on one line; instants as RFC 3339 in UTC."""
-    return msgspec.json.encode(value).decode()
+    """JSON on one line; instants as ISO 8601 in UTC, durations as seconds, and every field of a record, also one that is empty."""
+    return msgspec.json.encode(_told(value)).decode()
+
+
+def _told(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.astimezone(UTC)
+        case timedelta():
+            return value.total_seconds()
+        case msgspec.Struct():
+            return {name: _told(getattr(value, name)) for name in value.__struct_fields__}
+        case dict():
+            return {name: _told(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_told(one) for one in value]
+        case _:
+            return value
 
 
 def print_json(value: Any) -> None:
@@ -86,4 +102,14 @@ def job_facts(job: Job) -> dict[str, Any]:
     for name in ("payload", "meta", "progress", "result", "resolution"):
         text = facts.pop(f"{name}_json")
         facts[name] = None if text is None else msgspec.Raw(text.encode())
+    for name in ("progress", "resolution"):  # Rota's own, with an instant in them
+        if facts[name] is not None:
+            facts[name] = _dated(msgspec.json.decode(facts[name]))
     return facts
+
+
+def _dated(value: Any) -> Any:
+    try:
+        return value | {"at": datetime.fromisoformat(value["at"])}
+    except (TypeError, KeyError, ValueError):  # somebody else wrote it
+        return value

@@ -15,7 +15,7 @@ from rota.duration import words
 from rota.store import ops
 from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 
-_QUEUES = ("queue", "priority", "due", "later", "oldest_run_at")
+_QUEUES = ("queue", "priority", "due", "later", "oldest_run_at", "oldest_due", "oldest_due_s")
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running", "started_at", "heartbeat_at", "stopped_at",
 )  # fmt: skip
@@ -39,9 +39,8 @@ def stats(
     with session(app, url, schema) as opened:
         found = opened.run(ops.stats(hours, job_type, queue))
     if as_json:
-        facts = {name: value for name, value in msgspec.structs.asdict(found).items() if not name.startswith("oldest_due")}
-        due = None if found.oldest_due_at is None else {"run_at": found.oldest_due_at, "waiting_s": found.oldest_due_s}
-        print_json({**facts, "oldest_due": due})
+        facts = msgspec.structs.asdict(found)
+        print_json(facts | {"oldest_due": facts.pop("oldest_due_at")})
         return
     print_table(("status", "jobs"), [(status, _at_least(jobs)) for status, jobs in found.jobs.items()], empty="")
     if found.oldest_due_at is None or found.oldest_due_s is None:
@@ -80,8 +79,7 @@ def queues(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = 
         found = opened.run(ops.table("queues", {"limit": COUNT_MAX}, columns=_QUEUES))
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
     if as_json:
-        paused = {name: msgspec.to_builtins(pause) for name, pause in pauses.items()}
-        print_json({"queues": found, "counted_to": COUNT_MAX, "paused_all": paused.pop(None, None), "paused": list(paused.values())})
+        print_json({"queues": found, "counted_to": COUNT_MAX, "paused_all": pauses.pop(None, None), "paused": list(pauses.values())})
         return
     rows = [(row["queue"], row["priority"], _at_least(row["due"]), _at_least(row["later"]), row["oldest_run_at"]) for row in found]
     print_table(("queue", "priority", "due", "later", "oldest run at"), rows, empty="no job is ready or to come")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from rota.cli.output import cell, print_json
@@ -41,7 +40,7 @@ def pause(
             paused = opened.run(ops.pause_all(when, said, actor))
         else:
             paused = opened.run(ops.pause_queue(check_queue(queue, "a queue's name"), when, said, actor))
-    print_json({"paused": msgspec.to_builtins(paused)}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
+    print_json({"paused": paused}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
 
 
 def resume(
@@ -67,7 +66,7 @@ def resume(
             name, resumed = f"queue {cell(queue).plain}", opened.run(ops.resume_queue(check_queue(queue, "a queue's name"), said, actor))
         left = opened.run(ops.pauses())
     if as_json:
-        print_json({"resumed": resumed, "still_paused": [msgspec.to_builtins(one) for one in left]})
+        print_json({"resumed": resumed, "still_paused": left})
         return
     unchanged = "is no restored copy: its stamp is right" if copy else "was not paused"
     typer.echo(f"{name} {'resumed' if resumed else unchanged}")

@@ -10,7 +10,16 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from rota.cli.enqueue import ExpiresOption, MaxAttemptsOption, MetaOption, PayloadOption, PriorityOption, QueueOption, declared_type, read_meta
+from rota.cli.enqueue import (
+    ExpiresOption,
+    MaxAttemptsOption,
+    MetaOption,
+    PayloadOption,
+    PriorityOption,
+    QueueOption,
+    declared_type,
+    read_meta,
+)
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.output import print_facts, print_json, print_table
 from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, find_app, session
@@ -79,7 +88,7 @@ def show(
     coming, trouble = ([], None) if found is None else _coming(found, times)
     if as_json:
         schedule = None if found is None else _as_dict(found)
-        print_json({"schedule": schedule, "next": [at.isoformat() for at in coming], "runs": [msgspec.structs.asdict(run) for run in runs]})
+        print_json({"schedule": schedule, "next": coming, "trouble": trouble, "runs": runs})
         return
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
     print_facts([*facts, ("trouble", trouble)])
@@ -208,6 +217,7 @@ def _say(schedule: Schedule, *, as_json: bool) -> None:
 
 def _as_dict(schedule: Schedule) -> dict[str, Any]:
     facts = msgspec.structs.asdict(schedule)
+    del facts["now"]  # when it was read: nothing of the schedule's
     for name in ("payload", "meta"):
         text = facts.pop(f"{name}_json")
         facts[name] = None if text is None else msgspec.Raw(text.encode())

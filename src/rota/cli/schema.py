@@ -82,9 +82,9 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
         opened.run(migrations.check(chosen.schema))
     chosen.sync()
     names = sorted(chosen.types)
+    schedules = sorted(chosen.definitions)
     if as_json:
-        print_json({"schema": chosen.schema, "declared": names})
+        print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
     else:
-        schedules = sorted(chosen.definitions)
         more = f"; {len(schedules)} schedules: {', '.join(schedules)}" if schedules else ""
         typer.echo(f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}{more}")

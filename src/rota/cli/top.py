@@ -11,6 +11,7 @@ import threading
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +52,7 @@ def top(
     watch.look()
     if as_json:
         watch.close()
-        print_json(watch.facts)
+        print_json(_told(watch.facts or {}))
         return
     out = console()
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal:  # rich draws nothing live on a dumb one
@@ -65,6 +66,26 @@ def top(
         _show(watch)
     finally:
         watch.close()
+
+
+def _told(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a frame is made of, for a program: named and shaped as the other commands tell it."""
+    queues = [
+        {name: one[name] for name in ("queue", "priority", "due", "later")}
+        | {"oldest_due": _instant(one["oldest_at"]) if one["due"] else None, "oldest_due_s": one["waiting_s"] if one["due"] else None}
+        for one in facts["queues"]
+    ]
+    workers = [
+        {name: _instant(value) if name == "heartbeat_at" else value for name, value in one.items() if name != "beat"}
+        for one in facts["workers"]
+    ]
+    site = facts["site"] and {name: _instant(value) if name.endswith(("_at", "_until")) else value for name, value in facts["site"].items()}
+    told = {name: value for name, value in facts.items() if name != "site"}
+    return told | {"at": _instant(facts["at"]), "queues": queues, "workers": workers, "paused_all": site, "counted_to": COUNT_MAX}
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 class Watch(threading.Thread):

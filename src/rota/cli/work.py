@@ -171,6 +171,6 @@ def _refuse_unfit(app: App) -> None:
 
 def _say(report: Report, *, drain: bool, as_json: bool) -> None:
     if as_json:
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
     elif drain:
         typer.echo(report.line())

@@ -9,7 +9,7 @@ import msgspec
 from rota.failure import one_line
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class Report(msgspec.Struct, frozen=True):
     """What a worker did, when it is over."""
 
     claimed: int

@@ -1,13 +1,16 @@
 -- List the queues with what is ready and running in each, counted up to a limit.
 -- Parameters: limit int
--- Rows: queue text; priority int2; due int8; later int8; oldest_run_at timestamptz
+-- Rows: queue text; priority int2; due int8; later int8; oldest_run_at timestamptz (of those to come too);
+--   oldest_due timestamptz; oldest_due_s float8
 -- Locks: none; index job_ready.
 -- Keeps: M85, with a bound on the rows read.
-select q.queue, q.priority,
+select c.queue, c.priority, c.due, c.later, c.oldest_run_at, case when c.due > 0 then c.oldest_run_at end as oldest_due,
+  case when c.due > 0 then extract(epoch from rota.clock() - c.oldest_run_at)::float8 end as oldest_due_s
+from (select q.queue, q.priority,
   (select count(*) from (select from rota.job j where j.queue = q.queue and j.priority = q.priority and j.status in ('queued', 'failed')
                          and j.run_at <= rota.clock() limit :limit::int) counted) as due,
   (select count(*) from (select from rota.job j where j.queue = q.queue and j.priority = q.priority and j.status in ('queued', 'failed')
                          and j.run_at > rota.clock() limit :limit::int) counted) as later,
   (select min(j.run_at) from rota.job j where j.queue = q.queue and j.priority = q.priority and j.status in ('queued', 'failed')) as oldest_run_at
-from rota.ready_queues() q(queue, priority)
-order by q.queue, q.priority desc
+from rota.ready_queues() q(queue, priority)) c
+order by c.queue, c.priority desc

@@ -1,14 +1,14 @@
 -- Read all that a frame of the live view shows.
 -- Parameters: queues int (so many queues and priorities at most); counted int (jobs of each are counted so far); listed int (rows of each other kind)
--- Rows: facts text (JSON: at, in seconds since 1970; queues: queue, priority, due, later, waiting_s; paused: names; site: as of doctor_queues; running: id, job_type, worker, ran_s,
---   done, total, note; workers: name, release, running, slots, silent_s, up_s, beat, stopped, succeeded, failed, dead; errors: job, job_type, attempt,
+-- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused: names; site: as of doctor_queues; running: id, job_type, worker, ran_s,
+--   done, total, note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat (the same since 1970), stopped, succeeded, failed, dead; errors: job, job_type, attempt,
 --   outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
 select json_build_object(
-  'at', extract(epoch from rota.clock()),
+  'at', rota.clock(),
   'queues', (select coalesce(json_agg(q), '[]') from (
-    select c.queue, c.priority, c.due, c.later, extract(epoch from rota.clock() - c.oldest_at)::float8 as waiting_s
+    select c.queue, c.priority, c.due, c.later, c.oldest_at, extract(epoch from rota.clock() - c.oldest_at)::float8 as waiting_s
     from rota.ready_counts(:queues::int, :counted::int) c) q),
   'paused', (select coalesce(json_agg(q.name order by q.name), '[]') from rota.queue q
     where q.paused_at is not null and (q.paused_until is null or q.paused_until > rota.clock())),
@@ -19,7 +19,8 @@ select json_build_object(
     from rota.running_jobs(:listed::int) r order by r.started_at) j),
   'workers', (select coalesce(json_agg(w), '[]') from (
     select w.name, w.release, w.running, w.slots, extract(epoch from rota.clock() - w.heartbeat_at)::float8 as silent_s,
-      extract(epoch from rota.clock() - w.started_at)::float8 as up_s, extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
+      extract(epoch from rota.clock() - w.started_at)::float8 as up_s, coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
+      extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
       w.stopped_at is not null as stopped, w.succeeded, w.failed, w.dead
     from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - interval '5 minutes'
     order by w.stopped_at is not null, w.started_at limit :listed::int) w),

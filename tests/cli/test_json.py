@@ -1,0 +1,157 @@
+"""`--json` is of one kind, whatever the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import typer
+from psycopg.rows import TupleRow
+
+from rota.cli import cli, run
+from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert
+from tests.support.project import enter
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+READING = (
+    ["migrate", "--check"],
+    ["sync"],
+    ["crontab"],
+    ["jobs"],
+    ["schedules"],
+    ["stats", "--type", "t"],
+    ["queues"],
+    ["workers"],
+    ["types"],
+    ["doctor"],
+    ["top"],
+    ["alerts"],
+    ["check"],
+)
+"""What a program may ask of an empty database too."""
+ABOUT = (
+    ["job", "3"],
+    ["schedule", "show", "nightly"],
+    ["schedule", "put", "weekly", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata"],
+    ["schedule", "pause", "weekly"],
+    ["schedule", "resume", "weekly"],
+    ["schedule", "trigger", "weekly"],
+    ["schedule", "delete", "weekly"],
+    ["enqueue", "send_mail", "--payload", '{"user_id": 1}', "--delay", "1h"],
+    ["retry", "2"],
+    ["cancel", "2"],
+    ["bury", "4"],
+    ["requeue", "3"],
+    ["ignore", "4", "--why", "solved"],
+    ["run-again", "1"],
+    ["pause", "email", "--until", "1h"],
+    ["resume", "email"],
+    ["work", "--drain"],
+)
+ELSEWHERE = {"demo", "db url", "db psql", "db stop", "db reset"}
+"""Told of no instant and no duration; tested with what they start."""
+INSTANTS = re.compile(r"(at|.*_at|since|until|.*_until|scheduled_for|hour|folded_to|oldest_due|next|enqueued_at)")
+DURATIONS = ("timeout", "lease", "expires", "key_ttl", "jitter", "period", "repeat_after", "duration", "ran", "waited", "took")
+LIKE_AN_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+
+
+@pytest.fixture
+def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    enter(shop, monkeypatch)
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    (shop / "shop.py").write_text(
+        (shop / "shop.py").read_text() + 'app.schedule("daily", "0 2 * * *", send_mail.new(1), timezone="Asia/Kolkata")\n'
+    )
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    match value:
+        case dict():
+            for key, one in value.items():
+                yield from leaves(one, key)
+        case list():
+            for one in value:
+                yield from leaves(one, name)
+        case _:
+            yield name, value
+
+
+@pytest.mark.usefixtures("here")
+@rule("M85")
+def test_every_command_tells_instants_durations_and_what_is_absent_in_the_same_way(
+    database: str, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(arguments: list[str]) -> dict[str, Any]:
+        run([*arguments, "--json"])
+        captured = capsys.readouterr()
+        assert captured.out.count("\n") == 1, (arguments, captured)
+        answer: dict[str, Any] = json.loads(captured.out)
+        for name, value in leaves(answer):
+            assert name not in DURATIONS, (arguments, name, value)
+            if name.endswith("_s"):
+                assert value is None or isinstance(value, int | float), (arguments, name, value)
+            if INSTANTS.fullmatch(name) or (isinstance(value, str) and LIKE_AN_INSTANT.match(value)):
+                assert value is None or (value.endswith("Z") and datetime.fromisoformat(value).tzinfo is UTC), (arguments, name, value)
+        return answer
+
+    empty = {arguments[0]: told(arguments) for arguments in READING}
+    fill(connection)
+    full = {arguments[0]: told(arguments) for arguments in READING}
+
+    assert {name: one.keys() for name, one in full.items()} == {name: one.keys() for name, one in empty.items()}
+    assert full["sync"]["schedules"] == ["daily"]
+    queue, waiting = full["stats"], full["queues"]["queues"][0]
+    assert queue["oldest_due"] == waiting["oldest_due"] == full["top"]["queues"][0]["oldest_due"] is not None
+    assert min(queue["oldest_due_s"], waiting["oldest_due_s"], full["top"]["queues"][0]["oldest_due_s"]) > 0
+    later = full["queues"]["queues"][-1]
+    assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
+
+    answers = {" ".join(arguments[:2]): told(arguments) for arguments in ABOUT}
+
+    assert "now" not in answers["schedule show"]["schedule"]
+    assert answers["work --drain"].keys() == {"claimed", "succeeded", "failed", "dead", "oldest_due", "paused"}
+    named = {arguments[0] for arguments in (*READING, *ABOUT)} | {" ".join(arguments[:2]) for arguments in ABOUT} | ELSEWHERE
+    assert set(commands(typer.main.get_command(cli))) <= named
+
+
+def fill(connection: Connection) -> None:
+    """One of each thing that can be told of."""
+    hand = Hand(connection)
+    hand.beat(slots=10, queues='{"default": null}')
+    insert(connection, 3)
+    done, failed, given_up = hand.claim().jobs
+    hand.settle((done, SUCCEED), (failed, FAIL), (given_up, GIVE_UP))
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, expires_at, meta) values ('t', 'default', 0, now() + interval '1 hour', '{}')"
+    )
+    [running] = hand.claim().jobs
+    connection.execute("select rota.job_progress(%s, %s, %s)", ([running.id], [running.claims], ['{"done": 1, "total": 2, "note": null}']))
+    connection.execute("insert into rota.job (job_type, queue, priority) values ('t', 'default', 0)")
+    connection.execute("insert into rota.job (job_type, queue, run_at) values ('t', 'later', now() + interval '1 day')")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, jitter, expires) values ('nightly', 't', '0 2 * * *', '5 min', '1 hour')"
+    )
+    connection.execute("select rota.queue_pause('slow', now() + interval '1 hour')")
+    connection.execute("select rota.figures_fold()")
+    connection.execute(
+        "insert into rota.stat_hour (hour, job_type, queue, succeeded, ran) values (date_trunc('hour', now()), 't', 'q', 1, '{\"3\": 1}')"
+    )
+    connection.execute(
+        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message) values ('dead jobs', '', 'fires', now(), now(), 1, 1, 'm')"
+    )
+
+
+def commands(group: Any) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from (f"{name} {below}" for below in commands(command))
+        else:
+            yield name

@@ -89,10 +89,15 @@ def test_check_runs_as_a_role_that_may_only_read_and_tells_nobody(rota: CommandL
 def test_alerts_lists_the_rules_and_what_stands(rota: CommandLine, connection: Connection) -> None:
     connection.execute(DEAD)
     connection.execute("update rota.alert_rule set enabled = false where name = 'same error'")
+    connection.execute("insert into rota.alert_rule (name, kind, period, job_type) values ('dead invoices', 'dead', '1 day', 'invoice')")
+    connection.execute("update rota.alert_rule set queue = 'email' where name = 'no worker'")
     rota.ok("work", "--drain")
     listed = rota.ok("alerts")
+    lines = [line.split() for line in listed.out.splitlines()]
+    assert ["dead", "invoices", "dead", "invoice", "1"] in [line[:5] for line in lines]
+    assert ["no", "worker", "no_worker", "email", "1"] in [line[:5] for line in lines]
     assert "unclaimed jobs" in listed.out and "10 jobs died within 01:00:00" in listed.out
     facts = rota.ok("alerts", "--json").json
     assert [(one["rule"], one["state"], one["told"]) for one in facts["alerts"]] == [("dead jobs", "fires", 1)]
     assert {rule["name"]: rule["enabled"] for rule in facts["rules"]}["same error"] is False
-    assert facts["rules"][0]["period_s"] == 3600
+    assert {rule["name"]: rule["period_s"] for rule in facts["rules"]}["dead jobs"] == 3600

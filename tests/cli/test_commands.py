@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import typer
 from psycopg.rows import TupleRow
 
-from rota.cli import run
+from rota.cli import cli, run
 from rota.store.migrate import migrations
 from tests.support.cli import CommandLine
 from tests.support.project import enter
@@ -77,6 +80,28 @@ def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(ro
     assert report["retry_words"] == "10 s, 20 s, 30 s, dead after 1 min"
     assert (send_mail["queue"], send_mail["aliases"], send_mail["lease_s"], send_mail["release"]) == ("email", ["mail"], 120.0, "shop-1")
     assert "10 s, 20 s, 30 s, dead after 1 min" in rota.ok("types").out
+
+
+def test_the_help_of_every_command_is_whole_on_a_screen_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for path, command in _commands(typer.main.get_command(cli), ()):
+        assert run([*path, "--help"]) == 0
+        shown = capsys.readouterr().out
+        said = " ".join(shown.replace("│", " ").split())
+        assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown, path
+        paragraphs = (command.help or "").split("\n\n")
+        assert "\n" not in paragraphs[0], f"{path}: the list of commands breaks its line there"
+        assert all(" ".join(paragraph.split()) in said for paragraph in paragraphs), path
+        assert re.search(r"[<\[]\w+\|[^\]>\s]*\s", shown) is None, f"{path}: choices are broken within a word"
+        assert all(option.hidden or option.opts[0] in shown for option in command.params if option.opts[0].startswith("-")), path
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, (*path, name))
 
 
 # The App

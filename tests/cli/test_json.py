@@ -145,7 +145,8 @@ def fill(connection: Connection) -> None:
         "insert into rota.stat_hour (hour, job_type, queue, succeeded, ran) values (date_trunc('hour', now()), 't', 'q', 1, '{\"3\": 1}')"
     )
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message) values ('dead jobs', '', 'fires', now(), now(), 1, 1, 'm')"
+        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message) "
+        "values ('dead jobs', '', 'fires', now(), now(), 1, 1, 'm')"
     )
 
 

@@ -78,6 +78,13 @@ def test_a_rule_that_would_not_do_what_it_says_is_refused(connection: Connection
 
 
 @rule("M86")
+@pytest.mark.parametrize("name", ["", " ", "\t", " dead", "dead ", "\u2003", "a\nb", "a\x1b[2J", "a\u202eb", "a\u0085b", "x" * 101])
+def test_a_rule_has_a_name_that_one_can_see_and_type(connection: Connection, name: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_name_is_one_line_and_not_blank"):
+        connection.execute("insert into rota.alert_rule (name, kind, period) values (%s, 'dead', '1 hour')", [name])
+
+
+@rule("M86")
 def test_ten_dead_in_an_hour_are_found_and_nine_or_old_ones_are_not(connection: Connection) -> None:
     dead(connection, 9)
     dead(connection, 5, ago="61 minutes")

@@ -40,7 +40,7 @@ _HELP = {
     Action.RUN_AGAIN: "Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over.",
 }
 
-Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="The jobs' ids; else a filter.", min=1, max=ID_MAX)]
+Ids = Annotated[list[int] | None, typer.Argument(metavar="ID", help="The jobs' ids; else a filter.", min=1, max=ID_MAX)]
 TypeOption = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")]
 QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Filter: jobs in this queue.")]
 ErrorOption = Annotated[
@@ -51,7 +51,10 @@ SinceOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help=f"Filter: jobs that failed or ended from then on, else were made; {TIME}."),
 ]
-StatusOption = Annotated[Status | None, typer.Option(help="Filter: jobs that stand so, where an action has several to choose from.")]
+StatusOption = Annotated[
+    Status | None,
+    typer.Option(metavar="STATUS", help=f"Filter: jobs that stand so, where an action has several to choose from: {', '.join(Status)}."),
+]
 LimitOption = Annotated[int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="With a filter: do not ask.")]
 

@@ -32,8 +32,10 @@ def check(
     rule: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this rule, also if disabled; repeat it.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate the rules of alerts now, for Nagios or cron: one line, and exit status 0 OK, 1 WARNING, 2 CRITICAL (also when the database is away), 3
-    UNKNOWN. Reads only, and tells nobody."""
+    """Evaluate the rules of alerts now, for Nagios or cron: one line and an exit status. Reads only, and tells nobody.
+
+    The status is 0 OK, 1 WARNING, 2 CRITICAL (also when the database is away), 3 UNKNOWN.
+    """
     try:
         with session(app, url, schema) as opened:
             found = _evaluate(opened, rule)
@@ -59,7 +61,7 @@ def alerts(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = 
     if as_json:
         print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": told})
         return
-    columns = ("name", "kind", "at_least", "factor", "period", "severity", "repeat_after", "tell_job", "enabled")
+    columns = ("name", "kind", "queue", "job_type", "at_least", "factor", "period", "severity", "repeat_after", "tell_job", "enabled")
     print_table([name.replace("_", " ") for name in columns], [[rule[name] for name in columns] for rule in rules], empty="no rules")
     typer.echo("")
     shown = ("rule", "subject", "state", "since", "last_told_at", "message")

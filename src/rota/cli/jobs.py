@@ -23,7 +23,7 @@ TIME = 'a time, or how long ago, such as "2h"'
 
 
 def jobs(
-    status: Annotated[Status | None, typer.Option(help="Only jobs that stand so.")] = None,
+    status: Annotated[Status | None, typer.Option(metavar="STATUS", help=f"Only jobs that stand so: {', '.join(Status)}.")] = None,
     job_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only jobs of this type.")] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
     idempotency_key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the jobs with this idempotency key.")] = None,

@@ -10,7 +10,7 @@
 --   no_worker         the same in a queue that no worker seen within period serves
 --   schedule_overdue  a schedule's next run is later than it was to be by more than period
 create table rota.alert_rule (
-  name text primary key check (length(name) between 1 and 100 and name !~ '[[:cntrl:]]'),
+  name text primary key,
   kind text not null constraint alert_rule_kind check (kind in (
     'dead', 'same_error', 'failure_rate', 'unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue')),
   at_least int not null default 1 check (at_least between 1 and 10000),
@@ -23,6 +23,11 @@ create table rota.alert_rule (
   tell_job text check (length(tell_job) between 1 and 200),  -- also enqueue a job of this type, with the alert as its payload
   enabled boolean not null default true,
   due_at timestamptz,                            -- not to be evaluated before; NULL: at once. Written by whoever evaluates
+  -- It is the label of a figure, the subject of a mail and an argument of `rota check --rule`: one has to be able to see and to type it.
+  constraint alert_rule_name_is_one_line_and_not_blank check (
+    length(name) between 1 and 100
+    and name !~ '^[[:space:]\u00a0\u2000-\u200b\u3000]|[[:space:]\u00a0\u2000-\u200b\u3000]$'
+    and name !~ '[[:cntrl:]\u0080-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]'),
   -- What a kind does not go by is refused: whoever gives it believes that the rule looks at less than it does.
   constraint alert_rule_rate_has_factor check ((kind = 'failure_rate') = (factor is not null)),
   constraint alert_rule_queue_counts check (queue is null or kind in ('unclaimed', 'unknown_type', 'no_worker')),

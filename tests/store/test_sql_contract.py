@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
+from rota.cli import run
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 
@@ -105,6 +107,41 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(database: str,
     assert reader.get(first.id).idempotency_key == "k"
     assert len(reader.jobs(queue="q")) == 2
     reader.close()
+
+
+READING = (
+    ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"], ["stats"], ["queues"], ["workers"], ["types"],
+    ["alerts"], ["check"], ["top", "--once"], ["migrate", "--check"],
+)  # fmt: skip
+
+
+@rule("M15", "M85")
+def test_a_reader_can_do_all_that_only_reads(
+    database: str, connection: Connection, roles: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _grant(connection, roles)
+    connection.execute("insert into rota.job (job_type) values ('t')")
+    connection.execute("insert into rota.job (job_type, status, failed_at) values ('t', 'dead', now())")
+    connection.execute("insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')")
+    url = make_conninfo(database, options=f"-c role={roles['my_reader']} -c default_transaction_read_only=on")
+
+    for command in READING:
+        assert (run([*command, "--url", url, "--schema", "rota"]), capsys.readouterr().err) in [(0, ""), (0, OF_THE_LAST_DAY)], command
+    run(["doctor", "--url", url, "--schema", "rota", "--json"])
+    looked = json.loads(capsys.readouterr().out)
+    assert [check["name"] for check in looked["checks"] if check["level"] == "skipped"] == ["app"]
+
+    reader = rota.App(url)
+    assert [reader.get(1).id, reader.join(2).id, reader.story(1).job.id] == [1, 2, 1]
+    assert (len(reader.jobs()), len(reader.jobs(error="x")), reader.stats().jobs["queued"]) == (2, 0, 1)
+    assert [one.name for one in reader.schedules()] == [reader.get_schedule("s").name] == ["s"]
+    assert (reader.schedule_runs("s"), reader.pauses()) == ([], [])
+    reader.close()
+    with psycopg.connect(_as(database, roles["my_reader"])) as own, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        own.execute("update rota.job set priority = 1")
+
+
+OF_THE_LAST_DAY = "of what is over, the last day; --since 14d for more\n"
 
 
 @rule("M15", "M87")

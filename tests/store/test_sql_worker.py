@@ -465,3 +465,63 @@ def test_a_worker_in_sql_gets_nothing_from_a_paused_queue_and_everything_after(s
     assert [shell.ids(10) for _ in range(2)] == [[], []]
     app.resume_queue("default")
     assert shell.ids(10) == jobs
+
+
+BAD_JOBS: list[tuple[dict[str, Any], str]] = [
+    ({"job_type": None}, "job_type must be 1 to 200 characters, not NULL"),
+    ({"job_type": ""}, "job_type must be 1 to 200 characters, not 0"),
+    ({"job_type": "t" * 201}, "job_type must be 1 to 200 characters, not 201"),
+    ({"payload": Jsonb([1])}, "payload must be a JSON object, as in .*, not array"),
+    ({"payload": Jsonb(None)}, "payload must be a JSON object, as in .*, not null"),
+    ({"payload": Jsonb({"a": "x" * 65_536})}, "payload is 65545 bytes, over the limit of 65536: store the data elsewhere"),
+    ({"queue": ""}, "queue must be 1 to 100 characters, not 0; leave it out for the type's"),
+    ({"priority": 1000}, "priority must be from -100 to 100, not 1000"),
+    ({"run_at": "infinity"}, "run_at must lie before the year 9000, not at infinity"),
+    ({"expires_at": "-infinity"}, "expires_at must lie from the year 1970 to before 9200, not at -infinity"),
+    ({"expires_at": "infinity"}, "expires_at must lie .*, not at infinity; leave it out for never"),
+    ({"max_attempts": 0}, "max_attempts must be at least 1, not 0"),
+    ({"idempotency_key": ""}, "idempotency_key must be 1 to 255 characters, not 0"),
+    ({"idempotency_key": "k" * 256}, "idempotency_key must be 1 to 255 characters, not 256; hash a longer one"),
+    ({"meta": Jsonb("text")}, "meta must be a JSON object, as in .*, not string"),
+    ({"meta": Jsonb({"a": "x" * 65_536})}, "meta is 65545 bytes, over the limit"),
+    ({"payload_version": 40_000}, "payload_version must be from 1 to 32767, not 40000"),
+]
+
+
+@rule("M15")
+def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_nothing_is_written(
+    connection: Connection, shell: Shell
+) -> None:
+    for given_badly, says in BAD_JOBS:
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^rota.enqueue: {says}"):
+            shell.call("enqueue", **{"job_type": "t", **given_badly})
+    assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
+    connection.execute("insert into rota.job (id, job_type, status, failed_at) values (7, 't', 'dead', now())")
+    for payload, says in [(Jsonb([1]), "payload must be a JSON object"), (Jsonb({"a": "x" * 65_536}), "payload is 65545 bytes")]:
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^rota.job_requeue: {says}.*; nothing was changed"):
+            shell.call("job_requeue", [7], "why", "who", payload)
+    for function in ("queue_pause('q', 'infinity')", "pause_all('infinity')"):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="until must lie before the year 9000, not at infinity"):
+            connection.execute(f"select * from rota.{function}".encode())
+    assert connection.execute("select id, status from rota.job").fetchall() == [(7, "dead")]
+    fine = {
+        "job_type": "t" * 200,
+        "priority": -100,
+        "run_at": "-infinity",
+        "max_attempts": 1,
+        "idempotency_key": "k" * 255,
+        "meta": Jsonb({}),
+    }
+    [enqueued] = shell.call("enqueue", **fine, queue="q" * 100, expires_at="9199-12-31Z", payload_version=32_767)
+    assert enqueued["created"]
+
+
+@rule("M15")
+def test_what_the_functions_refuse_is_what_the_table_refuses(connection: Connection) -> None:
+    for given_badly, _ in BAD_JOBS:
+        columns = {"job_type": "t", **given_badly}
+        statement = sql.SQL("insert into rota.job ({}) values ({})").format(
+            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(sql.Placeholder() * len(columns))
+        )
+        with pytest.raises(psycopg.Error):
+            connection.execute(statement, list(columns.values()))

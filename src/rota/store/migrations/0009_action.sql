@@ -133,6 +133,9 @@ begin
   if p_payload is not null and cardinality(p_ids) <> 1 then
     raise exception 'a corrected payload is for one job, not for %', cardinality(p_ids) using errcode = 'invalid_parameter_value';
   end if;
+  if rota.json_wrong('payload', p_payload) is not null then
+    raise exception 'rota.job_requeue: %; nothing was changed', rota.json_wrong('payload', p_payload) using errcode = 'invalid_parameter_value';
+  end if;
   perform rota.today_ensure();
   v_dead := array(
     select mine.id from (select j.id, j.status from rota.job j where j.id = any (p_ids) order by j.id for update) mine where mine.status = 'dead');

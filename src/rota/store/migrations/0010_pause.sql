@@ -39,6 +39,10 @@ begin
   if p_until <= rota.clock() then
     raise invalid_parameter_value using message = format('until must lie in the future, not at %s; it is %s by the database''s clock', p_until, rota.clock());
   end if;
+  if p_until >= '9000-01-01 00:00:00+00' then  -- Python could not read the row, and with it no other
+    raise invalid_parameter_value
+      using message = format('until must lie before the year 9000, not at %s; leave it out for a pause until somebody resumes it', p_until);
+  end if;
 end $$;
 
 -- Resumes a queue; false, and nothing written, when it is not paused. The frontiers of the workers have waited where they were; they are woken.

@@ -118,7 +118,12 @@ create function rota.enqueue(
   payload_version int default null)
 returns table (id bigint, created boolean, status text) language plpgsql security definer set search_path = rota, pg_temp as $$
 #variable_conflict use_column
+declare v_wrong text := rota.job_wrong(enqueue.job_type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.expires_at,
+  enqueue.max_attempts, enqueue.idempotency_key, enqueue.meta, enqueue.payload_version);
 begin
+  if v_wrong is not null then
+    raise exception 'rota.enqueue: %; nothing was inserted', v_wrong using errcode = '22023';
+  end if;
   for attempt in 1 .. 5 loop
     return query
     insert into rota.job (job_type, payload, queue, priority, run_at, expires_at, max_attempts, idempotency_key, meta, payload_version)

@@ -397,7 +397,9 @@ def test_what_is_paused_is_told(database: str, connection: Connection) -> None:
     assert "everything is paused until 20" in said and "by eva: the mail server moves" in said and "resume --all" in said
     connection.execute("update rota.site set paused_until = now()")
     assert "everything" not in is_red(look(database, "paused"), Level.WARN)
-    connection.execute("update rota.site set copied = 'stamped as database shop'")
+    connection.execute("update rota.site set database_name = 'shop', worked_at = now()")  # as a dump brings it; no worker has looked yet
+    assert "a copy of another database: its workers start paused: stamped as database shop" in is_red(look(database, "paused"))
+    connection.execute("update rota.site set database_name = current_database(), copied = 'stamped as database shop'")
     assert "a copy of another database" in is_red(look(database, "paused"))
 
 

@@ -110,36 +110,46 @@ exception when others then
   return null;
 end $$;
 
--- Looks whether this is a restored copy: whether the stamp says another database's name, or another server. Returns how it differs, NULL when it does not;
--- writes only what has changed. Where either side does not know the server, the names decide.
+-- Whether this is a restored copy: whether the stamp says another database's name, or another server. Returns how it differs, NULL when it does not; reads
+-- only. Where either side does not know the server, the names decide.
 -- A copy in which there was nothing to protect stamps anew by itself: one that CREATE DATABASE … TEMPLATE made of a schema that had no job and never a
 -- worker. That is seen by the ages of rows: in such a copy those of `migration` are older than the database, in a restored dump younger; and no job may
 -- be as old.
-create function rota.copy_check() returns text language plpgsql set search_path = rota, pg_temp as $$
+create function rota.copy_seen() returns text language plpgsql stable set search_path = rota, pg_temp as $$
 declare
   v_site rota.site;
   v_system bigint := rota.system_identifier();
   v_same boolean;
   v_age int;
-  v_copied text;
 begin
-  perform rota.stamp_missing();
   select * into v_site from rota.site;
   v_same := v_site.database_name = current_database() and coalesce(v_site.system_identifier = v_system, true);
   if not v_same and v_site.worked_at is null and coalesce(v_site.system_identifier = v_system, true) then
     v_age := (select age(d.xmin) from pg_database d where d.datname = current_database());
     v_same := exists (select from rota.migration m where age(m.xmin) > v_age) and not exists (select from rota.job j where age(j.xmin) >= v_age);
   end if;
-  if not v_same then
-    v_copied := format('stamped as database %I of server %s, and this is database %I of server %s', v_site.database_name,
-      coalesce(v_site.system_identifier::text, 'unknown'), current_database(), coalesce(v_system::text, 'unknown'));
+  if v_same is not false then  -- nor is it one without a stamp: it brought no data along
+    return null;
   end if;
+  return format('stamped as database %I of server %s, and this is database %I of server %s', v_site.database_name,
+    coalesce(v_site.system_identifier::text, 'unknown'), current_database(), coalesce(v_system::text, 'unknown'));
+end $$;
+
+-- Looks whether this is a restored copy, as a worker does, and writes what has changed.
+create function rota.copy_check() returns text language plpgsql set search_path = rota, pg_temp as $$
+declare
+  v_site rota.site;
+  v_copied text;
+begin
+  perform rota.stamp_missing();
+  select * into v_site from rota.site;
+  v_copied := rota.copy_seen();
   if v_copied is distinct from v_site.copied or v_copied is null and (v_site.worked_at is null or v_site.database_name <> current_database()) then
     -- Never waited for: a claim in SQL may look in a transaction that stays open. Somebody who stamped it meanwhile knows better.
     perform from rota.site s where s.stamped_at = v_site.stamped_at for no key update skip locked;
     if found then
       if v_copied is null and v_site.database_name <> current_database() then
-        perform rota.stamp(v_system);
+        perform rota.stamp(rota.system_identifier());
       end if;
       update rota.site set copied = v_copied, worked_at = case when v_copied is null then coalesce(worked_at, rota.clock()) else worked_at end;
     end if;

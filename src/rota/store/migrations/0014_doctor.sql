@@ -47,8 +47,9 @@ $$;
 
 -- What keeps everything from being claimed, as JSON; NULL: nothing does.
 create function rota.site_paused() returns jsonb language sql stable set search_path = rota, pg_temp as $$
-  select jsonb_build_object('paused_at', s.paused_at, 'paused_until', s.paused_until, 'paused_by', s.paused_by, 'paused_why', s.paused_why, 'copied', s.copied)
-  from rota.site s where rota.is_paused()
+  select jsonb_build_object('paused_at', s.paused_at, 'paused_until', s.paused_until, 'paused_by', s.paused_by, 'paused_why', s.paused_why,
+    'copied', coalesce(s.copied, seen.copied))
+  from rota.site s cross join (select rota.copy_seen() as copied) seen where rota.is_paused() or seen.copied is not null
 $$;
 
 -- The queues and priorities that have jobs ready or to come, at most p_queues of them, each counted to p_limit.

@@ -10,9 +10,22 @@ TEXT_MAX = 65536
 """Longer error texts are cut to this before anything is searched in them."""
 _OUR_FRAMES = str(Path(__file__).parent / "worker")
 _URL_USER = re.compile(r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)")
-_SECRET = re.compile(
-    r"(?i)(passw(?:or)?d|passphrase|pwd|secret|api_?key|token)(\s?=\s?|[\"']\s?:\s?)"
-    r"(\"(?:[^\"\\]|\\.){0,2000}\"?|'(?:[^'\\]|\\.){0,2000}'?|[^\s,;&)}\]]{1,2000})"
+# The patterns of rota.told in migration 0011 are these; tests/pure/test_redaction.py holds both to the same lines.
+_NAME = r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private)[_-]?key|token)(?:[_-]?(?:access[_-]?)?key)?[0-9]{0,3}"
+_QUOTED = (
+    r"[a-z]{0,2}\"(?:[^\"\\]|\\.){0,2000}\"?|[a-z]{0,2}'(?:[^'\\]|\\.){0,2000}'?"
+    r"|\\\"(?:[^\"\\]|\\[^\"]){0,2000}(?:\\\")?"  # JSON within a text within JSON
+    r"|[\w.]{1,100}\((?:\"[^\"]{0,2000}\"|'[^']{0,2000}')\)"  # SecretStr('…')
+)
+_NOTHING = r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$))"
+_BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
+# After a colon a bare word is mostly prose ("'password': missing"); a secret has a digit or a sign in it, or is long.
+_SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
+_ASSIGNED = re.compile(rf"(?i)({_NAME})(\s{{0,3}}={{1,2}}(?!=)\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_BARE})")
+_SAID = re.compile(rf"(?i)((?<!unexpected )(?<!expected ){_NAME})((?:\\?[\"'])?\s{{0,3}}:\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_SECRETLIKE})")
+_AUTHORIZATION = re.compile(
+    r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
+    rf"(?:{_SECRETLIKE})"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic) [a-z0-9._~+/=-]{8,2000}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -61,8 +74,10 @@ def escaped(text: str) -> str:
 
 def _redacted(text: str) -> str:
     text = _URL_USER.sub(r"\1***@", text)
-    text = _SECRET.sub(r"\1\2***", text)
-    return _BEARER.sub(r"\1 ***", text)
+    text = _BEARER.sub(r"\1 ***", text)
+    text = _AUTHORIZATION.sub(r"\1\2***", text)
+    text = _SAID.sub(r"\1\2***", text)
+    return _ASSIGNED.sub(r"\1\2***", text)
 
 
 def _clean(text: str) -> str:

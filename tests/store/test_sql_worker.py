@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 
 import rota
 from rota.policy import Exponential, _fraction
+from tests.pure.test_redaction import LINES
 from tests.store.work import SUCCEED, Hand, expire, insert
 from tests.support.rules import rule
 
@@ -431,6 +432,14 @@ def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(she
     assert row["last_error"].startswith('first second [31mred postgres://***@db/x password=*** {"api_key": ***} Bearer *** xxx')
     stack = connection.execute("select stack from rota.attempt").fetchone()
     assert stack == ("line 1\n token = ***\ufffd\nline 3",) or stack == ("line 1\n token = ***\nline 3",)
+
+
+@rule("M15", "M45")
+def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connection) -> None:
+    told = connection.execute(
+        "select given, rota.told(given, 500) from unnest(%s::text[]) given", ([text for text, _ in LINES],)
+    ).fetchall()
+    assert told == LINES
 
 
 @rule("M15")

@@ -39,7 +39,7 @@ READING = (
 """What a program may ask of an empty database too."""
 ABOUT = (
     ["job", "3"],
-    ["schedule", "show", "nightly"],
+    ["schedule", "show", "daily"],
     ["schedule", "put", "weekly", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata"],
     ["schedule", "pause", "weekly"],
     ["schedule", "resume", "weekly"],

@@ -1,7 +1,7 @@
 -- Read all that a frame of the live view shows.
 -- Parameters: queues int (so many queues and priorities at most); counted int (jobs of each are counted so far); listed int (rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused: names; site: as of doctor_queues; running: id, job_type, worker, ran_s,
---   done, total, note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat (the same since 1970), stopped, succeeded, failed, dead; errors: job, job_type, attempt,
+--   done, total, note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat as seconds since 1970, stopped, succeeded, failed, dead; errors: job, job_type, attempt,
 --   outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -177,13 +178,15 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
 
 
 @rule("M80")
-@pytest.mark.parametrize(("options", "sets"), [([], " && ROTA_SCHEMA=jobs2 /"), (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n")])
+@pytest.mark.parametrize(
+    ("options", "sets"), [(["--log", "../said.log"], " && ROTA_SCHEMA=jobs2 /"), (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n")]
+)
 def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_file_that_was_named_by_way_of_another_directory(
     options: list[str], sets: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_SCHEMA", "jobs2")
-    assert run(["crontab", *options, "--env-file", "../rota.env", "--log", "../said.log"]) == 0
+    assert run(["crontab", *options, "--env-file", "../rota.env"]) == 0
     said = capsys.readouterr().out
     assert sets in said
     assert "/../" not in said, "systemd ignores such an EnvironmentFile, and a drain would start a private server"
@@ -191,11 +194,27 @@ def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_fi
     assert run(["crontab", *options]) == 3
 
 
+@rule("M80")
+def test_what_is_printed_follows_a_link_from_release_to_release(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current = tmp_path / "current"
+    current.symlink_to(shop)
+    enter(current, monkeypatch)
+    for named, printed in ((current, current), (tmp_path, shop.resolve())):  # a PWD that is another directory is some parent's
+        monkeypatch.setenv("PWD", str(named))
+        assert run(["crontab"]) == 0
+        assert " cd " + shlex.quote(str(printed)).replace("%", r"\%") + " && " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--every", "7"], "--every must go evenly into an hour"),
         (["--systemd", "--k8s"], "give one of them"),
+        (["--image", "shop:7"], "--image says nothing here: it is for `rota crontab --k8s`"),
+        (["--systemd", "--log", "said.log"], "--log says nothing here"),
+        (["--k8s", "--user", "shop"], "--user says nothing here: it is for `rota crontab` or `rota crontab --systemd`"),
         (["--for", "50"], "--for"),
         (["--user", "shop shop"], "--user takes one word"),
         (["--env-file", "a\nb"], "one line"),

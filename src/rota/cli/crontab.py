@@ -25,6 +25,8 @@ SPARE_S = 10
 """By default a run claims nothing more so long before the next one begins."""
 STOP_S = 45
 """What a drain that is told to end gets: its 30 s for running handlers, 10 s to record results, and some to spare."""
+OPTIONS = {"crontab": {"--env-file", "--log", "--mailto", "--user"}, "--systemd": {"--env-file", "--user"}, "--k8s": {"--image"}}
+"""Which of them say something, by what is printed."""
 DEADLINE_S = 3600
 """What Kubernetes gives a run beyond its `--every` before it stops it."""
 
@@ -73,7 +75,7 @@ def crontab(
     log: Annotated[Path | None, typer.Option(help="For cron: the file to append what is said to. Defaults to the syslog.")] = None,
     mailto: Annotated[str | None, typer.Option(metavar="ADDRESS", help="For cron: who hears of what cron itself could not do.")] = None,
     user: Annotated[str | None, typer.Option(help="Who it runs as: for a file in /etc/cron.d, and for systemd.")] = None,
-    image: Annotated[str, typer.Option(help="For Kubernetes: the image with your project.")] = "YOUR-IMAGE",
+    image: Annotated[str | None, typer.Option(help="For Kubernetes: the image with your project.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what to install so that a drain runs again and again: a crontab, or with an option units for systemd or a manifest for Kubernetes.
@@ -82,6 +84,10 @@ def crontab(
     """
     if systemd and k8s:
         raise UsageError("--systemd and --k8s are two ways: give one of them")
+    _refuse_options_of_another_way(
+        "--systemd" if systemd else "--k8s" if k8s else "crontab",
+        {"--env-file": env_file, "--log": log, "--mailto": mailto, "--user": user, "--image": image},
+    )
     if every not in EVERY_MINUTES:
         raise UsageError(f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}")
     if for_ is not None:
@@ -99,7 +105,7 @@ def crontab(
         _absolute(log),
         mailto,
         user,
-        image,
+        image or "YOUR-IMAGE",
         check_schema(schema) if (schema := os.environ.get("ROTA_SCHEMA")) else None,
     )
     _refuse_what_a_line_cannot_hold(plan)
@@ -226,6 +232,15 @@ def _about_url(plan: Plan) -> str:
         "# It sets no ROTA_DATABASE_URL: none was set where this was printed, so it works with the URL that the App names, else with the\n"
         "# private PostgreSQL of this directory. `--env-file FILE` names a file that sets it."
     )
+
+
+def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None and option not in OPTIONS[way]:
+            instead = " or ".join(
+                f"`rota crontab{'' if other == 'crontab' else ' ' + other}`" for other, own in OPTIONS.items() if option in own
+            )
+            raise UsageError(f"{option} says nothing here: it is for {instead}")
 
 
 def _refuse_what_a_line_cannot_hold(plan: Plan) -> None:

@@ -134,9 +134,16 @@ def need_reference(reference: str | None) -> tuple[Path, str]:
 
 
 def _reference(reference: str | None) -> tuple[Path, str | None]:
-    here = Path.cwd()
+    here = _here()
     reference = reference or os.environ.get("ROTA_APP")
     return (here, reference) if reference else _from_pyproject(here)
+
+
+def _here() -> Path:
+    """The directory that the shell is in, by the name it has there: a link such as `current` leads to the release of the day, which the next deploy
+    leaves behind, and what is printed for cron is to follow it."""
+    named = Path(os.environ.get("PWD", ""))
+    return named if named.is_absolute() and ".." not in named.parts and named.exists() and named.samefile(Path.cwd()) else Path.cwd()
 
 
 def _from_pyproject(start: Path) -> tuple[Path, str | None]:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -103,6 +104,18 @@ def test_an_app_takes_its_url_from_the_environment_when_it_is_first_used(databas
     with pytest.raises(rota.JobNotFound):
         app.get(1)
     app.close()
+
+
+def test_texts_of_every_language_go_there_and_back_whatever_the_environment_says(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with closing(rota.App(database)) as app:
+
+        @app.job("greet")
+        def greet(name: str) -> None: ...
+
+        job = greet.enqueue(name="北京 🚂")
+        assert app.get(job.id).payload == {"name": "北京 🚂"}
+        assert app.jobs(error="北京") == []
 
 
 def test_an_app_connects_to_nothing_until_it_is_used() -> None:

@@ -108,7 +108,9 @@ def snapshot(facts: Facts, limits: Limits) -> Finding:
     if worst == 0:
         hidden = any(one["is_hidden"] for one in holders)
         return ok(f"{said}{f' ({MONITOR})' if hidden else ''}")
-    return (bad if worst == 2 else warn)(f"{said}: no dead row younger than it can be removed, and claims slow down", _release(holder))
+    return (bad if worst == 2 else warn)(
+        f"{said}: no dead row younger than it can be removed, and claims slow down with time", _release(holder)
+    )
 
 
 def _grade(holder: Facts, limits: Limits) -> int:

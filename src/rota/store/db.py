@@ -81,6 +81,7 @@ class Database:
         given.setdefault("keepalives_interval", "5")
         given.setdefault("keepalives_count", "3")
         given.setdefault("tcp_user_timeout", str(UNACKNOWLEDGED_S * 1000))
+        given["client_encoding"] = "UTF8"  # texts of jobs are of every language, whatever PGCLIENTENCODING says here
         given["application_name"] = f"rota {role}"[:63]
         return make_conninfo("", **given)
 

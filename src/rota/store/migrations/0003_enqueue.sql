@@ -129,7 +129,7 @@ returns text language sql stable parallel safe set search_path = rota, pg_temp a
     when p_run_at >= '9000-01-01 00:00:00+00' then format('run_at must lie before the year 9000, not at %s', p_run_at)
     when not (p_expires_at >= '1970-01-01 00:00:00+00' and p_expires_at < '9200-01-01 00:00:00+00')
       then format('expires_at must lie from the year 1970 to before 9200, not at %s; leave it out for never', p_expires_at)
-    when p_max_attempts < 1 then format('max_attempts must be at least 1, not %s', p_max_attempts)
+    when p_max_attempts not between 1 and 10000 then format('max_attempts must be from 1 to 10000, not %s', p_max_attempts)
     when length(p_idempotency_key) not between 1 and 255
       then format('idempotency_key must be 1 to 255 characters, not %s; hash a longer one', length(p_idempotency_key))
     when p_payload_version not between 1 and 32767 then format('payload_version must be from 1 to 32767, not %s', p_payload_version)

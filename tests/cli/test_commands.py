@@ -77,9 +77,9 @@ def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(ro
     assert rota.ok("types").out == "no job types are declared; `rota sync` or a worker's start declares them\n"
     assert rota.ok("sync", "--json").json == {"schema": "rota", "declared": ["report", "send_mail"], "schedules": []}
     report, send_mail = rota.ok("types", "--json").json["types"]
-    assert report["retry_words"] == "10 s, 20 s, 30 s, dead after 1 min"
+    assert report["retry_words"] == "1 min, 2 min, 3 min, dead after 6 min"
     assert (send_mail["queue"], send_mail["aliases"], send_mail["lease_s"], send_mail["release"]) == ("email", ["mail"], 120.0, "shop-1")
-    assert "10 s, 20 s, 30 s, dead after 1 min" in rota.ok("types").out
+    assert "1 min, 2 min, 3 min, dead after 6 min" in rota.ok("types").out
 
 
 def test_the_help_of_every_command_is_whole_on_a_screen_of_80_columns(
@@ -281,7 +281,7 @@ def test_a_job_shows_its_progress_and_who_wanted_it_stopped(rota: CommandLine, c
     rota.ok("cancel", "1", "--why", "not wanted")
     shown = rota.ok("job", "1").out
     assert "1,234 of 5,000 at 2026-01-1" in shown and ": pages" in shown and "not wanted" in shown
-    assert rota.ok("job", "1", "--json").json["job"]["progress"] == json.loads(progress)
+    assert rota.ok("job", "1", "--json").json["job"]["progress"] == json.loads(progress) | {"at": "2026-01-14T10:00:00Z"}
 
 
 @rule("M80")

@@ -29,7 +29,7 @@ async def send_mail(user_id: int, template: str = "welcome") -> dict[str, int]:
     return {"user": user_id}
 
 
-@app.job("report", retry=rota.Exponential("10s", cap="30s"), max_attempts=4)
+@app.job("report", retry=rota.Exponential("1m", cap="3m"), max_attempts=4)
 def report(day: date) -> None:
     raise ValueError(f"no data for {day}")
 """

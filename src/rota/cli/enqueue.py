@@ -146,8 +146,8 @@ def _row(job_type: str, payload: str, chosen: Chosen) -> ops.NewRow:
 def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
     def operation() -> Operation[ops.Inserted]:
         most = yield from ops.payload_bytes_max()
-        for argument, text in ((None, row.payload), ("meta", row.meta or "")):
-            if (size := text_bytes(text)) > most:
+        for argument, text in ((None, row.payload), ("meta", row.meta)):
+            if text is not None and (size := text_bytes(text)) > most:
                 raise PayloadError(row.job_type, argument, too_large(size, most))
         return (yield from ops.insert(row))
 

@@ -202,8 +202,8 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str,
         ("my_operator", "delete from rota.job"),
         ("my_reader", "insert into rota.job (job_type) values ('t')"),
         ("my_reader", "delete from rota.job"),
-        ("my_reader", "select * from rota.job"),
-        ("my_reader", "select * from rota.idempotency"),
+        ("my_reader", "update rota.alert_rule set period = '1 h'"),
+        ("my_reader", "select rota.job_requeue('{1}')"),
     ],
 )
 def test_what_a_role_was_not_granted_it_may_not_do(

@@ -510,6 +510,10 @@ def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_
     for payload, says in [(Jsonb([1]), "payload must be a JSON object"), (Jsonb({"a": "x" * 65_536}), "payload is 65545 bytes")]:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^rota.job_requeue: {says}.*; nothing was changed"):
             shell.call("job_requeue", [7], "why", "who", payload)
+    with pytest.raises(
+        psycopg.errors.InvalidParameterValue, match="p_payload_version must be from 1 to 32767, not -1; nothing was changed"
+    ):
+        connection.execute("select * from rota.job_requeue('{7}', p_payload => '{}', p_payload_version => -1::smallint)")
     for function in ("queue_pause('q', 'infinity')", "pause_all('infinity')"):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="until must lie before the year 9000, not at infinity"):
             connection.execute(f"select * from rota.{function}".encode())

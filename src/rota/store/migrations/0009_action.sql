@@ -136,6 +136,10 @@ begin
   if rota.json_wrong('payload', p_payload) is not null then
     raise exception 'rota.job_requeue: %; nothing was changed', rota.json_wrong('payload', p_payload) using errcode = 'invalid_parameter_value';
   end if;
+  if p_payload_version not between 1 and 32767 then
+    raise exception 'rota.job_requeue: p_payload_version must be from 1 to 32767, not %; nothing was changed', p_payload_version
+      using errcode = 'invalid_parameter_value';
+  end if;
   perform rota.today_ensure();
   v_dead := array(
     select mine.id from (select j.id, j.status from rota.job j where j.id = any (p_ids) order by j.id for update) mine where mine.status = 'dead');

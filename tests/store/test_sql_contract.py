@@ -156,6 +156,48 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str,
     operator.close()
 
 
+BY_ID = (
+    ["retry", "1"],
+    ["cancel", "1"],
+    ["bury", "2"],
+    ["requeue", "2"],
+    ["ignore", "3", "--why", "x"],
+    ["run-again", "2"],
+    ["pause", "q"],
+)
+READING_TOO = (
+    ["resume", "q"], ["requeue", "4", "--payload", "{}"], ["cancel", "--type", "t", "--yes"], ["schedule", "pause", "s"],
+    ["schedule", "resume", "s"],
+)  # fmt: skip
+
+
+@rule("M15", "M87")
+def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everything(
+    database: str, connection: Connection, roles: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _grant(connection, roles)
+    connection.execute("insert into rota.job (job_type) values ('t'), ('t'), ('t'), ('t'), ('t')")
+    connection.execute("update rota.job set status = 'dead', failed_at = now() where id in (3, 4)")
+    connection.execute("insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')")
+    target = ["--url", _as(database, roles["my_operator"]), "--schema", "rota"]
+    for command in BY_ID:
+        assert (run([*command, *target]), capsys.readouterr().err) == (0, ""), command
+
+    acted = "select count(*) from rota.action"
+    before = connection.execute(acted).fetchone()
+    for command in READING_TOO:
+        assert run([*command, *target]) == 3 and "lacks a privilege" in capsys.readouterr().err, command
+    assert connection.execute(acted).fetchone() == before, "an error, and it was done all the same"
+
+    connection.execute(sql.SQL("grant {} to {}").format(sql.Identifier(roles["my_reader"]), sql.Identifier(roles["my_operator"])))
+    for command in READING_TOO:
+        assert run([*command, *target]) == 0, capsys.readouterr().err
+    app = rota.App(target[1])
+    app.pause_schedule("s")
+    assert app.resume_schedule("s").paused_at is None
+    app.close()
+
+
 @rule("M15")
 @pytest.mark.parametrize(
     ("role", "statement"),

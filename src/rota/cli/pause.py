@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from rota.errors import UsageError
 from rota.options import check_queue
 from rota.store import ops
 from rota.store.ops import Pause
+
+if TYPE_CHECKING:
+    from rota.store.db import Operation
 
 QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
@@ -57,14 +60,14 @@ def resume(
     """Let work go on. What was not paused is left as it is, and that is said."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
     said, actor = reason(why), who(by)
+    if copy:
+        name, resuming = "this copy", ops.resume_copy(said, actor)
+    elif queue is None:
+        name, resuming = "everything", ops.resume_all(said, actor)
+    else:
+        name, resuming = f"queue {cell(queue).plain}", ops.resume_queue(check_queue(queue, "a queue's name"), said, actor)
     with session(app, url, schema) as opened:
-        if copy:
-            name, resumed = "this copy", opened.run(ops.resume_copy(said, actor))
-        elif queue is None:
-            name, resumed = "everything", opened.run(ops.resume_all(said, actor))
-        else:
-            name, resumed = f"queue {cell(queue).plain}", opened.run(ops.resume_queue(check_queue(queue, "a queue's name"), said, actor))
-        left = opened.run(ops.pauses())
+        resumed, left = opened.run(_resumed(resuming), atomic=True)
     if as_json:
         print_json({"resumed": resumed, "still_paused": left})
         return
@@ -72,6 +75,11 @@ def resume(
     typer.echo(f"{name} {'resumed' if resumed else unchanged}")
     for one in left:
         typer.echo(f"still paused: {what(one)}: {in_words(one)}")
+
+
+def _resumed(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
+    """Whether anything was, and what is paused still."""
+    return (yield from resuming), (yield from ops.pauses())
 
 
 def what(paused: Pause) -> str:

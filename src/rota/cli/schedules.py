@@ -136,7 +136,7 @@ def put(
         payload_json = untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
         definition = Definition(name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s)
     with session(app, url, schema) as opened, opened.connection.transaction():
-        put_now = opened.run(scheduling.put(definition.row(), "cli", by, why))
+        put_now = opened.run(scheduling.put(definition.row(), "cli", by, why), atomic=True)
     _say(put_now, as_json=as_json)
 
 
@@ -152,7 +152,7 @@ def pause(
 ) -> None:
     """Enqueue no more ticks until it is resumed, over deploys too. What is enqueued already runs."""
     with session(app, url, schema) as opened:
-        _say(opened.run(scheduling.act("pause", name, by, why)), as_json=as_json)
+        _say(opened.run(scheduling.act("pause", name, by, why), atomic=True), as_json=as_json)
 
 
 @app.command()
@@ -167,7 +167,7 @@ def resume(
 ) -> None:
     """End a pause. The ticks that fell into it are not caught up with."""
     with session(app, url, schema) as opened:
-        _say(opened.run(scheduling.act("resume", name, by, why)), as_json=as_json)
+        _say(opened.run(scheduling.act("resume", name, by, why), atomic=True), as_json=as_json)
 
 
 @app.command()

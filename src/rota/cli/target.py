@@ -49,9 +49,9 @@ class Session:
     database: Database
     connection: Any
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run a store operation."""
-        return self.database.run(operation, self.connection)
+    def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
+        """Run a store operation; `atomic`: in one transaction, so that an error means that nothing was done."""
+        return self.database.run(operation, self.connection, atomic=atomic)
 
 
 @contextmanager

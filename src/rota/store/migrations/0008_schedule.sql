@@ -155,6 +155,9 @@ returns table (scheduled_for timestamptz, job bigint, live bigint) language plpg
 set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 declare v_schedule rota.schedule; v_last bigint; v_status text; begin
+  if cardinality(p_ticks) = 0 and not has_table_privilege('rota.schedule', 'update') then
+    return;  -- somebody who may resume and put schedules and no more: the next pass announces it
+  end if;
   select * into v_schedule from rota.schedule s
   where s.name = p_name and s.next_run_at is not distinct from p_next_run_at and s.since = p_since
     and s.cron is not null and s.paused_at is null and s.disabled_at is null

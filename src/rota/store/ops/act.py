@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from rota.job import Action, Status
-from rota.store.db import Operation, Query, Row
+from rota.store.db import Operation, Query
 from rota.store.ops.around import Refusals, halved
 from rota.store.ops.read import instant_or_ago
 
@@ -51,16 +52,12 @@ def act(act: Act, ids: Sequence[int]) -> Operation[list[Answer]]:
 def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer], Refusals]]:
     """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
     takes a connection in autocommit, on which each batch is a transaction."""
-
-    def take(only: list[int] | None) -> Operation[list[Row]]:
-        return (yield from act(acting, only or []))  # type: ignore[return-value]  # answers instead of rows
-
     answers: list[Answer] = []
     refusals: Refusals = {}
     yield from act(replace(acting, payload=None), [])  # what is no job's fault, as a role without the right, is said at once, not of each
     for batch in _batches(ids):
-        done, refused = yield from halved(batch, take)
-        answers += done  # type: ignore[arg-type]
+        done, refused = yield from halved(batch, partial(act, acting))
+        answers += done
         refusals |= refused
     return answers, refusals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -17,7 +17,7 @@ WAITS_S = 20.0
 """So long a pass looks for those that block it, or take too long: each try may end in a timeout. Others may do the rest meanwhile."""
 Refusals = dict[int, str]
 """What the database says of each job that it refuses."""
-Take = Callable[[list[int] | None], Operation[list[Row]]]
+T = TypeVar("T")
 
 
 def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operation[tuple[list[Row], Refusals]]:
@@ -42,7 +42,9 @@ def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operatio
     return nobody + rows, refusals
 
 
-def halved(ids: list[int], take: Take, *, waits_until: float | None = None) -> Operation[tuple[list[Row], Refusals]]:
+def halved(
+    ids: list[int], take: Callable[[list[int]], Operation[list[T]]], *, waits_until: float | None = None
+) -> Operation[tuple[list[T], Refusals]]:
     """Do it to all of them; where a row may be at fault, to one half and to the other, and so on, down to that row. With `waits_until`, in monotonic
     seconds, also where one blocks or takes too long, for each costs its timeout: past that time jobs are no more told apart, and the first is named."""
     if not ids:

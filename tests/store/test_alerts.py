@@ -10,7 +10,7 @@ from psycopg.rows import TupleRow
 
 from rota.alert import Decision, Finding, Step, decide
 from rota.store import ops
-from tests.store.work import Hand, insert
+from tests.store.work import HAND_BACK, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -41,9 +41,10 @@ def attempts(connection: Connection, count: int, ago: str = "1 minute", *, jobs:
 
 
 def due(connection: Connection, ago: str = "1 hour", **columns: Any) -> None:
-    """A job that has been due for so long."""
+    """A job that has been due for so long, and that nobody has touched."""
     [job] = insert(connection, **columns)
     connection.execute("update rota.job set run_at = rota.clock() - %s::interval where id = %s", [ago, job])
+    connection.execute("update rota.job set updated_at = run_at where id = %s", [job])
 
 
 def serve(connection: Connection, *, types: tuple[str, ...] = ("t",), queue: str = "default") -> None:
@@ -151,6 +152,61 @@ def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_mi
 
     connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = rota.clock()")
     serve(connection)  # the next drain: the last one left it
+    assert list(found(connection, "unclaimed jobs")) == ["default"]
+
+
+def drained(connection: Connection, ago: str) -> None:
+    """A drain was here, for a second."""
+    serve(connection)
+    connection.execute(
+        "update rota.worker set started_at = rota.clock() - %s::interval, stopped_at = rota.clock() - %s::interval + '1 s'", [ago, ago]
+    )
+
+
+@rule("M86", "M80")
+def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_time_to_take_it(connection: Connection) -> None:
+    due(connection)
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    serve(connection)
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
+    hand.settle((job, HAND_BACK))
+    assert found(connection, "unclaimed jobs") == {}  # a drain asks before its jobs
+    connection.execute("update rota.worker set stopped_at = rota.clock()")
+    connection.execute("update rota.job set updated_at = rota.clock() - interval '50 seconds'")
+    assert found(connection, "unclaimed jobs") == {}
+    connection.execute("update rota.job set updated_at = rota.clock() - interval '5 minutes'")
+    drained(connection, ago="4 minutes")
+    assert list(found(connection, "unclaimed jobs")) == ["default"]
+
+
+@rule("M86", "M80", "M87")
+@pytest.mark.parametrize(
+    ("pause", "resume"),
+    [
+        ("select rota.queue_pause('default')", "select rota.queue_resume('default')"),
+        ("select rota.pause_all()", "select rota.resume_all()"),
+        ("select rota.queue_pause('default', rota.clock() + interval '1 hour')", "update rota.queue set paused_until = rota.clock()"),
+        ("select rota.pause_all(rota.clock() + interval '1 hour')", "update rota.site set paused_until = rota.clock()"),
+    ],
+)
+def test_what_a_pause_held_up_is_no_alert_until_a_worker_had_time_to_take_it(connection: Connection, pause: str, resume: str) -> None:
+    due(connection)
+    connection.execute(pause.encode())
+    connection.execute(resume.encode())
+    drained(connection, ago="4 minutes")
+    assert found(connection, "unclaimed jobs") == {}
+    connection.execute("update rota.action set at = at - interval '5 minutes'")
+    connection.execute("update rota.queue set paused_until = paused_until - interval '5 minutes'")
+    connection.execute("update rota.site set paused_until = paused_until - interval '5 minutes'")
+    assert list(found(connection, "unclaimed jobs")) == ["default"]
+
+
+@rule("M86")
+def test_a_queue_that_goes_on_does_not_hide_another(connection: Connection) -> None:
+    due(connection)
+    drained(connection, ago="4 minutes")
+    connection.execute("select rota.queue_pause('other'), rota.queue_resume('other')")
     assert list(found(connection, "unclaimed jobs")) == ["default"]
 
 
@@ -289,6 +345,20 @@ def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(conn
     Hand(second).run(ops.posted(told))
     connection.execute("update rota.alert set post_at = rota.clock()")
     assert Hand(connection).run(ops.take_unposted(10)) == []
+
+
+@rule("M86")
+def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_tried(connection: Connection) -> None:
+    dead(connection, 10)
+    step(connection)
+    attempts(connection, 20)
+    step(connection, "same error")
+    [first] = Hand(connection).run(ops.take_unposted(1))
+    connection.execute(
+        "update rota.alert set post_at = rota.clock() where post_at is not null"
+    )  # it was refused, and its time has come again
+    [second] = Hand(connection).run(ops.take_unposted(1))
+    assert (first.rule, second.rule) == ("dead jobs", "same error")
 
 
 @rule("M86")

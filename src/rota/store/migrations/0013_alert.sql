@@ -5,7 +5,7 @@
 --   dead              at_least jobs died within period, and nobody has resolved them
 --   same_error        attempts of at_least different jobs failed with the same error type within period
 --   failure_rate      at_least attempts failed within period, and factor times as many a minute as usual over the day before it
---   unclaimed         a job has been due for longer than period, though workers serve its queue and know its type, and have had a minute to take it
+--   unclaimed         a job has been due for longer than period, though workers serve its queue and know its type, and have had time to take it
 --   unknown_type      the same of a type that no worker seen within period knows
 --   no_worker         the same in a queue that no worker seen within period serves
 --   schedule_overdue  a schedule's next run is later than it was to be by more than period
@@ -62,27 +62,44 @@ create table rota.alert (
 
 -- The oldest due jobs, 1,000 of each queue and priority at most, by queue and type; of queues that are not paused. known, served: by a worker that was
 -- seen within p_period. tried: by one, too, that has been there for a minute, or for p_period: whoever has just begun is about to take what it finds,
--- a drain as well as a worker that comes up again.
+-- a drain as well as a worker that comes up again. And it began after the jobs could be taken, or was there for a minute then: one that ended before
+-- somebody gave them back, or before a pause was over, has not tried.
 create function rota.alert_due(p_queue text, p_period interval)
 returns table (queue text, job_type text, jobs bigint, oldest timestamptz, known boolean, served boolean, tried boolean)
 language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
   with seen as materialized (
-    select w.job_types, w.queues, w.started_at < rota.clock() - least(p_period, interval '1 minute') as tried
-    from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - p_period)
-  select due.queue, due.job_type, count(*), min(due.run_at),
-    exists (select from seen s where due.job_type = any (s.job_types)),
-    exists (select from seen s where s.queues ? due.queue),
-    exists (select from seen s where s.tried and due.job_type = any (s.job_types)) and exists (select from seen s where s.tried and s.queues ? due.queue)
-  from rota.ready_queues() r(queue, priority)
-  cross join lateral (
-    select r.queue, b.job_type, b.run_at from rota.job b
-    where b.queue = r.queue and b.priority = r.priority and b.status in ('queued', 'failed') and b.run_at < rota.clock() - p_period
-    order by b.run_at limit 1000) due
-  where (p_queue is null or r.queue = p_queue)
-    and not exists (select from rota.queue q where q.name = r.queue
-                    and q.paused_at is not null
-                    and (q.paused_until is null or q.paused_until > rota.clock()))
-  group by due.queue, due.job_type
+    select w.job_types, w.queues,
+      -- What could be taken before then it has tried; NULL: nothing.
+      case when w.started_at < rota.clock() - least(p_period, interval '1 minute')
+        then greatest(w.started_at, coalesce(w.stopped_at, w.heartbeat_at) - least(p_period, interval '1 minute')) end as tried_to
+    from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - p_period),
+  resumed(queue, at) as materialized (  -- of late, by people and by the hour that they gave; queue NULL: everything
+    select a.queue, a.at
+    from (select l.* from rota.action l where l.at > rota.clock() - p_period order by l.at desc limit 10000) a
+    where a.verb = 'resume' and a.job is null and a.schedule is null
+    union all
+    select q.name, q.paused_until from rota.queue q where q.paused_at is not null and q.paused_until <= rota.clock()
+    union all
+    select null, e.paused_until from rota.site e where e.paused_at is not null and e.paused_until <= rota.clock()),
+  due as materialized (
+    select b.queue, b.job_type, count(*) as jobs, min(b.run_at) as oldest,
+      greatest(min(b.updated_at), (select max(u.at) from resumed u where u.queue is null or u.queue = b.queue)) as free_at
+    from rota.ready_queues() r(queue, priority)
+    cross join lateral (
+      select r.queue, j.job_type, j.run_at, j.updated_at from rota.job j
+      where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed') and j.run_at < rota.clock() - p_period
+      order by j.run_at limit 1000) b
+    where (p_queue is null or r.queue = p_queue)
+      and not exists (select from rota.queue q where q.name = r.queue
+                      and q.paused_at is not null
+                      and (q.paused_until is null or q.paused_until > rota.clock()))
+    group by b.queue, b.job_type)
+  select d.queue, d.job_type, d.jobs, d.oldest,
+    exists (select from seen s where d.job_type = any (s.job_types)),
+    exists (select from seen s where s.queues ? d.queue),
+    exists (select from seen s where d.job_type = any (s.job_types) and s.tried_to > d.free_at)
+      and exists (select from seen s where s.queues ? d.queue and s.tried_to > d.free_at)
+  from due d
 $$;
 
 -- The newest 10,000 attempts that failed since then. A storm of failures is known by these as well as by all.
@@ -251,7 +268,8 @@ begin
   end loop;
 end $$;
 
--- Takes what was told of alerts and not posted yet, each for one worker: nobody else is given it for the next 50 s. What was posted is not given again.
+-- Takes what was told of alerts and not posted yet, each for one worker: nobody else is given it for the next 50 s. What was posted is not given again;
+-- what was tried in vain stands behind what was not, or a few that the URL refuses would keep all others back.
 create function rota.alert_unposted(p_limit int)
 returns table (rule text, subject text, state text, severity text, since timestamptz, over_at timestamptz, told int, value float8, message text)
 language sql set search_path = rota, pg_temp as $$
@@ -261,7 +279,7 @@ language sql set search_path = rota, pg_temp as $$
     select u.rule, u.subject from rota.alert u
     where u.posted < u.told and (u.post_at is null or u.post_at <= rota.clock() or u.post_at > rota.clock() + interval '1 day')
       and (u.over_at is null or u.over_at > rota.clock() - interval '1 day')
-    order by u.last_told_at limit p_limit for update skip locked)
+    order by u.post_at nulls first, u.last_told_at limit p_limit for update skip locked)
   returning a.rule, a.subject, a.state, r.severity, a.since, a.over_at, a.told, a.value, a.message
 $$;
 

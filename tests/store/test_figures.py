@@ -228,6 +228,30 @@ def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Con
     assert touched < blocks / 4, (touched, blocks)
 
 
+@rule("M85", "M14")
+@pytest.mark.parametrize("many", ["queued", "dead"])
+def test_counts_by_status_cost_the_same_beside_many_others(connection: Connection, many: str) -> None:
+    connection.execute("set session_replication_role = replica")
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, run_at, status, failed_at) "
+        "select 't', 'default', 0, rota.clock() + interval '1 hour', %s, rota.clock() from generate_series(1, 100000)",
+        [many],
+    )
+    insert(connection, 3, queue="default", priority=0)
+    connection.execute("update rota.job set status = 'failed' where id = (select max(id) from rota.job)")
+    connection.execute("analyze rota.job")
+    hand = Hand(connection)
+    query = next(ops.stats(1, None, None))
+    row = connection.execute(b"explain (analyze, buffers, format json) " + hand.database.statements[query.name], query.params).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    [(blocks,)] = connection.execute("select pg_relation_size('rota.job') / 8192")
+    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert touched < blocks / 4, (touched, blocks)
+    jobs = figures(hand).jobs
+    assert jobs == {"queued": 2, "waiting": 0, "running": 0, "failed": 1, "dead": 0} | {many: 10_000}
+
+
 @rule("M13", "M85")
 def test_figures_go_when_they_are_old_enough(connection: Connection, hand: Hand) -> None:
     clock(connection, HOUR)

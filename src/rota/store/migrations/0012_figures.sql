@@ -3,6 +3,8 @@
 
 -- Errors are found through the attempts that ended so; only a failed attempt pays for it.
 create index attempt_finished on rota.attempt (finished_at);
+-- So that the few that failed or wait for others are counted without a look at all that are queued; only those pay for it.
+create index job_put_off on rota.job (status) where status in ('failed', 'waiting');
 
 -- Finds jobs, the newest (by id) first. NULL is any. What is over is found by when it ended: from p_since, which is a day before p_until unless given; a dead
 -- job by when it died, where p_since or p_until is given; what is still to be done belongs to now. p_error_type and p_error (a part of its text, in

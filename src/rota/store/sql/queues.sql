@@ -1,4 +1,4 @@
--- List the queues with what is ready and running in each, counted up to a limit.
+-- List the queues with what is due and to come in each, counted up to a limit.
 -- Parameters: limit int
 -- Rows: queue text; priority int2; due int8; later int8; oldest_run_at timestamptz (of those to come too);
 --   oldest_due timestamptz; oldest_due_s float8

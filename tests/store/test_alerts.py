@@ -268,6 +268,15 @@ def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(
     }
 
 
+@rule("M86", "M82")
+def test_a_schedule_that_the_first_worker_after_a_while_is_about_to_fire_is_no_alert(connection: Connection) -> None:
+    connection.execute(SCHEDULE)
+    serve(connection)  # its scheduler and its alerts begin at the same time
+    assert list(found(connection, "schedule overdue")) == ["stopped"]
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
+    assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
+
+
 def step(connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600) -> list[str]:
     """Evaluate a rule once, as upkeep does; what is told."""
     hand = Hand(connection)

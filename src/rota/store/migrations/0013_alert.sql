@@ -192,14 +192,18 @@ begin
     where not d.served and (v_rule.job_type is null or d.job_type = v_rule.job_type)
     group by d.queue having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
   elsif v_rule.kind = 'schedule_overdue' then
-    -- One that paused itself, for it cannot be run as it is, is late as well; one that a person paused is not.
+    -- One that paused itself, for it cannot be run as it is, is late as well; one that a person paused is not. Nor is what a worker that has just begun,
+    -- after a time without any, is about to fire.
     return query
     select late.name, extract(epoch from v_now - late.at)::float8, case when late.paused then format('schedule %s has stopped by itself: %s', late.name, late.why)
       else format('schedule %s was to run at %s', late.name, to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')) end
     from (select s.name, s.paused_at is not null as paused, coalesce(s.paused_at, s.next_run_at, s.since) as at, s.paused_why as why
           from rota.schedule s
           where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.refused)) late
-    where late.at < v_now - v_rule.period order by 2 desc limit 100;
+    where late.at < v_now - v_rule.period
+      and (late.paused or v_now - least(v_rule.period, interval '1 minute') > (
+        select coalesce(min(w.started_at), '-infinity') from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period))
+    order by 2 desc limit 100;
   end if;
 end $$;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import uuid
 
 import pytest
 
@@ -34,7 +35,9 @@ async def test_two_starts_with_the_same_pid_on_the_same_host_have_different_name
 
 
 @rule("M32")
-async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_successor(database: str, connection: Connection) -> None:
+async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_successor(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = rota.Jobs()
     go = [asyncio.Event(), asyncio.Event()]
     started: list[asyncio.Event] = [asyncio.Event(), asyncio.Event()]
@@ -46,8 +49,10 @@ async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_su
         await go[which].wait()
         return which
 
-    first, second = Hand(database, jobs, queues={"default": 1}), Hand(database, jobs, queues={"second": 1})
-    second.worker.name = first.worker.name
+    with monkeypatch.context() as patched:
+        patched.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
+        first, second = Hand(database, jobs, queues={"default": 1}), Hand(database, jobs, queues={"second": 1})
+    assert first.worker.name == second.worker.name
     put(connection, "slow")
     async with first:
         await asyncio.wait_for(started[0].wait(), 10)

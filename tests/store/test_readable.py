@@ -22,11 +22,20 @@ from tests.support.rules import rule
         ("expires_at", "20000-01-01 00:00+00"),
         ("created_at", "-infinity"),
         ("created_at", "0044-03-15 BC"),
+        ("scheduled_for", "infinity"),
+        ("scheduled_for", "0044-03-15 BC"),
     ],
 )
 def test_a_row_that_python_cannot_read_is_refused(connection: psycopg.Connection, column: str, value: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="job_times_are_readable"):
         connection.execute(f"insert into rota.job (job_type, {column}) values ('ok', '{value}')".encode())
+
+
+@rule("M15", "M33")
+def test_a_row_is_not_changed_to_what_python_cannot_read_either(connection: psycopg.Connection) -> None:
+    connection.execute("insert into rota.job (job_type) values ('ok')")
+    with pytest.raises(psycopg.errors.CheckViolation, match="job_times_are_readable"):
+        connection.execute("update rota.job set run_at = '-infinity'")
 
 
 @rule("M82")

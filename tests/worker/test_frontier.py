@@ -180,6 +180,10 @@ def test_after_a_request_to_look_back_a_claim_of_any_depth_sees_what_is_due_sinc
     assert table.in_sight(now_s, 0.0) == [1]
 
 
+def test_a_look_at_everything_reaches_the_oldest_run_at_that_a_row_may_have() -> None:
+    assert datetime.now(UTC) - timedelta(seconds=EVERYTHING_S / 2) < datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def test_a_fresh_frontier_looks_at_everything_first() -> None:
     frontier = Frontier()
     assert frontier.key == BEGINNING

@@ -18,7 +18,7 @@ Key = tuple[datetime, int]
 """(run_at, id): the order of jobs within one priority."""
 
 BEGINNING: Key = (datetime(1970, 1, 1, tzinfo=UTC), 0)
-EVERYTHING_S = 1e9
+EVERYTHING_S = 1e10
 """A depth further back than any run_at."""
 
 DEPTHS_S = (0.25, 1.5, 6.0, 24.0, 96.0, 384.0, EVERYTHING_S)

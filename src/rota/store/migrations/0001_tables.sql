@@ -52,8 +52,9 @@ create table rota.job (
   constraint job_running_is_leased check ((status = 'running') = (locked_until is not null)),
   constraint job_running_is_owned check ((status = 'running') = (locked_by is not null)),
   -- Every client must be able to read every row: Python's datetimes end with the year 9999, and a claim takes its whole batch along.
-  constraint job_times_are_readable check (run_at < '9000-01-01 00:00:00+00' and created_at >= '1970-01-01 00:00:00+00'
-    and created_at < '9000-01-01 00:00:00+00' and (expires_at is null or expires_at >= '1970-01-01 00:00:00+00' and expires_at < '9200-01-01 00:00:00+00')),
+  constraint job_times_are_readable check (
+    least(run_at, created_at, expires_at, scheduled_for) >= '1970-01-01 00:00:00+00'
+    and greatest(run_at, created_at, scheduled_for) < '9000-01-01 00:00:00+00' and (expires_at is null or expires_at < '9200-01-01 00:00:00+00')),
   constraint job_meta_is_a_small_object check (meta is null or jsonb_typeof(meta) = 'object' and octet_length(meta::text) <= rota.payload_bytes_max()),
   constraint job_payload_is_an_object check (jsonb_typeof(payload) = 'object'),
   constraint job_payload_is_small check (octet_length(payload::text) <= rota.payload_bytes_max())

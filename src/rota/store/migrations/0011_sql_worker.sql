@@ -189,7 +189,7 @@ begin
           union all select priority, v_beginning, 0 from unnest(v_found) priority) k(priority, run_at, id);
   end loop;
   if v_at.look_at_all_due_at <= rota.clock() then
-    v_depth := make_interval(secs => 1e9);
+    v_depth := make_interval(secs => 1e10);
   elsif v_at.look_due_at <= rota.clock() then
     v_depth := interval '100 seconds';
   end if;

@@ -113,7 +113,7 @@ def test_starts_are_recorded_around_those_that_are_refused(connection: psycopg.C
 
 
 @rule("M2", "M30")
-@pytest.mark.parametrize("state", ["P0001", "23514", "42P01", "42501", "XX000"])
+@pytest.mark.parametrize("state", ["P0001", "P0004", "23514", "42P01", "42501", "XX000"])
 def test_due_jobs_are_claimed_around_those_that_are_refused(connection: psycopg.Connection[TupleRow], state: str) -> None:
     ids = insert(connection, JOBS)
     bad = [ids[0], ids[3]]
@@ -139,6 +139,28 @@ def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(connection: p
     claimed = Hand(connection).claim(10)
     assert [job.id for job in claimed.jobs] == ids[1:10]
     assert [one.id for one in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
+
+
+@rule("M2")
+def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(connection: psycopg.Connection[TupleRow]) -> None:
+    ids = insert(connection, JOBS)
+    _refuse(connection, ids[3:4], "raise exception 'not this one'")
+    connection.execute("drop trigger refuse on rota.job")
+    connection.execute(
+        "create constraint trigger refuse after update on rota.job deferrable initially deferred for each row execute function refuse()"
+    )
+    claimed = Hand(connection).claim()
+    assert [job.id for job in claimed.jobs] == ids[:3] + ids[4:]
+    assert [one.id for one in claimed.refused] == [ids[3]]
+
+
+@rule("M2")
+def test_a_claim_takes_the_others_together_while_one_is_left_out(connection: psycopg.Connection[TupleRow]) -> None:
+    ids = insert(connection, JOBS)
+    _refuse(connection, ids[:1], "raise exception 'not this one'")
+    Hand(connection).claim(10, refused=ids[:1])
+    taken_in = connection.execute("select count(distinct xmin::text) from rota.job where status = 'running'").fetchone()
+    assert taken_in == (1,), "each subtransaction takes a number, which vacuum has to give back"
 
 
 @rule("M2", "M22", "M30")

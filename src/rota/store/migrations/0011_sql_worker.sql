@@ -477,8 +477,9 @@ revoke execute on function rota.declare(text, text, int, int, interval, interval
   rota.succeed(bigint, int, jsonb), rota.fail(bigint, int, text, text, boolean, interval, int, text), rota.snooze(bigint, int, interval),
   rota.hand_back(bigint, int), rota.progress(bigint, int, float8, float8, text), rota.leave(text) from public;
 
--- What job_claim does, row by row, for when that was refused: a trigger or a constraint of the user's will not have one of them. Leaves out p_refused. A row that
--- is refused comes back as it is, with what the database says; of its other columns only id, queue, priority and run_at mean anything.
+-- What job_claim does, for when that was refused: a trigger or a constraint of the user's will not have one of the rows. Leaves out p_refused, and takes the
+-- others together while nothing is refused, else in halves, down to the row, and in larger parts again. A row that is refused comes back as it is, with
+-- what the database says; of its other columns only id, queue, priority and run_at mean anything.
 create function rota.job_claim_around(
   p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
   p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int, p_refused bigint[])
@@ -512,31 +513,41 @@ declare
       limit q.slots) picked
     where q.queue <> all (v_paused)
     limit p_limit);
-  v_id bigint;
+  v_from int := 1;
+  v_size int := cardinality(v_ids);
+  v_taken bigint[];
 begin
-  foreach v_id in array v_ids loop
+  set constraints all immediate;  -- what is deferred would refuse all of them, at the end
+  while v_from <= cardinality(v_ids) loop
     begin
-      refusal := null;
-      update rota.job j
-      set status = 'running', locked_by = p_worker, locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)],
-        attempts = j.attempts + 1, claims = j.claims + 1, started_at = rota.clock(),
-        start_recorded = case when j.losses > 0 or j.max_attempts = 1 or p_records[array_position(p_types, j.job_type)] then false end
-      where j.id = v_id
-      returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
-        j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses,
-        case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end, j.schedule, j.scheduled_for
-      into id, origin_id, queue, job_type, payload, payload_version, priority, run_at, expires_at, attempts, max_attempts, claims, idempotency_key, meta,
-        created_at, start_recorded, losses, suspected, schedule, scheduled_for;
-      continue when not found;  -- a trigger keeps it as it is, and says nothing
-    exception when others then
+      with taken as (
+        update rota.job j
+        set status = 'running', locked_by = p_worker, locked_until = rota.clock() + p_leases[array_position(p_types, j.job_type)],
+          attempts = j.attempts + 1, claims = j.claims + 1, started_at = rota.clock(),
+          start_recorded = case when j.losses > 0 or j.max_attempts = 1 or p_records[array_position(p_types, j.job_type)] then false end
+        where j.id = any (v_ids[v_from : v_from + v_size - 1])
+        returning j.id)
+      select v_taken || array_agg(t.id) into v_taken from taken t;
+      v_from := v_from + v_size;
+      v_size := v_size * 2;
+    exception when others or assert_failure then
       if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
         raise;  -- the whole server's trouble, or somebody is in the way: no row's fault
+      elsif v_size > 1 then
+        v_size := (v_size + 1) / 2;
+      else
+        refusal := sqlstate || ': ' || sqlerrm;
+        select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at from rota.job j where j.id = v_ids[v_from];
+        return next;
+        v_from := v_from + 1;
       end if;
-      refusal := sqlstate || ': ' || sqlerrm;
-      select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at from rota.job j where j.id = v_id;
     end;
-    return next;
   end loop;
+  return query
+  select j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
+    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses,
+    case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end, j.schedule, j.scheduled_for, null
+  from rota.job j where j.id = any (v_taken);
   id := null;
   refusal := null;
   foreach queue in array v_paused loop

@@ -1,4 +1,4 @@
--- Claim due jobs row by row, around those that the database refuses, and learn what job_claim.sql tells.
+-- Claim due jobs around those that the database refuses, and learn what job_claim.sql tells.
 -- Parameters: worker text; release text; types text[]; leases interval[]; records bool[] (each one per type); queues text[]; slots int[] (at most so many per queue);
 --   lo int[]; hi int[] (branches of each queue); priorities int2[]; after_run_at timestamptz[]; after_id int8[]; depths interval[] (one per branch);
 --   limit int (over all queues); asked_since timestamptz[] (per queue the newest look_back_asked_at it knows); probe bool (look for unknown priorities);

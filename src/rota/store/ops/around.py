@@ -37,9 +37,17 @@ def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operatio
         if not blames_rows(error):
             raise
     ids = [row[0] for row in (yield candidates)]
-    nobody = yield from take([])
-    rows, refusals = yield from halved(ids, take, waits_until=monotonic() + WAITS_S)
-    return nobody + rows, refusals
+    rows = yield from take([])
+    refusals: Refusals = {}
+    half, waits_until = len(ids) // 2, monotonic() + WAITS_S
+    for part in (
+        ids[:half],
+        ids[half:],
+    ):  # not all again: where that takes too long, the time would be over with it, and each pass come to nothing
+        more_rows, more_refusals = yield from halved(part, take, waits_until=waits_until)
+        rows += more_rows
+        refusals |= more_refusals
+    return rows, refusals
 
 
 def halved(

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from rota.errors import DatabaseUnavailable
 from rota.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
 from rota.schedule import plan
 from rota.store import ops
@@ -330,6 +331,26 @@ async def test_a_tick_that_somebody_s_trigger_refuses_waits_and_is_told_once(con
     connection.execute("drop trigger no on rota.job")
     await passes()
     assert ticks(connection) == [("12:00", "queued")]
+
+
+@rule("M2", "M82")
+async def test_a_tick_that_stands_behind_a_lock_keeps_no_other_waiting(connection: Connection, passes: Passes) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, "first")
+    put(connection, "other", cron="1 * * * *")
+    await passes()
+    connection.execute(
+        "create function public.no() returns trigger language plpgsql as $$ begin"
+        " if new.schedule = 'first' then raise lock_not_available using message = 'not now'; end if; return new; end $$;"
+        "create trigger no before insert on rota.job for each row execute function public.no()"
+    )
+    set_clock(connection, "2026-03-01 12:01:00")
+    with pytest.raises(DatabaseUnavailable, match="not now"):
+        await passes()
+    assert (ticks(connection, "first"), ticks(connection, "other")) == ([], [("12:01", "queued")])
+    connection.execute("drop trigger no on rota.job")
+    await passes()
+    assert ticks(connection, "first") == [("12:00", "queued")]
 
 
 @rule("M36")

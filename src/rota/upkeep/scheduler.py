@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.errors import UsageError
+from rota.errors import DatabaseUnavailable, UsageError
 from rota.events import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
 from rota.schedule import plan
 from rota.service import Service
@@ -27,6 +27,8 @@ BATCH = 100
 DISABLE_PERIOD_S = 60.0
 TELL_S = 3600.0
 """The same refusal is told at most once in so long."""
+WAITS_S = 20.0
+"""So long a pass goes on to the other schedules when one stands behind a lock or takes too long: each costs its timeout."""
 
 
 class Scheduler(Service):
@@ -52,7 +54,7 @@ class Scheduler(Service):
         agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
         if agenda.is_paused:
             return PERIOD_S  # what comes due meanwhile has still to be read when that is over
-        announced = [at for due in agenda.due if (at := await self._advance(due, agenda.now)) is not None]
+        announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
         if announced and len(agenda.due) >= BATCH:
             return 0
         took_s = monotonic() - before
@@ -61,6 +63,23 @@ class Scheduler(Service):
         if agenda.next_in_s is not None:
             waits_s.append(agenda.next_in_s)
         return min([PERIOD_S, *(max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s)])
+
+    async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
+        """See to what is due; return the next ticks. Raises DatabaseUnavailable, after the others where it is one schedule that has to wait."""
+        announced: list[datetime] = []
+        trouble: DatabaseUnavailable | None = None
+        for due in agenda.due:
+            try:
+                at = await self._advance(due, agenda.now)
+            except DatabaseUnavailable as error:
+                if not error.refused or monotonic() > waits_until:
+                    raise
+                trouble = error
+            else:
+                announced += [] if at is None else [at]
+        if trouble is not None:
+            raise trouble
+        return announced
 
     async def _advance(self, due: Due, now: datetime) -> datetime | None:
         """See to one schedule; return its next tick, None when somebody else saw to it or it cannot be."""

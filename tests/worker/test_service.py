@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
+import pytest
+
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DatabaseLost
+from rota.events import Bus, DatabaseLost, UpkeepRefused
 from rota.service import Service
+from rota.upkeep.refused import NAMED_MAX, NAMED_S, RefusedJobs
 from tests.support.rules import rule
 
 
@@ -62,3 +65,19 @@ async def test_whoever_is_in_a_hurry_is_not_kept_by_the_back_off() -> None:
     await _turns(service, 3)
     service.stop()
     await asyncio.wait_for(running, 5)
+
+
+@rule("M2", "M84")
+def test_a_trigger_that_refuses_thousands_of_jobs_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("rota.upkeep.refused.monotonic", lambda: now)
+    named: list[int] = []
+    bus = Bus()
+    bus.on(UpkeepRefused, lambda event: named.append(event.job))
+    jobs = RefusedJobs(bus, "claimer")
+    for first in range(0, 5_000, 50):
+        jobs.tell(dict.fromkeys(range(first, first + 50), "not this one"))
+    assert named == list(range(NAMED_MAX))
+    now = NAMED_S
+    jobs.tell(dict.fromkeys(range(50), "not this one"))
+    assert named == list(range(2 * NAMED_MAX)), "the others are named when they are refused again"

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 TELL_S = 3600.0
 """The same job is told at most once in so long."""
+NAMED_MAX = 20
+NAMED_S = 60.0
+"""So many jobs are named in so long: a trigger that refuses all of them does not fill the log. The others are when they are refused again."""
 
 
 class RefusedJobs:
@@ -24,12 +27,13 @@ class RefusedJobs:
         self._told_at: dict[int, float] = {}
 
     def tell(self, refusals: Refusals) -> None:
-        """Say of each that was not told of late what the database says."""
+        """Say of each that was not told of late what the database says, as far as there is room."""
         if not refusals:
             return
         now = monotonic()
         self._told_at = {job: at for job, at in self._told_at.items() if now - at < TELL_S}
-        for job, reason in refusals.items():
-            if job not in self._told_at:
-                self._told_at[job] = now
-                self._bus.emit(UpkeepRefused(service=self._service, job=job, reason=reason))
+        room = NAMED_MAX - sum(now - at < NAMED_S for at in self._told_at.values())
+        untold = [job for job in refusals if job not in self._told_at]
+        for job in untold[: max(room, 0)]:
+            self._told_at[job] = now
+            self._bus.emit(UpkeepRefused(service=self._service, job=job, reason=refusals[job]))

@@ -17,7 +17,11 @@ _QUOTED = (
     r"|\\\"(?:[^\"\\]|\\[^\"]){0,2000}(?:\\\")?"  # JSON within a text within JSON
     r"|[\w.]{1,100}\((?:\"[^\"]{0,2000}\"|'[^']{0,2000}')\)"  # SecretStr('…')
 )
-_NOTHING = r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$))"
+# Nor is the name of the next one a value ("bad token: api_key: …"): that goes with the next.
+_NOTHING = (
+    r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$)"
+    rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=]\s)"
+)
 _BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
 # After a colon a bare word is mostly prose ("'password': missing"); a secret has a digit or a sign in it, or is long.
 _SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
@@ -27,7 +31,10 @@ _AUTHORIZATION = re.compile(
     r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
     rf"(?:{_SECRETLIKE})"
 )
-_BEARER = re.compile(r"(?i)\b(bearer|basic) [a-z0-9._~+/=-]{8,2000}")
+_BEARER = re.compile(
+    r"(?i)\b(bearer|basic) (?!(?:authenticat|authori[sz]|credential)[a-z]{0,5}(?![\w~+/=-])"  # prose: "Basic authentication is required"
+    rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=])[a-z0-9._~+/=-]{{8,2000}}"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -33,7 +33,13 @@ LINES = [
     ("token: abcdef123456", "token: ***"),
     ('db_password: "hun ter"', "db_password: ***"),
     ("api-key: abc/def, user: bob", "api-key: ***, user: bob"),
+    ("could not read the secret: api_key: abcdef123456, then", "could not read the secret: api_key: ***, then"),
+    ("bad token: db_password = hunter2", "bad token: db_password = ***"),
+    ("Bearer Authorization: Token abcdef123456", "Bearer Authorization: Token ***"),
+    ("Basic password: hunter2, then", "Basic password: ***, then"),
+    ("BASIC dXNlcjpwYXNz and bearer 3f9a0c1d2e", "BASIC *** and bearer ***"),
     # Prose about such things is no secret.
+    ("Basic authentication is required, no bearer credentials.", "Basic authentication is required, no bearer credentials."),
     ("argument 'passwd': the handler takes no such argument", "argument 'passwd': the handler takes no such argument"),
     ("argument 'token': missing", "argument 'token': missing"),
     ("password: too short", "password: too short"),

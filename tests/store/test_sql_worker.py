@@ -442,6 +442,12 @@ def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connectio
     assert told == LINES
 
 
+@rule("M15", "M45")
+def test_a_long_text_that_is_hard_to_search_holds_nobody_up(connection: Connection) -> None:
+    connection.execute("set statement_timeout = '1500ms'")  # without a limit it took several seconds
+    assert connection.execute("select length(rota.told(repeat('token:''a', 100000), 500))").fetchone() == (500,)
+
+
 @rule("M15")
 def test_a_result_that_is_too_large_is_left_out_with_a_warning(shell: Shell, connection: Connection) -> None:
     insert(connection)

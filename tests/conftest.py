@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tests.support.databases import Databases
-from tests.support.guard import PLACE, Run, locked
+from tests.support.guard import PLACE, Run, locked, stop_servers
 from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
 from tests.system import night
@@ -44,10 +44,10 @@ def place(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostgresServer]:
     """A PostgreSQL for this test alone, to stop and restart; it has no databases but its own."""
-    server = start_own_server(request.config.stash[_place], tmp_path / "postgresql.log")
+    place = request.config.stash[_place]
+    server = start_own_server(place, tmp_path / "postgresql.log")
     yield server
-    if (server.data / "postmaster.pid").exists():
-        server.stop("immediate")
+    stop_servers(place, server.socket_dir.name)  # its files, too: they may be in memory
 
 
 @pytest.fixture(scope="session")

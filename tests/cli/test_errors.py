@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from rota.cli import run
@@ -38,7 +38,7 @@ def test_each_trouble_with_the_database_is_one_sentence_and_its_own_exit_status(
     ):
         status, sentence = said(absent, *command)
         assert status == 5 and "Connection refused" in sentence
-    name = sql.Identifier(f"cli_{Path(shop).name[:40]}")
+    name = sql.Identifier(f"cli_{conninfo_to_dict(database)['dbname']}")
     admin.execute("do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$")
     admin.execute(sql.SQL("create role {} login password 'right'").format(name))
     try:

@@ -26,7 +26,7 @@ import psycopg
 from psycopg import sql
 
 from tests.mutants.mutant import ROOT, Mutant, mutants
-from tests.support.guard import PLACE, Run, in_memory
+from tests.support.guard import PLACE, Run, stop_servers
 from tests.support.server import shared_server
 
 AT_ONCE = 2
@@ -60,7 +60,7 @@ def main() -> int:
     began_at = time.monotonic()
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print("the whole suite" if options.full else f"{len(tests)} tests", "without any mutation …", flush=True)
-    with copy(ROOT, _known_to_git()) as sound, _servers() as servers:
+    with _servers() as places, copy(ROOT, _known_to_git(), places[0]) as sound:
         ran = pytest(sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S)
         failed = sorted(ran.failed)
         if failed and not ran.error:  # beside others on a busy machine a test may run out of time
@@ -69,7 +69,9 @@ def main() -> int:
         if ran.error or failed or absent:
             print(f"{ran.said}\nthey must pass before anything else: {ran.error or ', '.join([*failed, *absent])}")
             return 1
-        bench = Bench(sound, servers)
+        bench = Bench(sound, SimpleQueue())
+        for place in places:
+            bench.servers.put(place)
         test_one = bench.against_the_suite if options.full else bench.against_its_tests
         with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
             killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
@@ -119,7 +121,7 @@ class Bench:
 
     @contextmanager
     def _mutated(self, mutant: Mutant) -> Iterator[Path]:
-        with copy(self.sound, _files(self.sound)) as place:
+        with copy(self.sound, _files(self.sound), self.sound.parent) as place:
             path = place / mutant.file
             path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
             for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*"):  # it goes by size and second, which may be the same
@@ -137,21 +139,19 @@ class Bench:
 
 
 @contextmanager
-def _servers() -> Iterator[SimpleQueue[Path]]:
-    """One for each mutant at work. They are started by the first that needs them."""
+def _servers() -> Iterator[list[Path]]:
+    """The place of one for each mutant at work, started by the first that needs it. What is in such a place goes, however this ends."""
     runs = [Run() for _ in range(AT_ONCE)]
-    servers: SimpleQueue[Path] = SimpleQueue()
-    for run in runs:
-        servers.put(run.place)
     try:
-        yield servers
+        yield [run.place for run in runs]
     finally:
         for run in runs:
             run.end()
 
 
 def _empty(place: Path) -> None:
-    """Leave nothing of one mutant to the next: every database goes, its template and whoever is still connected too."""
+    """Leave nothing of one mutant to the next: every database goes, its template and whoever is still connected too, and tests' own servers."""
+    stop_servers(place, "own-*")
     server = shared_server(place, place / "postgresql.log")
     with psycopg.connect(server.url(), autocommit=True) as admin:
         for (name,) in admin.execute(
@@ -170,9 +170,9 @@ def _short(test: str) -> str:
 
 
 @contextmanager
-def copy(root: Path, names: list[str]) -> Iterator[Path]:
+def copy(root: Path, names: list[str], beside: Path) -> Iterator[Path]:
     """A copy of these files of a tree, with their times, by which bytecode is known to be theirs."""
-    with tempfile.TemporaryDirectory(prefix="rota-mutant-", dir=in_memory()) as directory:
+    with tempfile.TemporaryDirectory(prefix="rota-mutant-", dir=beside) as directory:
         place = Path(directory)
         for folder in {(place / name).parent for name in names}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -196,6 +196,7 @@ def _files(root: Path) -> list[str]:
 def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = None) -> Ran:
     """Run tests in a copy, in a process of its own."""
     report = place / "report.xml"
+    report.unlink(missing_ok=True)  # that of the tree without a mutation
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
     process = subprocess.Popen(
         [*command, *arguments],
@@ -205,7 +206,7 @@ def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = N
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # so that worker processes of the tests go with it; its servers are stopped by a guard of their own
+        start_new_session=True,  # so that worker processes of the tests go with it; its servers are stopped with the place that they are in
     )
     try:
         said, _ = process.communicate(timeout=limit_s)

@@ -37,7 +37,7 @@ class Databases:
     @contextmanager
     def one(self) -> Iterator[str]:
         """The name of a database for one test."""
-        name = self._next or self._make()
+        name, self._next = self._next or self._make(), None  # one that is refused is nobody's
         self._making.wait()
         self._next = self._make()
         yield name

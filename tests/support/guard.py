@@ -75,14 +75,21 @@ def until_the_run_ends(place: Path) -> None:
         pass
 
 
+def stop_servers(place: Path, names: str = "*") -> None:
+    """Stop the servers of these names, whoever has left them, and remove what is theirs."""
+    for pid_file in place.glob(f"{names}/data/postmaster.pid"):
+        _stop(pid_file)
+    for directory in place.glob(f"{names}/data"):
+        shutil.rmtree(directory.parent)
+
+
 def _alive_lock(place: Path) -> Path:
     return place / "alive.lock"
 
 
 def _clear_up_after(place: Path) -> None:
     with locked(_alive_lock(place)), locked(starting_lock(place)):
-        for pid_file in place.glob("*/data/postmaster.pid"):
-            _stop(pid_file)
+        stop_servers(place)
         shutil.rmtree(place)
 
 

@@ -149,30 +149,21 @@ def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -
 
 @rule("M85")
 def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connection: Connection) -> None:
-    if connection.info.server_version < 150_000:
-        pytest.skip("PostgreSQL 14 cannot be told to count at once what another session has read")
     insert(connection, 200_000)
     connection.execute(
         "insert into rota.job (job_type, queue, priority, status, failed_at) select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"
     )
     connection.execute("vacuum analyze rota.job")
-    with looking(Database(database)) as look:
-        look.facts("top", FRAME)
-        before = _blocks(connection)
+    shown = Database(database)
+    with looking(shown) as look:
         facts = look.facts("top", FRAME)
     assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
-    assert _blocks(connection) - before < 400
-
-
-def _blocks(connection: Connection) -> int:
-    """Blocks of Rota's tables and indexes that anybody has read."""
-    connection.execute("select pg_stat_force_next_flush()")
-    connection.execute("select pg_stat_clear_snapshot()")
-    row = connection.execute(
-        "select sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)) from pg_statio_all_tables where schemaname = 'rota'"
-    ).fetchone()
+    connection.execute(shown.statements["top"], FRAME)  # what planning reads of the catalog, it reads once
+    row = connection.execute(b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME).fetchone()
     assert row is not None
-    return int(row[0])
+    read = row[0][0]["Plan"]
+    print(read["Shared Hit Blocks"], read["Shared Read Blocks"])
+    assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 400
 
 
 def test_a_frame_fits_any_screen() -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 import rota
+from rota.events import JobDead
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -194,6 +195,22 @@ async def test_the_urgent_run_first(database: str, connection: Connection) -> No
         )
     await Hand(database, jobs, drain=True, slots=1).run()
     assert order == [100] * 5 + [7] * 5 + [0] * 5 + [-100] * 5
+
+
+@rule("M80", "M83")
+async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.upkeep.expiry.BATCH", 1)
+    put_many(connection, "work", 200)
+    connection.execute("update rota.job set expires_at = now() - interval '1 s'")
+    jobs = rota.Jobs()
+    counting(jobs, "work")
+    hand = Hand(database, jobs, drain=True)
+    hand.worker._bus.on(JobDead, lambda _: hand.worker.stop())
+    await hand.run()
+    dead = len(rows(connection, "select from rota.job where status = 'dead'"))
+    assert dead < 100, "of 200, each a batch of its own"
 
 
 @rule("M80")

@@ -14,6 +14,8 @@ from rota.upkeep.retention import Retention
 from rota.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.events import Bus
     from rota.service import Service
     from rota.store.db import Database
@@ -41,9 +43,9 @@ class Rounds:
             self.alerts,
         ]
 
-    async def one_round(self) -> None:
+    async def one_round(self, is_over: Callable[[], bool]) -> None:
         """Do all that is due, the rules of alerts last: they tell of what the others left. Retention and alerts wait for nobody here; what they would
-        have to wait for is their first turn's, beside the jobs.
+        have to wait for is their first turn's, beside the jobs. Once `is_over`, what is left is left to whoever comes next, after the batch under way.
 
         Raises:
             DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
@@ -57,11 +59,12 @@ class Rounds:
         ]
         for upkeeper in upkeepers:
             try:
-                while await upkeeper.tick() == 0 and upkeeper is not folder:
+                while not is_over() and await upkeeper.tick() == 0 and upkeeper is not folder:
                     pass
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
                 upkeeper.away(error, 0)
-        await self._retention.begin()
-        await self.alerts.begin()
+        if not is_over():
+            await self._retention.begin()
+            await self.alerts.begin()

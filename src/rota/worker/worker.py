@@ -154,7 +154,7 @@ class Worker:
         await upkeep.run(ops.beat({**self._identity.sign(), "running": 0}))
         await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:
-            await rounds.one_round()
+            await rounds.one_round(self._stop.is_set)
 
     def _build(self, upkeep: Link, rounds: Rounds, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config

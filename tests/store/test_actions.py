@@ -106,11 +106,11 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
     first, second, third = insert(connection, 3)
     app.bury(first, by="ann\n \x1b[31m on call", why="no such\x00 customer, password=hunter2")
     app.bury(second)
-    connection.execute("select rota.job_bury(array[%s::bigint], E'by\\u202e hand\\nor so')", [third])
+    connection.execute("select rota.job_bury(array[%s::bigint], E'by\\u202e hand\\nor so, password=hunter2')", [third])
     said = connection.execute("select by, why, verb, detail from rota.action order by job").fetchall()
     assert said[0] == ("ann [31m on call", "no such customer, password=***", "bury", {"was": "queued"})
     assert said[1][0].count("@") == 1 and said[1][1] is None
-    assert said[2][:2] == (connection.info.user, "by hand or so")
+    assert said[2][:2] == (connection.info.user, "by hand or so, password=***")
     assert [verb for (verb,) in connection.execute("select verb from rota.action where job = any (%s) order by id", [[first, third]])] == [
         "bury",
         "bury",

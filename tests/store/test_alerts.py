@@ -277,6 +277,24 @@ def test_a_schedule_that_the_first_worker_after_a_while_is_about_to_fire_is_no_a
     assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
 
 
+@rule("M86", "M82")
+@pytest.mark.parametrize("ends_by_itself", [False, True])
+def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_time_has_passed_again(
+    connection: Connection, ends_by_itself: bool
+) -> None:
+    connection.execute(SCHEDULE)
+    connection.execute("select rota.pause_all(rota.clock() + interval '1 hour')")
+    connection.execute(
+        "update rota.site set paused_until = rota.clock()"
+        if ends_by_itself
+        else "select rota.resume_all()"  # which a scheduler sees 5 s later
+    )
+    assert list(found(connection, "schedule overdue")) == ["stopped"]
+    connection.execute("update rota.action set at = at - interval '11 minutes'")
+    connection.execute("update rota.site set paused_until = paused_until - interval '11 minutes'")
+    assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
+
+
 def step(connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600) -> list[str]:
     """Evaluate a rule once, as upkeep does; what is told."""
     hand = Hand(connection)

@@ -60,6 +60,18 @@ create table rota.alert (
   primary key (rule, subject)
 );
 
+-- What goes on again: by people within p_period, as the newest 10,000 actions tell, and by the hour that they gave. queue NULL: everything.
+create function rota.alert_resumed(p_period interval) returns table (queue text, at timestamptz)
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
+  select a.queue, a.at
+  from (select l.* from rota.action l where l.at > rota.clock() - p_period order by l.at desc limit 10000) a
+  where a.verb = 'resume' and a.job is null and a.schedule is null
+  union all
+  select q.name, q.paused_until from rota.queue q where q.paused_at is not null and q.paused_until <= rota.clock()
+  union all
+  select null, s.paused_until from rota.site s where s.paused_at is not null and s.paused_until <= rota.clock()
+$$;
+
 -- The oldest due jobs, 1,000 of each queue and priority at most, by queue and type; of queues that are not paused. known, served: by a worker that was
 -- seen within p_period. tried: by one, too, that has been there for a minute, or for p_period: whoever has just begun is about to take what it finds,
 -- a drain as well as a worker that comes up again. And it began after the jobs could be taken, or was there for a minute then: one that ended before
@@ -73,14 +85,7 @@ language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit
       case when w.started_at < rota.clock() - least(p_period, interval '1 minute')
         then greatest(w.started_at, coalesce(w.stopped_at, w.heartbeat_at) - least(p_period, interval '1 minute')) end as tried_to
     from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - p_period),
-  resumed(queue, at) as materialized (  -- of late, by people and by the hour that they gave; queue NULL: everything
-    select a.queue, a.at
-    from (select l.* from rota.action l where l.at > rota.clock() - p_period order by l.at desc limit 10000) a
-    where a.verb = 'resume' and a.job is null and a.schedule is null
-    union all
-    select q.name, q.paused_until from rota.queue q where q.paused_at is not null and q.paused_until <= rota.clock()
-    union all
-    select null, e.paused_until from rota.site e where e.paused_at is not null and e.paused_until <= rota.clock()),
+  resumed as materialized (select a.queue, a.at from rota.alert_resumed(p_period) a),
   due as materialized (
     select b.queue, b.job_type, count(*) as jobs, min(b.run_at) as oldest,
       greatest(min(b.updated_at), (select max(u.at) from resumed u where u.queue is null or u.queue = b.queue)) as free_at
@@ -132,6 +137,7 @@ declare
   v_usual float8;
   v_now timestamptz := rota.clock();
   v_types text[];
+  v_resumed timestamptz;
 begin
   select r.* into v_rule from rota.alert_rule r where r.name = p_rule;
   v_minutes := extract(epoch from v_rule.period) / 60;
@@ -193,14 +199,15 @@ begin
     group by d.queue having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
   elsif v_rule.kind = 'schedule_overdue' then
     -- One that paused itself, for it cannot be run as it is, is late as well; one that a person paused is not. Nor is what a worker that has just begun,
-    -- after a time without any, is about to fire.
+    -- after a time without any, is about to fire, nor what waits since everything goes on again.
+    select max(a.at) into v_resumed from rota.alert_resumed(v_rule.period) a where a.queue is null;
     return query
     select late.name, extract(epoch from v_now - late.at)::float8, case when late.paused then format('schedule %s has stopped by itself: %s', late.name, late.why)
       else format('schedule %s was to run at %s', late.name, to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')) end
     from (select s.name, s.paused_at is not null as paused, coalesce(s.paused_at, s.next_run_at, s.since) as at, s.paused_why as why
           from rota.schedule s
           where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.refused)) late
-    where late.at < v_now - v_rule.period
+    where greatest(late.at, case when not late.paused then v_resumed end) < v_now - v_rule.period
       and (late.paused or v_now - least(v_rule.period, interval '1 minute') > (
         select coalesce(min(w.started_at), '-infinity') from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period))
     order by 2 desc limit 100;

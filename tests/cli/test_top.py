@@ -162,7 +162,6 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connectio
     row = connection.execute(b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME).fetchone()
     assert row is not None
     read = row[0][0]["Plan"]
-    print(read["Shared Hit Blocks"], read["Shared Read Blocks"])
     assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 400
 
 

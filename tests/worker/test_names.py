@@ -56,9 +56,9 @@ async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_su
     put(connection, "slow")
     async with first:
         await asyncio.wait_for(started[0].wait(), 10)
+        connection.execute("update rota.job set queue = 'second'")  # or the first might take it again
         connection.execute(EXPIRE)
         rows(connection, TAKE_AWAY)
-        connection.execute("update rota.job set queue = 'second'")  # or the first might take it again
         async with second:
             await asyncio.wait_for(started[1].wait(), 20)
             go[0].set()

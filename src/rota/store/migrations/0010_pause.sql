@@ -126,8 +126,8 @@ begin
   v_same := v_site.database_name = current_database() and coalesce(v_site.system_identifier = v_system, true);
   if not v_same and v_site.worked_at is null and coalesce(v_site.system_identifier = v_system, true) then
     v_age := (select age(d.xmin) from pg_database d where d.datname = current_database());
-    v_same := exists (select from rota.migration m where age(m.xmin) > v_age) and not exists (
-      select from (select j.xmin as made from rota.job j order by j.id limit 1000) oldest where age(oldest.made) >= v_age);
+    v_same := exists (select from rota.migration m where age(m.xmin) > v_age)
+      and not exists (select from (select j.xmin as made from rota.job j order by j.id limit 1000) oldest where age(oldest.made) >= v_age);
   end if;
   if v_same is not false then  -- nor is it one without a stamp: it brought no data along
     return null;

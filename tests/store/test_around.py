@@ -156,6 +156,21 @@ def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(connection
     assert [one.id for one in claimed.refused] == [ids[3]]
 
 
+@rule("M2", "M15")
+def test_a_claim_in_sql_goes_on_around_those_that_are_refused(connection: psycopg.Connection[TupleRow]) -> None:
+    ids = insert(connection, JOBS)
+    _refuse(connection, [ids[0], ids[2], ids[3]], "raise exception 'not this one'")
+    said: list[str | None] = []
+    connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
+    claim = "select array_agg(id order by id) from rota.claim('default', array['t'], 'w', %s)"
+    assert connection.execute(claim, [2]).fetchone() == ([ids[1], ids[4]],)
+    assert all(one and "refuses job" in one and "not this one" in one for one in said) and len(said) == 3
+    assert connection.execute(claim, [JOBS]).fetchone() == (ids[5:],)
+    connection.execute("drop function refuse cascade")
+    connection.execute("update rota.frontier set look_due_at = '-infinity', look_at_all_due_at = '-infinity'")
+    assert connection.execute(claim, [JOBS]).fetchone() == ([ids[0], ids[2], ids[3]],)
+
+
 @rule("M2")
 def test_a_claim_takes_the_others_together_while_one_is_left_out(connection: psycopg.Connection[TupleRow]) -> None:
     ids = insert(connection, JOBS)

@@ -162,6 +162,9 @@ declare
   v_last_run_at timestamptz;
   v_last_id bigint;
   v_count int := 0;
+  v_refusal text;
+  v_refused bigint[] := '{}';
+  v_known int;
   v_pause interval;
 begin
   select f.* into v_at from rota.frontier f where f.worker = p_worker and f.queue = p_queue;
@@ -193,22 +196,30 @@ begin
   elsif v_at.look_due_at <= rota.clock() then
     v_depth := interval '100 seconds';
   end if;
-  for id, claims, expires_at, start_recorded, v_last_priority, v_last_run_at, v_last_id in
-    select c.id, c.claims, c.expires_at, c.start_recorded, c.priority, c.run_at, c.id
-    from rota.job_claim(p_worker, p_release, p_types,
-      array(select coalesce(t.lease, interval '2 minutes') from unnest(p_types) with ordinality n(name, place)
-            left join rota.job_type t on t.name = rota.canonical_type(n.name) order by n.place),
-      array(select coalesce(t.on_lost = 'dead' or t.max_attempts = 1, false) from unnest(p_types) with ordinality n(name, place)
-            left join rota.job_type t on t.name = rota.canonical_type(n.name) order by n.place),
-      array[p_queue], array[p_count], array[1], array[cardinality(v_at.priorities)], v_at.priorities, v_at.run_ats, v_at.ids,
-      array_fill(v_depth, array[cardinality(v_at.priorities)]), p_count) c
-    order by c.priority desc nulls first, c.run_at, c.id
   loop
-    if id is null then
-      return;  -- the queue takes no claims now: that nothing came says nothing, and moves no frontier
-    end if;
-    v_count := v_count + 1;
-    return next;
+    v_known := cardinality(v_refused);
+    for id, claims, expires_at, start_recorded, v_last_priority, v_last_run_at, v_last_id, v_refusal in
+      select c.id, c.claims, c.expires_at, c.start_recorded, c.priority, c.run_at, c.id, c.refusal
+      from rota.job_claim_around(p_worker, p_release, p_types,
+        array(select coalesce(t.lease, interval '2 minutes') from unnest(p_types) with ordinality n(name, place)
+              left join rota.job_type t on t.name = rota.canonical_type(n.name) order by n.place),
+        array(select coalesce(t.on_lost = 'dead' or t.max_attempts = 1, false) from unnest(p_types) with ordinality n(name, place)
+              left join rota.job_type t on t.name = rota.canonical_type(n.name) order by n.place),
+        array[p_queue], array[p_count - v_count], array[1], array[cardinality(v_at.priorities)], v_at.priorities, v_at.run_ats, v_at.ids,
+        array_fill(v_depth, array[cardinality(v_at.priorities)]), p_count - v_count, v_refused, false) c
+      order by c.priority desc nulls first, c.run_at, c.id
+    loop
+      if id is null then
+        return;  -- the queue takes no claims now: that nothing came says nothing, and moves no frontier
+      elsif v_refusal is null then
+        v_count := v_count + 1;
+        return next;
+      else
+        raise warning 'rota.claim: the database refuses job %, which stays as it is for now: %', id, rota.told(v_refusal, 500);
+        v_refused := v_refused || id;
+      end if;
+    end loop;
+    exit when v_count >= p_count or cardinality(v_refused) = v_known or v_known >= 1000;
   end loop;
   for k in 1 .. cardinality(v_at.priorities) loop
     if v_count < p_count or v_at.priorities[k] > v_last_priority then
@@ -457,10 +468,10 @@ revoke execute on function rota.declare(text, text, int, int, interval, interval
 
 -- What job_claim does, for when that was refused: a trigger or a constraint of the user's will not have one of the rows. Leaves out p_refused, and takes the
 -- others together while nothing is refused, else in halves, down to the row, and in larger parts again. A row that is refused comes back as it is, with
--- what the database says; of its other columns only id, queue, priority and run_at mean anything.
+-- what the database says; of its other columns only id, queue, priority and run_at mean anything. p_alone: nothing else is in this transaction.
 create function rota.job_claim_around(
   p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
-  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int, p_refused bigint[])
+  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int, p_refused bigint[], p_alone boolean)
 returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
   expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz, start_recorded boolean,
   losses smallint, suspected boolean, schedule text, scheduled_for timestamptz, refusal text)
@@ -495,7 +506,9 @@ declare
   v_size int := cardinality(v_ids);
   v_taken bigint[];
 begin
-  set constraints all immediate;  -- what is deferred would refuse all of them, at the end
+  if p_alone then
+    set constraints all immediate;  -- what is deferred would refuse all of them, at the end
+  end if;
   while v_from <= cardinality(v_ids) loop
     begin
       with taken as (

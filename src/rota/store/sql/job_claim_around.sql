@@ -15,4 +15,4 @@ select rota.clock() as started, news.news, c.id, c.origin_id, c.queue, c.job_typ
   c.attempts, c.max_attempts, c.claims, c.idempotency_key, c.meta, c.created_at, c.start_recorded, c.losses, c.suspected, c.schedule, c.scheduled_for, c.refusal
 from rota.worker_news(:queues::text[], :asked_since::timestamptz[], :probe::bool, :known::jsonb) news(news)
 left join rota.job_claim_around(:worker::text, :release::text, :types::text[], :leases::interval[], :records::bool[], :queues::text[], :slots::int[], :lo::int[], :hi::int[],
-  :priorities::int2[], :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[], :limit::int, :refused::bigint[]) c on true
+  :priorities::int2[], :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[], :limit::int, :refused::bigint[], true) c on true

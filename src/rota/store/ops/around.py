@@ -40,10 +40,8 @@ def taken(statement: str, params: dict[str, Any], candidates: Query) -> Operatio
     rows = yield from take([])
     refusals: Refusals = {}
     half, waits_until = len(ids) // 2, monotonic() + WAITS_S
-    for part in (
-        ids[:half],
-        ids[half:],
-    ):  # not all again: where that takes too long, the time would be over with it, and each pass come to nothing
+    # Not all of them again: where that takes too long the time would be over with it, and each pass come to nothing.
+    for part in (ids[:half], ids[half:]):
         more_rows, more_refusals = yield from halved(part, take, waits_until=waits_until)
         rows += more_rows
         refusals |= more_refusals

@@ -26,7 +26,7 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     def slowly(payload: dict[str, Any]) -> dict[str, Any]:
         read.append(1)
         if len(read) == 1:
-            time.sleep(1.0)  # more than three quarters of the lease, which nobody renews before the job begins
+            time.sleep(1.6)  # more than three quarters of the lease, which nobody renews before the job begins, and less than all of it
         return payload
 
     async def handler(n: int) -> None:
@@ -35,7 +35,7 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     def plain(n: int) -> None:
         begun.append(n)
 
-    jobs.job("slow to read", lease="1s", version=2, upgrade={1: slowly})(plain if in_a_thread else handler)
+    jobs.job("slow to read", lease="2s", version=2, upgrade={1: slowly})(plain if in_a_thread else handler)
     job = put(connection, "slow to read", n=7)
     connection.execute("update rota.job set payload_version = 1")
     async with Hand(database, jobs) as hand:

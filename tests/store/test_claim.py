@@ -95,7 +95,9 @@ def test_a_worker_claims_no_type_and_no_queue_and_no_priority_that_it_did_not_as
     insert(connection, job_type="unknown")
     insert(connection, queue="other")
     insert(connection, priority=1)
-    assert Hand(connection).claim().jobs == []
+    assert Hand(connection).claim(refused=None).jobs == []  # by itself, without its way around what the database refuses
+    around = Hand(connection).claim(refused=[0])
+    assert (around.jobs, around.refused) == ([], ())
     assert len(Hand(connection, queues=["default", "other"], priorities=[0, 1], types=["unknown", "t"]).claim().jobs) == 3
 
 

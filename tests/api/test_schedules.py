@@ -12,6 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.events import Event, RunEnqueued, WorkerStarted
 from tests.store.planned import at, set_clock
 from tests.support.rules import rule
 
@@ -190,7 +191,11 @@ async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick
     set_clock(connection, "2026-03-28 12:00:00")
     assert (await app.adrain()).claimed == 0
     set_clock(connection, "2026-03-28 13:00:01")
+    said: list[Event] = []
+    app.on(RunEnqueued, said.append)
+    app.on(WorkerStarted, said.append)
     assert (await app.adrain()).succeeded == 1
+    assert [type(event) for event in said] == [RunEnqueued, WorkerStarted]
     [run] = await app.aschedule_runs("s")
     await app.aclose()
     assert seen == [("s", at("2026-03-28 13:00"))]

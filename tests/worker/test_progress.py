@@ -47,7 +47,7 @@ async def test_progress_is_seen_while_the_handler_runs(database: str, connection
         say(1, 3, "first\nof all")
         await asyncio.to_thread(go.wait, 20)
         say(2, 3)
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     @jobs.job("plain")
     def steps_in_a_thread() -> None:

@@ -204,13 +204,7 @@ class App(Client):
         signals: bool = False,
     ) -> Report:
         """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
-        config = WorkerConfig(
-            queues=None if queues is None else dict(queues),
-            slots=slots,
-            grace_s=seconds(grace, name="grace"),
-            alert_url=self._alerts_go_to(),
-            ping_url=None if ping is None else check_url(ping, "the URL to ping"),
-        )
+        config = self._config(queues, slots, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
         return await self._work(config, health_port=health_port, signals=signals)
@@ -250,21 +244,23 @@ class App(Client):
         signals: bool = False,
     ) -> Report:
         """`drain` on the running loop."""
-        config = WorkerConfig(
-            queues=None if queues is None else dict(queues),
-            slots=slots,
-            drain=True,
-            drain_for_s=None if for_ is None else seconds(for_, name="for_"),
-            grace_s=seconds(grace, name="grace"),
-            alert_url=self._alerts_go_to(),
-            ping_url=None if ping is None else check_url(ping, "the URL to ping"),
-        )
+        for_s = None if for_ is None else seconds(for_, name="for_")
+        config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
     async def _drain_within(self, within_s: float, config: WorkerConfig) -> Report:
         """Drain; after so long stop, with the grace period for what runs then."""
         config = replace(config, drain=True, drain_for_s=within_s, stop_after_s=within_s, alert_url=self._alerts_go_to())
         return await self._work(config, signals=False)
+
+    def _config(self, queues: Mapping[str, int] | None, slots: int, grace: Duration, ping: str | None) -> WorkerConfig:
+        return WorkerConfig(
+            queues=None if queues is None else dict(queues),
+            slots=slots,
+            grace_s=seconds(grace, name="grace"),
+            alert_url=self._alerts_go_to(),
+            ping_url=None if ping is None else check_url(ping, "the URL to ping"),
+        )
 
     def _alerts_go_to(self) -> str | None:
         url = self._alert_url or os.environ.get("ROTA_ALERT_URL")

@@ -88,10 +88,7 @@ def crontab(
         "--systemd" if systemd else "--k8s" if k8s else "crontab",
         {"--env-file": env_file, "--log": log, "--mailto": mailto, "--user": user, "--image": image},
     )
-    if every not in EVERY_MINUTES:
-        raise UsageError(f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}")
-    if for_ is not None:
-        seconds(for_, name="--for")
+    _check_pace(every, for_)
     need_app(app)
     directory, reference = need_reference(app)
     if env_file is None and os.environ.get("ROTA_DATABASE_URL"):
@@ -232,6 +229,13 @@ def _about_url(plan: Plan) -> str:
         "# It sets no ROTA_DATABASE_URL: none was set where this was printed, so it works with the URL that the App names, else with the\n"
         "# private PostgreSQL of this directory. `--env-file FILE` names a file that sets it."
     )
+
+
+def _check_pace(every: int, for_: str | None) -> None:
+    if every not in EVERY_MINUTES:
+        raise UsageError(f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}")
+    if for_ is not None:
+        seconds(for_, name="--for")
 
 
 def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
 from rota.events import JobClaimed
-from rota.failure import one_line
 from rota.service import Service
 from rota.store import ops
-from rota.upkeep.refused import RefusedJobs
 from rota.worker.frontier import EVERYTHING_S, Frontier
 from rota.worker.held import Held
+from rota.worker.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,10 +34,6 @@ BELL_S = 10.0
 """A waiting worker asks to be rung for so long, and again at half of it."""
 UNWRITTEN_MAX = 5_000
 """While so many ends wait to be written nothing more is claimed: all of them would be repeated if this worker died now."""
-REFUSED_MAX = 10_000
-"""So many jobs may be refused by the database and left out for a while; when there are more, it is no longer theirs but the database's fault."""
-TRY_AGAIN_S = (10.0, 600.0)
-"""The first and the longest time that such a job is left out; doubled each time."""
 _BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,9 +84,7 @@ class Claimer(Service):
                 self._frontiers[job_type.settings.queue].setdefault(job_type.settings.priority, Frontier())
         self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
         self._asked_at: dict[str, float] = {}
-        self._refusals = RefusedJobs(bus, self.name)
-        self._refused: dict[int, tuple[float, int]] = {}
-        """Jobs that the database lets nobody claim: until when each is left out, and how often it was refused."""
+        self._refusals = Refusals(bus, self.name)
         self._first_queue = 0
         self._pause_s = config.poll_least_s
         self._probe_at = 0.0
@@ -141,11 +134,10 @@ class Claimer(Service):
                 self._limit(look),
                 [self._asked_since[queue] for queue in look.slots],
                 known,
-                self._left_out(before) if self._refused else (),
+                self._refusals.left_out(),
             )
         )
-        if claimed.refused:
-            self._leave_out(claimed)
+        self._refusals.add(claimed.refused)
         self.paused = claimed.paused | (self.paused - look.slots.keys())
         now = monotonic()
         if probe:
@@ -208,20 +200,7 @@ class Claimer(Service):
             branches.hi.append(len(branches.priorities))
         return branches
 
-    def _left_out(self, now: float) -> list[int] | None:
-        """The jobs that are known to be refused and not to be tried again yet. None: there are too many of them."""
-        left_out = [job for job, (again_at, _) in self._refused.items() if again_at > now]
-        return left_out if len(left_out) < REFUSED_MAX else None
-
     # What came back
-
-    def _leave_out(self, claimed: Claimed) -> None:
-        now = monotonic()
-        self._refused = {job: known for job, known in self._refused.items() if known[0] > now - TRY_AGAIN_S[1]}
-        for one in claimed.refused:
-            tries = self._refused.get(one.id, (0.0, 0))[1]
-            self._refused[one.id] = now + min(TRY_AGAIN_S[0] * 2.0**tries, TRY_AGAIN_S[1]), tries + 1
-        self._refusals.tell({one.id: one_line(one.reason) for one in claimed.refused})
 
     def _take(self, claimed: Claimed, before: float) -> None:
         if not claimed.jobs:

@@ -16,7 +16,7 @@ from rota import web as calls
 from rota.errors import ConfigurationError
 from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
 from rota.store.db import Database
-from rota.upkeep import alerts
+from rota.upkeep import beforehand as first
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
@@ -179,7 +179,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(database: 
 async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its_round_left(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alerts, "FIRST_S", 60)
+    monkeypatch.setattr(first, "EACH_S", 60)
     connection.execute("insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)")
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     jobs, paged = rota.Jobs(), []
@@ -202,7 +202,7 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away_that_it_is_over_once(
     database: str, connection: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alerts, "FIRST_S", 60)
+    monkeypatch.setattr(first, "EACH_S", 60)
     caplog.set_level(logging.INFO, "rota")
     jobs = rota.Jobs()
 
@@ -236,13 +236,13 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away
 async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(alerts, "FIRST_S", 60 if notify else 0.5)
+    monkeypatch.setattr(first, "EACH_S", 60 if notify else 0.5)
     connection.execute(DEAD)
     upkeep = Upkeep(database, notify=notify)
     with psycopg.connect(database) as other:
         other.execute("lock table rota.alert")
         async with asyncio.timeout(8):
-            await upkeep.service.begin()
+            await first.beforehand([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
     assert [type(told) for told in await upkeep.passes()] == [AlertFired]
 

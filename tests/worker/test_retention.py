@@ -17,6 +17,7 @@ from rota.events import Bus, DatabaseLost, DeadPutAway, Event, JobSucceeded, Par
 from rota.store import db, ops
 from rota.store.db import Database
 from rota.store.link import Link
+from rota.upkeep import beforehand as first
 from rota.upkeep import retention
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
 from tests.store.work import SUCCEED
@@ -303,7 +304,7 @@ async def test_a_worker_forgets_what_is_old(database: str, connection: Connectio
 async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "FIRST_S", 60)
+    monkeypatch.setattr(first, "EACH_S", 60)
     connection.execute(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
@@ -323,13 +324,13 @@ async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
 async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_beside_them(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(retention, "FIRST_S", 60 if notify else 0.5)
+    monkeypatch.setattr(first, "EACH_S", 60 if notify else 0.5)
     monkeypatch.setattr(retention, "STEP_S", 60)
     ahead(connection, KEPT_DAYS + 1)
     async with upkeep(database, notify=notify) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             async with asyncio.timeout(8):
-                await worker.service.begin()
+                await first.beforehand([worker.service], Database(database, notify=notify))
             if notify:  # else its time may have been over before it came to that
                 assert len(pending(connection)) == 1
             assert worker.events == [], "it is not told before the first turn"

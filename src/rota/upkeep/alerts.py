@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -28,10 +27,6 @@ STATEMENT_S = 10.0
 """The longest that one rule's question may take."""
 SHARE = 0.01
 """Of one connection's time that a rule may take over the whole fleet: one that takes a second is asked every hundred. It reads indexes that churn."""
-FIRST_S = 1.0
-"""The longest that a drain evaluates rules before its jobs. What is left then, or stands behind somebody's lock, is its turn's beside them."""
-FIRST_LOCK_S = 0.1
-"""The longest that it waits for a lock there."""
 POST_MAX = 20
 """So many alerts are posted in one pass, one after the other; and none more once nobody answered."""
 
@@ -44,7 +39,6 @@ class Alerts(Service):
     def __init__(self, bus: Bus, database: Database, url: str | None) -> None:
         super().__init__(bus)
         self._link = Link(database, "alert", statement_timeout_s=STATEMENT_S)
-        self._quick = Link(database, "alert", statement_timeout_s=FIRST_S, lock_timeout_s=FIRST_LOCK_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
         """Those that nobody else evaluates meanwhile."""
@@ -53,17 +47,10 @@ class Alerts(Service):
         self.passes = 0
         """How many came to their end."""
 
-    async def begin(self) -> None:
-        """Evaluate the rules of a drain, before its jobs: all that need no waiting. The first turn does the others, says what is the matter with
-        them, and posts, for who is called may take his time."""
-        try:
-            async with asyncio.timeout(FIRST_S):
-                await self._evaluate_what_is_due(self._quick)
-                self._evaluate_at = monotonic() + PERIOD_S
-        except (TimeoutError, DatabaseUnavailable):
-            pass
-        finally:
-            await self._quick.close()
+    async def begin(self, link: Link) -> None:
+        """Evaluate the rules of a drain, before its jobs. The first turn posts, for who is called may take his time."""
+        await self._evaluate_what_is_due(link)
+        self._evaluate_at = monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
         """Do one pass."""

@@ -29,10 +29,6 @@ STEP_MARGIN_S = 0.5
 """Then the client ends the step: a transaction pooler lets no server do it."""
 BATCH = 1_000
 """Rows of one statement."""
-FIRST_S = 1.0
-"""The longest that a drain's pass may take before its jobs. What is left then, or stands behind somebody's lock, is its turn's beside them."""
-FIRST_LOCK_S = 0.1
-"""The longest that it waits for a lock there: nobody who is not in the way for long holds one for longer."""
 
 
 class Retention(Service):
@@ -46,23 +42,16 @@ class Retention(Service):
         self._refused = RefusedJobs(bus, self.name)
         self._own = Link(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
         """Whatever may stand behind a lock runs on it: the other one is the reaper's too."""
-        self._quick = Link(database, "retention", statement_timeout_s=FIRST_S, lock_timeout_s=FIRST_LOCK_S)
         self._pass_at = 0.0
         """Before that nothing is to be done: the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """Before that, partitions are left as they are, while rows are forgotten batch by batch."""
 
-    async def begin(self) -> None:
-        """Do the pass of a drain, before its jobs: all of it that can be done without waiting. What cannot is left to the first turn, and told there."""
-        try:
-            async with asyncio.timeout(FIRST_S):
-                has_waiting, has_more = await self._see_to_partitions(self._quick, tells=False)
-                if not await self._forget(self._quick) and not has_waiting and not has_more:
-                    self._pass_at = monotonic() + PERIOD_S
-        except (TimeoutError, DatabaseUnavailable):
-            pass
-        finally:
-            await self._quick.close()
+    async def begin(self, link: Link) -> None:
+        """Do the pass of a drain, before its jobs. What has to stay for now is told by the first turn, which tries it again."""
+        has_waiting, has_more = await self._see_to_partitions(link, tells=False)
+        if not await self._forget(link) and not has_waiting and not has_more:
+            self._pass_at = monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
         """Do one pass; return soon when there was more than it takes."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rota.errors import DatabaseUnavailable
 from rota.store.link import Link
 from rota.upkeep.alerts import Alerts
+from rota.upkeep.beforehand import beforehand
 from rota.upkeep.expiry import Expirer
 from rota.upkeep.figures import FigureFolder
 from rota.upkeep.reaper import Reaper
@@ -66,5 +67,4 @@ class Rounds:
                     raise
                 upkeeper.away(error, 0)
         if not is_over():
-            await self._retention.begin()
-            await self.alerts.begin()
+            await beforehand((self._retention, self.alerts), self._database)

@@ -120,13 +120,21 @@ def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(database: str
 @rule("M30", "M80")
 async def test_two_drains_at_once_do_every_job_once(database: str, connection: Connection) -> None:
     seen: Counter[int] = Counter()
+    both_have_some = asyncio.Barrier(2)
 
     def jobs() -> rota.Jobs:
         made = rota.Jobs()
+        meeting = asyncio.Lock()
+        has_met = False
 
         @made.job("one", takes_context=True)
         async def one(ctx: rota.Context) -> None:
+            nonlocal has_met
             seen[ctx.job.id] += 1
+            async with meeting:
+                if not has_met:
+                    await both_have_some.wait()
+                    has_met = True
 
         return made
 

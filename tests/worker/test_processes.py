@@ -21,12 +21,12 @@ import pytest
 import rota
 from rota.context import Context
 from rota.errors import ConfigurationError, DeclarationError
-from rota.events import JobFailed, JobSucceeded, LeaseLost
+from rota.events import JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.job import Job
 from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.store.db import Database
 from rota.worker import processes
-from rota.worker.child import Ended, Ready, Run, Stop, Stopped
+from rota.worker.child import Begun, Ended, Ready, Run, Stop, Stopped
 from rota.worker.crew import Crew
 from rota.worker.held import Held
 from rota.worker.process import Process
@@ -202,14 +202,18 @@ async def test_a_process_that_dies_fails_its_attempt_and_the_next_job_gets_a_new
     assert rows(connection, "select error_type, message, verdict from rota.attempt") == [("rota.errors.ProcessDied", message, "transient")]
 
 
-async def test_an_idle_process_that_was_killed_fails_no_job(database: str, connection: Connection) -> None:
+@rule("M2", "M43")
+@pytest.mark.parametrize("when", ["idle", "given the job"])
+async def test_a_process_that_dies_before_it_begins_its_next_job_fails_none(database: str, connection: Connection, when: str) -> None:
     first = put(connection, "recycled")
     async with Hand(database, heavy.jobs, slots=1) as hand:
         await hand.heard(JobSucceeded, job=first, timeout_s=30)
         pid = result(connection, first)
-        os.kill(pid, signal.SIGKILL)
-        await asyncio.to_thread(eventually, lambda: not living(pid))
+        os.kill(pid, signal.SIGKILL if when == "idle" else signal.SIGSTOP)
         second = put(connection, "recycled")
+        if when == "given the job":  # and frozen before it could see that
+            await hand.heard(JobClaimed, job=second)
+            os.kill(pid, signal.SIGKILL)
         await hand.heard(JobSucceeded, job=second, timeout_s=30)
         assert result(connection, second) != pid
     assert value(connection, "select count(*) from rota.attempt") == 0
@@ -424,6 +428,7 @@ async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -
     assert isinstance(process.hear(30), Ready)
     process.tell(Run(held.job, pickle.dumps(arguments)))
     process.tell(Stop("at once"))
+    assert process.hear(10) == Begun()
     assert process.hear(10) == Ended(Stopped())
     process.end()
 

@@ -86,6 +86,10 @@ class NotReady(msgspec.Struct, frozen=True):
     failure: Failure
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """It has the job: its handler may run from now on."""
+
+
 class Said(msgspec.Struct, frozen=True):
     """An Outcome: an instance of the handler's own subclass may not survive the way."""
 
@@ -203,6 +207,8 @@ class Child:
                 os.killpg(0, signal.SIGKILL)  # the worker is gone; the kernel does the same, but this works on every kernel
             if isinstance(message, Run):
                 self._context = Context(message.job, self._setup.worker, None, self._note)  # here, for the order to stop may follow at once
+                with self._sending, suppress(OSError):  # the worker is gone, which the next look tells
+                    self._connection.send(Begun())
                 self._runs.put((message, self._context))
             elif isinstance(message, Stop):
                 self._stop(message.why)

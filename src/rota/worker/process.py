@@ -52,7 +52,7 @@ class Process:
         self.tell(setup)
 
     @property
-    def has_exited(self) -> bool:
+    def _has_exited(self) -> bool:
         """Whether it has ended; what it said before may still be there to hear. A program that it started may keep the connection open."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -70,7 +70,7 @@ class Process:
 
     def hear(self, for_s: float) -> Any:
         """Return what it said, None when that is nothing within so long. Raises ProcessDied when it has ended."""
-        exited = self.has_exited  # before the last look: what it said at the very end counts
+        exited = self._has_exited  # before the last look: what it said at the very end counts
         try:
             if self._connection.poll(for_s):
                 return self._connection.recv()

@@ -19,7 +19,7 @@ import msgspec
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
 from rota.worker.admission import too_late
-from rota.worker.child import Ended, NotReady, Progressed, Run, Said, Stop, Stopped
+from rota.worker.child import Begun, Ended, NotReady, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory
 from rota.worker.process import Process
 from rota.worker.reach import setup_of
@@ -106,19 +106,24 @@ class Processes:
         settings = held.job_type.settings.process
         assert settings is not None
         assert held.context is not None
-        end: End
+        end: End | None = None
         reusable = False
         try:
             run = Run(held.job, pickle.dumps(arguments))
-            if process is not None and process.has_exited:
-                process.end()
-                process = None
-            if process is None:
-                process = Process(setup_of(held.job_type, self._worker, self._module), self._living)
-            if self._closed:
-                process.kill()
-            end = _Watch(held, held.context, process, self._memory, settings.memory_bytes_max).until_end(run)
-            reusable = process.is_ready and process.jobs < settings.recycle_after
+            while end is None:
+                is_used = process is not None
+                process = process or Process(setup_of(held.job_type, self._worker, self._module), self._living)
+                if self._closed:
+                    process.kill()
+                watch = _Watch(held, held.context, process, self._memory, settings.memory_bytes_max)
+                try:
+                    end = watch.until_end(run)
+                except ProcessDied:
+                    if not is_used or watch.has_begun or self._closed:
+                        raise
+                    process = None  # it died while it had nothing to do, or before it saw that it has: no fault of this job's
+                    held.begun_at = None
+            reusable = process is not None and process.is_ready and process.jobs < settings.recycle_after
         except _NotStoppedError:
             end = _stopped(held)
         except Exception as error:  # noqa: BLE001 - there may be no room for a process, arguments may not pickle
@@ -148,6 +153,8 @@ class _Watch:
         self._memory_bytes_max = memory_bytes_max
         self._memory_look_at = 0.0
         self._start_by = monotonic() + START_S
+        self.has_begun = False
+        """Whether the process has the job: without its word for that no handler has run."""
         self._is_told = False
         self._kill_at: float | None = None
 
@@ -171,6 +178,8 @@ class _Watch:
         self._process.tell(run)
         while True:
             match self._next():
+                case Begun():
+                    self.has_begun = True
                 case Ended(end):
                     return self._end(end)
                 case Progressed(job, claim, said) if (job, claim) == (self._held.job.id, self._held.job.claims):

@@ -64,7 +64,7 @@ class Large:
         self.connection.execute(
             "insert into rota.job (job_type, queue, priority) select 't', %s, 0 from generate_series(1, %s)", [queue, count]
         )
-        return Hand(self.connection, queues=[queue]).claim(count).jobs
+        return Hand(self.connection, queues=[queue], lease=timedelta(hours=1)).claim(count).jobs  # held for as long as the test may take
 
     def cost(self, operation: Callable[[], Operation[Any]]) -> Cost:
         """Run the first statement of an operation twice, each time undone; what the second read: the first plans."""

@@ -33,7 +33,7 @@ async def passes(database: str) -> AsyncIterator[Passes]:
 async def test_a_row_inserted_by_sql_is_planned_by_the_next_pass_and_enqueued_when_its_tick_comes(
     connection: Connection, passes: Passes
 ) -> None:
-    set_clock(connection, "2026-03-01 11:59:50")
+    set_clock(connection, "2026-03-01 11:30:00")
     put(connection, payload='{"a": 1}')
     assert fact(connection, "origin") == "sql"
     assert fact(connection, "next_run_at") is None
@@ -238,7 +238,8 @@ async def test_a_scheduler_that_dies_between_the_job_and_the_next_tick_leaves_bo
         assert await passes() == PERIOD_S, "the row is locked: nobody waits for it"
         assert ticks(connection) == []
         doomed.execute("select 1")
-        connection.execute("select pg_terminate_backend(%s)", [doomed.info.backend_pid])
+        # It says that it dies before it lets go of its locks.
+        assert connection.execute("select pg_terminate_backend(%s, 30000)", [doomed.info.backend_pid]).fetchone() == (True,)
         with pytest.raises(psycopg.OperationalError):
             doomed.execute("select 1")
     assert fact(connection, "next_run_at") == at("2026-03-01 12:00")

@@ -184,12 +184,12 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(server: PostgresServer,
 
 
 def test_a_server_that_is_not_there_is_an_outage_and_nobody_waits_for_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    url = f"postgresql://someone@127.0.0.1:{port}/any"
-    for use in (lambda: migrate(url), rota.App(url).jobs, lambda: asyncio.run(rota.App(url).ajobs())):
-        with pytest.raises(DatabaseUnavailable, match="refused"):
-            use()
+    with socket.socket() as deaf:  # bound and not listening: nobody else can be there meanwhile
+        deaf.bind(("127.0.0.1", 0))
+        url = f"postgresql://someone@127.0.0.1:{deaf.getsockname()[1]}/any"
+        for use in (lambda: migrate(url), rota.App(url).jobs, lambda: asyncio.run(rota.App(url).ajobs())):
+            with pytest.raises(DatabaseUnavailable, match="refused"):
+                use()
 
 
 def test_a_database_that_is_not_there_is_a_setting(server: PostgresServer) -> None:

@@ -30,7 +30,9 @@ def found(hand: Hand, **wanted: Any) -> list[int]:
 
 def move(connection: Connection, table: str, column: str, id_: int, ago: str) -> None:
     """Let something have happened earlier."""
-    connection.execute(f"update rota.{table} set {column} = rota.clock() - %s::interval where id = %s".encode(), [ago, id_])
+    [(at,)] = connection.execute("select rota.clock() - %s::interval", [ago])
+    connection.execute("select rota.partition_ensure('job_history', (%s at time zone 'UTC')::date)", [at])
+    connection.execute(f"update rota.{table} set {column} = %s where id = %s".encode(), [at, id_])
 
 
 class Search:
@@ -136,7 +138,6 @@ def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_
     succeeded, old, dead, long_dead = insert(connection, 4, queue="q")
     jobs = {job.id: job for job in hand.claim().jobs}
     hand.settle((jobs[succeeded], SUCCEED), (jobs[old], SUCCEED), (jobs[dead], GIVE_UP), (jobs[long_dead], GIVE_UP))
-    connection.execute("select rota.partition_ensure('job_history', (current_timestamp at time zone 'UTC')::date - 3)")
     move(connection, "job_history", "finished_at", old, "3 days")
     move(connection, "job", "failed_at", long_dead, "3 days")
     [queued] = insert(connection)
@@ -190,7 +191,7 @@ def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Conne
     [second] = insert(connection, job_type="u", idempotency_key="k")
     insert(connection, idempotency_key="other")
     hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-    connection.execute("select rota.partition_ensure('job_history', (current_timestamp at time zone 'UTC')::date - 9)")
+    connection.execute("select rota.partition_ensure('job_history', (max(finished_at) at time zone 'UTC')::date - 9) from rota.job_history")
     connection.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
     assert found(hand) == []
     assert found(hand, idempotency_key="k") == [second, first]

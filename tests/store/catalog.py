@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -61,5 +62,17 @@ def _read(connection: psycopg.Connection[TupleRow], schema: str, parts: dict[str
         sections = []
         for title, query in parts.items():
             lines = [row[0] for row in connection.execute(query.encode(), {"schema": schema})]
+            if title == "partitions":
+                lines = _days_from_the_first(lines)
             sections.append("\n".join([f"# {title}", *(lines if title == "columns" else sorted(lines))]))
     return re.sub(rf"\b{schema}\b", "rota", "\n\n".join(sections)) + "\n"
+
+
+def _days_from_the_first(lines: list[str]) -> list[str]:
+    """Partitions with the number of a day for its date: of two schemas one may have been made before midnight and the other after."""
+    first = min((date.fromisoformat(found) for line in lines for found in re.findall(r"_(\d{8})\b", line)), default=date.max)
+
+    def number(found: re.Match[str]) -> str:
+        return f"day {(date.fromisoformat(found[0]) - first).days}"
+
+    return [re.sub(r"\b\d{4}-\d\d-\d\d|(?<=_)\d{8}\b", number, line) for line in lines]

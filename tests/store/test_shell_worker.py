@@ -106,11 +106,14 @@ def test_the_worker_in_bash_is_forty_lines() -> None:
 def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once(
     shells: ShellWorkers, database: str, connection: Connection, app: rota.App, tmp_path: Path
 ) -> None:
-    shells.program("nap", f'read -r payload; echo "$payload" >> {shells.ran}; echo done')
+    go = shells.place / "go"
+    shells.program("nap", f'read -r payload; echo "$payload" >> {shells.ran}; while [ ! -e {go} ]; do sleep 0.05; done; echo done')
     shell = shells.start("nap")
     insert(connection, 100, job_type="nap", queue="default")
     eventually(shells.ran.exists, 30, what="the worker in bash runs a job")
     python = WorkerProcess(tmp_path, database, slots=1)
+    eventually(python.notes, 60, what="the one in Python runs a job beside it")
+    go.touch()
     eventually(lambda: sum(_over(connection).values()) == 100, 90, what="all jobs are over")
     assert connection.execute("select count(*), max(claims), max(attempts) from rota.job_history").fetchone() == (100, 1, 1)
     by_shell = connection.execute("select count(*) from rota.job_history where locked_by = 'shell-0' and result = '\"done\"'").fetchone()
@@ -134,6 +137,7 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     shells.program("fails", "echo 'first \"line\"' >&2; printf 'second \\377 it'\"'\"'s\\n' >&2; exit 3")
     shells.program("hopeless", "echo no such image >&2; exit 65")
     shells.program("long", f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo went")
+    connection.execute("select rota.declare('fails', retry_after => '{1 h}')")
     (fails,), (hopeless,) = insert(connection, job_type="fails"), insert(connection, job_type="hopeless")
     shell = shells.start("fails", "hopeless", "long")
     eventually(lambda: app.get(hopeless).status is rota.Status.DEAD, 30, what="both have failed")
@@ -161,8 +165,8 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
 @pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
 def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:
     stopped = shells.place / "stopped"
-    waits = f"trap 'kill $!; touch {stopped}; exit 1' TERM; sleep 60 & wait"
-    shells.program("long", f"echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] && exit; {waits}")
+    heeds, waits = f"trap 'kill $!; touch {stopped}; exit 1' TERM", "sleep 60 & wait"
+    shells.program("long", f"{heeds}; echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] && exit; {waits}")
     (job,) = insert(connection, job_type="long")
     shell = shells.start("long")
     eventually(shells.ran.exists, 30, what="it runs")

@@ -54,8 +54,10 @@ def held_up(hand: Hand, looking: Connection) -> list[str]:
     waits = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
     with ThreadPoolExecutor(1) as pool:
         passing = pool.submit(one_pass, hand)
-        eventually(lambda: passing.done() or rows(looking, waits, pid), 30, what="it waits")
-        looking.execute("select pg_cancel_backend(%s)", [pid])
+        try:
+            eventually(lambda: passing.done() or rows(looking, waits, pid), 30, what="it waits")
+        finally:
+            looking.execute("select pg_cancel_backend(%s)", [pid])
         return passing.result(30)
 
 
@@ -273,7 +275,7 @@ def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
     connection: Connection, second: Connection, database: str
 ) -> None:
     connection.execute("insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() - interval '1 s')")
-    with psycopg.connect(database) as retention, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as retention:
         retention.execute("select from rota.idempotency for update")  # what forgetting begins with: the key is there still, and locked
         pid = second.info.backend_pid
         sent = pool.submit(second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')")

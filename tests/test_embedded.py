@@ -21,7 +21,7 @@ import psycopg
 import pytest
 
 from rota import embedded, errors
-from rota.embedded import guard
+from rota.embedded import guard, server
 from rota.errors import EmbeddedError
 from tests.support.wait import eventually
 
@@ -37,6 +37,23 @@ from pathlib import Path
 from rota import embedded
 print(embedded.start(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
+"""
+
+# As USE, with the programs of argv[2].
+USE_THESE = """
+import sys
+from pathlib import Path
+from rota import embedded
+embedded.server.postgres_binaries = lambda: Path(sys.argv[2])
+print(embedded.start(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+# Becomes PostgreSQL late, and does not show until then whose server it will be: as between fork and exec where the machine has a lot to do.
+LATE = """#!/bin/sh
+export LATE="$(printf '%s\\n' "$@")"
+exec sh -c 'sleep 0.3; IFS="
+"; set -f; exec "{}" $LATE'
 """
 
 # As USE, but when its input ends it leaves a forked child behind, which stays until the file in argv[2] is gone.
@@ -210,6 +227,13 @@ def run(code: str, directory: Path, environment: Mapping[str, str] | None = None
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, cwd=directory.parent, check=False)
 
 
+def kill_guard(directory: Path) -> None:
+    [warden] = guards(directory)
+    warden.kill()
+    with guard.alone(directory, WAIT_S):
+        eventually(lambda: not guard.has_guard(directory), WAIT_S, what="the guard's lock is free")
+
+
 def db(directory: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from rota.cli.db import app; app()", *arguments]
     return subprocess.run(command, input=answer, capture_output=True, text=True, cwd=directory.parent, check=False, timeout=WAIT_S)
@@ -244,7 +268,7 @@ def test_a_server_whose_users_were_all_killed_stops(made_directory: Path) -> Non
 def test_the_last_user_stops_the_server_also_without_a_guard(made_directory: Path) -> None:
     user = User(made_directory)
     user.line()
-    guards(made_directory)[0].kill()
+    kill_guard(made_directory)
     user.leave()
     assert embedded.running(made_directory) is None
     assert guard.postmaster(made_directory) is None
@@ -253,7 +277,7 @@ def test_the_last_user_stops_the_server_also_without_a_guard(made_directory: Pat
 def test_a_new_user_replaces_a_killed_guard(made_directory: Path) -> None:
     first, second = User(made_directory), User(made_directory)
     first.line(), second.line()
-    guards(made_directory)[0].kill()
+    kill_guard(made_directory)
     third = User(made_directory)
     third.line()
     assert len(guards(made_directory)) == 1
@@ -266,7 +290,7 @@ def test_a_new_user_replaces_a_killed_guard(made_directory: Path) -> None:
 def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(made_directory: Path, cleared_by: str) -> None:
     user = User(made_directory)
     user.line()
-    guards(made_directory)[0].kill()
+    kill_guard(made_directory)
     user.kill()
     assert embedded.running(made_directory)
 
@@ -277,6 +301,16 @@ def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(made_dir
     else:
         assert embedded.stop(made_directory)
     eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+def test_a_server_that_is_late_in_becoming_one_is_waited_for(place: Path, made_directory: Path) -> None:
+    binaries = place / "late" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "postgres").write_text(LATE.format(server.postgres_binaries() / "postgres"))
+    (binaries / "postgres").chmod(0o755)
+    user = User(made_directory, str(binaries), code=USE_THESE)
+    assert query(user.line()) == [(42,)]
+    user.leave()
 
 
 def test_ten_that_start_at_once_get_one_server(directory: Path) -> None:

@@ -110,6 +110,11 @@ def has_guard(directory: Path) -> bool:
     return not _is_free(directory / GUARD)
 
 
+def has_server(directory: Path) -> bool:
+    """Whether a server of the directory, or a session of it, is alive, from before its process is PostgreSQL's. Call it while `alone`, as above."""
+    return not _is_free(directory / SERVER)
+
+
 def is_open_on(descriptor: int, path: Path) -> bool:
     """Whether the descriptor is open and its file is still the one at `path`."""
     try:
@@ -177,7 +182,7 @@ def shut_down(directory: Path) -> bool:
 def _postmaster_when_known(directory: Path) -> int | None:
     """Wait for the pid file of a server whose starter was killed a moment ago."""
     deadline = time.monotonic() + _PID_FILE_S
-    while (pid := postmaster(directory)) is None and not _is_free(directory / SERVER) and time.monotonic() < deadline:
+    while (pid := postmaster(directory)) is None and has_server(directory) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return pid
 

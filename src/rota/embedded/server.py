@@ -76,10 +76,10 @@ def launch(directory: Path, binaries: Path) -> str:
     try:
         guard.lock_exclusive(lock, deadline)  # sessions of a server that was killed are about to notice and end
         _forget_last_run(directory)
-        pid = _spawn(directory, binaries, account, lock)
+        _spawn(directory, binaries, account, lock)
     finally:
         os.close(lock)  # closed, not unlocked: the server has a copy
-    if started := _when_ready(directory, pid, deadline):
+    if started := _when_ready(directory, deadline):
         return started
     log = log_file(directory).read_text(errors="replace")
     raise EmbeddedError(f"the private PostgreSQL in {directory} does not start:\n{_last_lines(log)}")
@@ -95,8 +95,8 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"LC_ALL": "C"}
 
 
-def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> int:
-    """Start the server's process, detached and with its lock, and return its pid."""
+def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> None:
+    """Start the server's process, detached and with its lock."""
     home = _socket_directory(directory, account)
     command = [str(binaries / "postgres"), "-D", str(directory / guard.DATA)]
     settings = {
@@ -109,16 +109,16 @@ def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> int:
         command += ["-c", f"{name}={value}"]
     with log_file(directory).open("wb") as log:
         # The shell leaves at once, so that the server is nobody's child; `"$@"` is safe from whatever the paths contain.
-        shell = subprocess.run(
-            ["/bin/sh", "-c", '"$@" </dev/null >&2 & echo $!', "sh", *command],
-            stdout=subprocess.PIPE, stderr=log, pass_fds=(lock,), start_new_session=True, cwd="/", env=environment(),
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
+            stdout=log, stderr=log, pass_fds=(lock,), start_new_session=True, cwd="/", env=environment(),
             check=True, **account.run_as,
         )  # fmt: skip
-    return int(shell.stdout)
 
 
-def _when_ready(directory: Path, pid: int, deadline: float) -> str | None:
-    while time.monotonic() < deadline and guard.is_postmaster(pid, directory):
+def _when_ready(directory: Path, deadline: float) -> str | None:
+    # By its lock, not by its command line: that is empty for a moment while the process becomes PostgreSQL.
+    while time.monotonic() < deadline and guard.has_server(directory):
         if ready := url(directory):
             return ready
         time.sleep(_POLL_S)

@@ -14,7 +14,7 @@ import yaml
 
 from tests.docs.shop import Shop
 from tests.support.rules import rule
-from tests.support.server import _free_port
+from tests.support.server import unused_port
 
 PAGE = (Path(__file__).parents[2] / "docs/operating.md").read_text()
 GRACE_S = 30
@@ -63,7 +63,7 @@ def test_the_unit_and_the_manifest_give_a_worker_more_time_than_it_takes() -> No
 def test_what_the_unit_and_the_manifest_start_is_a_worker(database: str, place: Path) -> None:
     shop = Shop(place, database)
     [container] = pod()["containers"]
-    port = str(_free_port())
+    port = str(unused_port())
     served = unit()["ExecStart"].removeprefix(unit()["WorkingDirectory"] + "/.venv/bin/")
     contained = shlex.join(container["command"]).replace(str(container["livenessProbe"]["httpGet"]["port"]), port)
     for command in (served, contained):

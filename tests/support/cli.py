@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RUN_S = 60
+RUN_S = 120
+"""For one that hangs: `rota demo` takes ten seconds, on a busy machine forty."""
 
 SHOP = """
 from __future__ import annotations

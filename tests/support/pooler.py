@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.server import PostgresServer
+from tests.support.server import PostgresServer, unused_port
 from tests.support.wait import eventually
 
 SERVER_CONNECTIONS = 2
@@ -43,9 +43,7 @@ class Pooler:
     """`with Pooler(server, log_file) as pooler: connect(pooler.url("db"))`; `more` are further settings."""
 
     def __init__(self, server: PostgresServer, log: Path, more: str = "") -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = unused_port()
         self._server = server
         self._log = log
         self._more = more

@@ -31,6 +31,7 @@ class Proxy:
         self.seen: list[str] = []
         """The roles of the connections, in the order in which they were opened."""
         self._lines: list[_Line] = []
+        self._writers: set[asyncio.StreamWriter] = set()
         self._silent: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -84,15 +85,16 @@ class Proxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()  # a peer that does not read would keep a closed one open
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers = [writer]
+        self._writers.add(writer)
         with suppress(OSError, asyncio.CancelledError):  # the server is not there: the client's connection is closed
-            await self._lead(reader, writer, writers)
-        for one in writers:
-            one.close()
+            await self._lead(reader, writer)
+        writer.close()
 
-    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, writers: list[asyncio.StreamWriter]) -> None:
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hello = await reader.read(CHUNK_BYTES)
         found = _ROLE.search(hello)
         line = _Line(found[1].decode() if found else "")
@@ -102,7 +104,7 @@ class Proxy:
         self.seen.append(line.role)
         await line.open.wait()
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        writers.append(server_writer)
+        self._writers.add(server_writer)
         server_writer.write(hello)
         ways = [asyncio.create_task(_pass_on(reader, server_writer, line)), asyncio.create_task(_pass_on(server_reader, writer, line))]
         try:
@@ -110,6 +112,7 @@ class Proxy:
         finally:
             for way in ways:
                 way.cancel()
+            server_writer.close()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: _Line) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import stat
 import subprocess
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ MAX_CONNECTIONS = 200
 ELSEWHERE = "TEST_POSTGRES"  # not ROTA_..., since the tests forget what is set for Rota
 START_S = 60
 START_TRIES = 3
+PORTS = range(20_000, 32_000)
+"""None that the kernel gives to those who ask for any, or to clients: while a server is away nobody else is given its port."""
 
 
 def _wheel() -> Path:
@@ -96,7 +100,7 @@ class PostgresServer:
                 return
             self._initialise()
             for left in reversed(range(START_TRIES)):
-                port = _free_port()
+                port = unused_port()
                 try:
                     self._start_on(port)
                 except RuntimeError:
@@ -205,8 +209,10 @@ def _reachable(installed: Path, place: Path) -> Path:
     return copy
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def unused_port() -> int:
+    """One of PORTS that nobody listens on."""
+    while True:
+        port = secrets.choice(PORTS)  # not `random`, which is seeded alike in all processes of the run
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port

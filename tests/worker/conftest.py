@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import psycopg
 import pytest
 
 from rota.store.migrate import migrate
-from tests.support.server import PostgresServer
+from tests.support.server import PostgresServer, unused_port
 from tests.worker.fleet import FleetProcess
 from tests.worker.process import WorkerProcess
 from tests.worker.table import Connection
@@ -55,10 +54,7 @@ def start_fleet(tmp_path: Path) -> Iterator[StartFleet]:
 @pytest.fixture
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as given:
-        given.bind(("127.0.0.1", 0))
-        port: int = given.getsockname()[1]
-        return port
+    return unused_port()
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ class Hand:
         """Work until it ends by itself, as a drain does."""
         return await asyncio.wait_for(self.worker.run(), 60)
 
-    async def heard(self, kind: type[E], count: int = 1, timeout_s: float = 10, *, job: int | None = None) -> E:
+    async def heard(self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None) -> E:
         """Wait until so many events of a class have happened, of one job if it is named; return the last of them."""
 
         def found() -> list[E]:
@@ -64,7 +64,7 @@ class Hand:
         await self.until(lambda: len(found()) >= count, timeout_s)
         return found()[count - 1]
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 30) -> None:
         """Wait until something holds; looked at after each event."""
         assert self._task is not None
         async with asyncio.timeout(timeout_s):

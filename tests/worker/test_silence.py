@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 
+import psycopg
 import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.events import DatabaseLost, JobSucceeded
+from rota.store.statements import Statements
+from rota.worker.claimer import Claimer
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -43,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 jobs = rota.Jobs()
 
 
-@jobs.job("quick")
+@jobs.job("quick", lease="3s")  # a claim that reaches the server before a silence, and its answer does not, is nobody's for no longer
 async def quick() -> None: ...
 
 
@@ -53,16 +56,24 @@ async def three_leases() -> None:
 
 
 @rule("M81")
-async def test_a_bell_that_died_silently_is_replaced(connection: Connection, proxy: Proxy, through: str, impatient: None) -> None:
-    async with Hand(through, jobs, poll_s=30.0) as hand:
-        listens = "select true from pg_stat_activity where datname = current_database() and state = 'idle' and query like 'listen %'"
-        await asyncio.to_thread(eventually, lambda: rows(connection, listens))
+async def test_a_bell_that_died_silently_is_replaced(
+    connection: Connection, proxy: Proxy, through: str, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung = asyncio.Event()
+    monkeypatch.setattr(Claimer, "ring", lambda claimer, queue: rung.set())
+    async with Hand(through, jobs) as hand:
+        await asyncio.to_thread(_in_use, connection, "listen")
+        opened = proxy.seen.count("listen")
         proxy.silence("listen")
-        lost = await hand.heard(DatabaseLost)
-        assert lost.service == "listener" and "nothing within" in lost.reason
-        await asyncio.to_thread(_seen, proxy, "listen", 2)
-        for _ in range(2):  # the first may still be found by a poll
-            await hand.heard(JobSucceeded, job=put(connection, "quick"))
+        lost = await _lost(hand, "listener")
+        assert "nothing within" in lost.reason
+        await asyncio.to_thread(_seen, proxy, "listen", opened + 1)
+
+        def ring() -> bool:
+            connection.execute("select pg_notify(%s, 'default')", [Statements("rota").channel])
+            return rung.is_set()
+
+        await asyncio.to_thread(eventually, ring)
 
 
 @rule("M2", "M31")
@@ -72,10 +83,11 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
 ) -> None:
     async with Hand(through, jobs) as hand:
         await hand.heard(JobSucceeded, job=put(connection, "quick"))
+        await asyncio.to_thread(_in_use, connection, role)
         opened = proxy.seen.count(role)
         proxy.silence(role)
         job = put(connection, "quick")
-        lost = await hand.heard(DatabaseLost)
+        lost = await _lost(hand, {"claim": "claimer", "finish": "finisher", "reap": "reaper"}[role])
         assert "the database does not answer: nothing within 1.5 s" in lost.reason
         await asyncio.to_thread(_seen, proxy, role, opened + 1)
         await hand.heard(JobSucceeded, job=job)
@@ -87,12 +99,25 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
 async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_it(
     connection: Connection, proxy: Proxy, through: str
 ) -> None:
-    job = put(connection, "three leases")
-    async with Hand(through, jobs) as hand:
-        await asyncio.to_thread(_seen, proxy, "lease", 1)
+    # A third of it goes by until it is renewed, a quarter until the silence is noticed, and half of that until the connection is cut: that leaves more
+    # than two seconds for a machine that stands still.
+    one_lease = rota.Jobs()
+    renewed = asyncio.Event()
+
+    @one_lease.job("renewed", lease="12s")
+    async def until_renewed() -> None:
+        await renewed.wait()
+
+    job = put(connection, "renewed")
+    async with Hand(through, one_lease) as hand:
+        await asyncio.to_thread(_in_use, connection, "lease")
+        opened = proxy.seen.count("lease")
         proxy.silence("lease")  # the server would wait for ever, and so would the kernel
-        await hand.heard(JobSucceeded, job=job, timeout_s=30)
-    assert proxy.seen.count("lease") >= 2
+        is_renewed = "select claims from rota.job where locked_until > started_at + interval '13 s'"
+        assert await asyncio.to_thread(eventually, lambda: rows(connection, is_renewed)) == [(1,)]
+        renewed.set()
+        await hand.heard(JobSucceeded, job=job)
+    assert proxy.seen.count("lease") > opened
     assert rows(connection, "select status, attempts from rota.job_history") == [("succeeded", 1)]
     assert value(connection, "select count(*) from rota.attempt") == 0
 
@@ -104,9 +129,9 @@ async def test_a_new_connection_that_finds_nobody_is_not_waited_for_either(
     async with Hand(through, jobs) as hand:
         proxy.silence(new_ones_too=True)
         job = put(connection, "quick")
-        await hand.until(lambda: any(isinstance(event, DatabaseLost) and "no connection" in event.reason for event in hand.events), 20)
+        await hand.until(lambda: any(isinstance(event, DatabaseLost) and "no connection" in event.reason for event in hand.events))
         proxy.heal()
-        await hand.heard(JobSucceeded, job=job, timeout_s=20)
+        await hand.heard(JobSucceeded, job=job)
 
 
 @rule("M83")
@@ -124,18 +149,23 @@ async def test_a_worker_that_is_cut_off_ends_when_it_is_told_to(
 @pytest.mark.slow
 @pytest.mark.parametrize("hurried", [False, True])
 async def test_the_way_out_is_short_however_silent_the_database_is(
-    connection: Connection, proxy: Proxy, through: str, hurried: bool
+    database: str, connection: Connection, proxy: Proxy, through: str, hurried: bool
 ) -> None:
+    # The lease may run out while a busy machine stands still: nobody is to take the job then.
+    connection.execute(
+        "create or replace function rota.uptime() returns interval language sql stable parallel safe as $$select interval '0'$$"
+    )
     hand = Hand(through, jobs, grace_s=600.0 if hurried else 1.0, slots=2)
     await hand.__aenter__()
     running = put(connection, "three leases")
     await asyncio.to_thread(eventually, lambda: rows(connection, "select true from rota.job where status = 'running'"))
-    connection.execute("begin")
-    connection.execute("lock table rota.job")
-    asked = "select true from pg_locks where not granted having count(distinct pid) >= 2"  # the claim and the renewal are under way
-    await asyncio.to_thread(eventually, lambda: rows(connection, asked))
-    proxy.silence(new_ones_too=True)
-    connection.execute("rollback")
+    waiting = """
+    select application_name from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+      and application_name in ('rota claim', 'rota lease')"""
+    with psycopg.connect(database) as holder:
+        await asyncio.to_thread(holder.execute, "lock table rota.job")
+        await asyncio.to_thread(eventually, lambda: len(rows(connection, waiting)) == 2, what="the claim and the renewal are under way")
+        proxy.silence(new_ones_too=True)
     loop = asyncio.get_running_loop()
     told_at = loop.time()
     if hurried:
@@ -145,12 +175,13 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
     assert hand._task is not None
     with pytest.raises(DatabaseUnavailable):
         await asyncio.wait_for(hand._task, 60)
-    assert loop.time() - told_at < (0 if hurried else 1) + 20
+    # 20 s are promised for a machine that does not stand still meanwhile; whoever waits for one answer of the database waits for 35.
+    assert loop.time() - told_at < (0 if hurried else 1) + 30
     assert rows(connection, "select id, status from rota.job") == [(running, "running")]
 
 
 @rule("M2")
-async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, through: str, impatient: None) -> None:
+async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch) -> None:
     app = rota.App(through)
 
     @app.job("charge")
@@ -159,10 +190,30 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, th
     async with aclosing(app):
         await charge.aenqueue()
         proxy.silence("client")
-        with pytest.raises(DatabaseUnavailable, match=r"nothing within 1\.5 s"):
-            await asyncio.wait_for(charge.aenqueue(), 10)
+        with monkeypatch.context() as impatient:
+            impatient.setattr("rota.store.db.ANSWER_S", 1.5)
+            with pytest.raises(DatabaseUnavailable, match=r"nothing within 1\.5 s"):
+                await asyncio.wait_for(charge.aenqueue(), 30)
         await charge.aenqueue()
 
 
+async def _lost(hand: Hand, service: str) -> DatabaseLost:
+    """What a service said when it lost the database. On a busy machine others may lose it as well, so impatient they are."""
+
+    def found() -> list[DatabaseLost]:
+        return [event for event in hand.events if isinstance(event, DatabaseLost) and event.service == service]
+
+    await hand.until(lambda: bool(found()))
+    return found()[0]
+
+
+def _in_use(connection: Connection, role: str) -> None:
+    """Wait until a connection of that role has brought its first answer."""
+    answered = (
+        "select true from pg_stat_activity where datname = current_database() and application_name = %s and state = 'idle' and query <> ''"
+    )
+    eventually(lambda: rows(connection, answered, f"rota {role}"), what=f"the connection to {role} is in use")
+
+
 def _seen(proxy: Proxy, role: str, times: int) -> None:
-    eventually(lambda: proxy.seen.count(role) >= times, 20, what=f"{times} connections of {role}")
+    eventually(lambda: proxy.seen.count(role) >= times, what=f"{times} connections of {role}")

@@ -15,6 +15,7 @@ import rota
 from rota.errors import DatabaseUnavailable
 from rota.events import JobSucceeded
 from rota.store.migrate import migrate
+from rota.store.pools import POOL_MAX
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -41,6 +42,7 @@ class Failover:
         """Make the old server read-only, also for the connections that it has, and lead new ones to the other."""
         self.old.execute("alter system set default_transaction_read_only = on")
         self.old.execute("select pg_reload_conf()")
+        # Its connection is older than those of the test, and the server tells the newest first.
         eventually(lambda: value(self.old, "show default_transaction_read_only") == "on")
         self.proxy.target = self._new_port
 
@@ -64,13 +66,20 @@ def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
     return app, charge
 
 
+def _until_open(failover: Failover) -> None:
+    """Wait until the pool has all the connections that it may have; the first was to see whether it can."""
+    eventually(lambda: failover.proxy.seen.count("client") >= 1 + POOL_MAX, what="the pool is full")
+
+
 @rule("M2", "M20")
 def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
     app, charge = _app(failover.url)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: charge.enqueue(), range(100)))
-    open_before = failover.proxy.seen.count("client")
-    assert open_before >= 3, "a pool with several connections"
+    with ThreadPoolExecutor(POOL_MAX) as pool:
+        with failover.old.transaction():
+            failover.old.execute("lock table rota.job")  # no call gets through: each of the pool's connections is in use
+            calls = [pool.submit(charge.enqueue) for _ in range(100)]
+            _until_open(failover)
+        assert len([call.result() for call in calls]) == 100
     failover.happen()
     with pytest.raises(DatabaseUnavailable, match="read-only"):
         charge.enqueue()
@@ -84,8 +93,12 @@ def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(f
 async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
     app, charge = _app(failover.url)
     async with aclosing(app):
-        await asyncio.gather(*[charge.aenqueue() for _ in range(100)])
-        assert failover.proxy.seen.count("client") >= 3
+        await charge.aenqueue()
+        with failover.old.transaction():
+            failover.old.execute("lock table rota.job")
+            calls = [asyncio.create_task(charge.aenqueue()) for _ in range(99)]
+            await asyncio.to_thread(_until_open, failover)
+        await asyncio.gather(*calls)
         await asyncio.to_thread(failover.happen)
         with pytest.raises(DatabaseUnavailable, match="read-only"):
             await charge.aenqueue()
@@ -112,8 +125,8 @@ async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_ser
         await asyncio.to_thread(eventually, lambda: _there(failover.old) == ROLES)
         await asyncio.to_thread(failover.happen)
         put(failover.new, "quick")  # its id may be that of the one before
-        await hand.heard(JobSucceeded, 2, timeout_s=20)
-        await asyncio.to_thread(eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == [], 20)
+        await hand.heard(JobSucceeded, 2)
+        await asyncio.to_thread(eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == [])
 
 
 @rule("M2")

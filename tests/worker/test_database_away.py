@@ -55,8 +55,8 @@ def test_a_job_that_runs_through_a_restart_of_the_server_is_finished_by_its_work
     assert value(connection, "select count(*) from rota.attempt") == 0
 
 
-JOBS = 20_000
-"""So many that a quick worker is still at it when the server crashes for the second time."""
+ROUNDS, JOBS = 2, 10_000
+"""So many before each crash that a quick worker is still at it then."""
 
 
 @pytest.mark.slow
@@ -65,20 +65,20 @@ def test_a_server_that_crashes_under_load_costs_no_job_and_starts_none_twice_but
     start_worker: StartWorker, own_server: PostgresServer, connect: Connect
 ) -> None:
     connection = connect()
-    put_many(connection, "quick", JOBS)
     worker = start_worker(own_server.url(), lease="2s", slots=10)
-    for _ in range(2):
+    for _ in range(ROUNDS):
         before = over(connection)
+        put_many(connection, "quick", JOBS)
         eventually(lambda before=before: over(connection) > before + 500)  # type: ignore[misc]  # noqa: B023
         own_server.restart("immediate")
         connection = connect()
-    eventually(lambda: over(connection) == JOBS, 90)
+    eventually(lambda: over(connection) == ROUNDS * JOBS, 90)
 
     started = Counter(int(what.split()[1]) for _, what in notes(worker.notes_file))
     lost = {job for (job,) in rows(connection, "select job from rota.attempt where error_type = 'LeaseExpired'")}
-    assert len(started) == JOBS
+    assert len(started) == ROUNDS * JOBS
     assert {job for job, times in started.items() if times > 1} <= lost
-    assert len(lost) <= 2 * 2_200, "no more than what was claimed when the server crashed"
+    assert len(lost) < JOBS, "what the worker held, and not what waited"
     assert value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'") == 0
 
 
@@ -154,16 +154,17 @@ async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_i
     connection.execute(f"create role {role} superuser login".encode())
     try:
         job = put(connection, "hold")
-        async with Hand(make_conninfo(database, user=role), jobs) as hand:
+        async with Hand(make_conninfo(database, user=role), jobs, lease_s=12) as hand:
             await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
             connection.execute(f"alter role {role} nologin".encode())
             connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [role])
             go.set()
             for service in ("finisher", "claimer", "lease keeper", "listener"):
-                await hand.until(lambda service=service: service in _refused(hand), 20)  # type: ignore[misc]
+                await hand.until(lambda service=service: service in _refused(hand))  # type: ignore[misc]
             connection.execute(f"alter role {role} login".encode())
-            await hand.heard(JobSucceeded, timeout_s=30, job=job)
+            await hand.heard(JobSucceeded, job=job)
     finally:
+        connection.execute(f"reassign owned by {role} to current_user".encode())  # the partitions that the worker made, at midnight
         connection.execute(f"drop role {role}".encode())
 
 
@@ -187,4 +188,4 @@ def test_a_worker_leaves_the_connections_of_a_server_that_became_read_only(
     eventually(lambda: "read-only" in worker.log, what="the worker meets the read-only server")
     connection.execute("alter database postgres reset default_transaction_read_only")
     job = put(connection, "quick")
-    eventually(lambda: status(connection, job) == "succeeded", 15)
+    eventually(lambda: status(connection, job) == "succeeded")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,20 +18,28 @@ pytestmark = [pytest.mark.smoke, pytest.mark.system]
 
 
 @pytest.fixture
-def rota(tmp_path: Path) -> Iterator[CommandLine]:
-    """`rota` in a project without a database; what it starts is stopped."""
-    (tmp_path / "shop.py").write_text(SHOP)
-    yield CommandLine(tmp_path, ROTA_APP="shop:app")
-    embedded.stop(tmp_path / ".rota")
+def project() -> Iterator[Path]:
+    """A project without a database, that also the user of root's private server may enter: each run of pytest closes the place of all again."""
+    project = Path(tempfile.mkdtemp(prefix="rota-smoke-", dir="/tmp"))
+    project.chmod(0o755)
+    (project / "shop.py").write_text(SHOP)
+    yield project
+    embedded.stop(project / ".rota")
+    shutil.rmtree(project)
 
 
-def test_a_job_goes_from_insert_to_history_with_nothing_configured(rota: CommandLine, tmp_path: Path) -> None:
+@pytest.fixture
+def rota(project: Path) -> CommandLine:
+    return CommandLine(project, ROTA_APP="shop:app")
+
+
+def test_a_job_goes_from_insert_to_history_with_nothing_configured(rota: CommandLine, project: Path) -> None:
     migrated = rota.ok("migrate")
-    assert "0001_tables" in migrated.out and str(tmp_path / ".rota") in migrated.err  # it says where the data are
+    assert "0001_tables" in migrated.out and str(project / ".rota") in migrated.err  # it says where the data are
     assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
     enqueued = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 42}', "--idempotency-key", "welcome:42", "--json").json
 
-    url = embedded.start(tmp_path / ".rota")
+    url = embedded.start(project / ".rota")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("""insert into rota.job (job_type, payload) values ('send_mail', '{"user_id": 43}')""")
         done = rota.ok("work", "--drain")

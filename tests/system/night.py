@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from rota.store.migrate import migrate
 from tests.support.guard import locked, until_the_run_ends
 from tests.support.server import own_server
 from tests.support.wait import eventually
+from tests.worker.fleet import gone
 
 NAME = "test_two_lines_of_a_crontab_do_every_job_once_in_the_night_of_a_server_without_a_daemon"
 """The test that needs it; it comes last, so that it need not wait."""
@@ -124,6 +126,14 @@ class Night:
     def log(self, name: str) -> str:
         path = Path(self.directory) / name
         return path.read_text() if path.exists() else ""
+
+    def rest(self) -> None:
+        """Let cron start nothing more, and wait until what it has started is done."""
+        [cron] = psutil.Process(self.pid).children()
+        cron.suspend()
+        eventually(
+            lambda: all(gone(process) for process in cron.children(recursive=True)), what="the drains that cron has started are done"
+        )
 
     def end(self) -> None:
         with suppress(ProcessLookupError):

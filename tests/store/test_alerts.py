@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 
 from rota.alert import Decision, Finding, Step, decide
 from rota.store import ops
+from tests.store.planned import set_clock
 from tests.store.work import HAND_BACK, Hand, insert
 from tests.support.rules import rule
 
@@ -32,11 +33,12 @@ def dead(connection: Connection, count: int, ago: str = "1 minute", **columns: A
 
 def attempts(connection: Connection, count: int, ago: str = "1 minute", *, jobs: int | None = None, error: str = "OSError") -> None:
     """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition made for them."""
-    connection.execute("select rota.partition_ensure('attempt', ((rota.clock() - %s::interval) at time zone 'UTC')::date)", [ago])
+    [(at,)] = connection.execute("select rota.clock() - %s::interval", [ago]).fetchall()
+    connection.execute("select rota.partition_ensure('attempt', (%s::timestamptz at time zone 'UTC')::date)", [at])
     connection.execute(
         "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type)"
-        " select n %% %s, n, 1, 't', 'w', rota.clock() - %s::interval, 'failed', %s from generate_series(1, %s) n",
-        [jobs or count, ago, error, count],
+        " select n %% %s, n, 1, 't', 'w', %s, 'failed', %s from generate_series(1, %s) n",
+        [jobs or count, at, error, count],
     )
 
 
@@ -143,6 +145,7 @@ def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(connection:
 
 @rule("M86", "M80")
 def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_minute_to_take_it(connection: Connection) -> None:
+    set_clock(connection, "2026-01-14 09:00")
     due(connection)
     due(connection, job_type="nobody_s")
     serve(connection)  # as a drain does before its round

@@ -9,6 +9,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.settle import Transition
+from tests.store.planned import set_clock
 from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, Hand, expire, insert
 from tests.support.rules import rule
 
@@ -74,6 +75,7 @@ def test_a_job_handed_back_is_uncharged_keeps_its_place_and_all_workers_are_aske
 
 
 def test_a_look_back_is_written_at_most_once_a_second_unless_it_reaches_further(connection: Connection) -> None:
+    set_clock(connection, "2026-01-14 09:00")
     hand = Hand(connection)
     for to, seen in (("2026-01-05Z", 5), ("2026-01-06Z", 5), ("2026-01-04Z", 4), ("2026-01-04Z", 4)):
         connection.execute("select rota.look_back('default', %s::timestamptz)", [to])

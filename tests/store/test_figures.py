@@ -198,6 +198,12 @@ def test_percentiles_are_exact_to_ten_percent(connection: Connection, hand: Hand
             assert ran_s == waited_s == pytest.approx(times[one.job_type][int(share * 301)], rel=0.1)
 
 
+# Not all blocks of a plan: what of the catalog is read again, when others have changed much of theirs, is more than that.
+OF_HISTORY = """
+select sum(pg_relation_size(oid)) / 8192, sum(pg_stat_get_xact_blocks_fetched(oid))::int from pg_class
+where relname like 'job_history_2%' and relkind = 'r'"""
+
+
 @pytest.mark.slow
 @rule("M85", "M14")
 def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Connection) -> None:
@@ -218,14 +224,11 @@ def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Con
     assert not {name for name in read if name.startswith(("job_history", "attempt"))}, read
 
     connection.execute("update rota.stat_fold set folded_to = folded_to - interval '2 minutes'")
-    row = connection.execute("explain (analyze, buffers, format json) select rota.figures_fold()").fetchone()
-    [(blocks,)] = connection.execute(
-        "select sum(pg_relation_size(oid)) / 8192 from pg_class where relname like 'job_history_2%' and relkind = 'r'"
-    )
-    assert row is not None
-    plan = row[0][0]["Plan"]
-    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-    assert touched < blocks / 4, (touched, blocks)
+    with connection.transaction():
+        [(blocks, before)] = connection.execute(OF_HISTORY)
+        assert hand.run(ops.fold_figures()) is False
+        [(_, after)] = connection.execute(OF_HISTORY)
+    assert 0 < after - before < blocks / 20, (after - before, blocks)
 
 
 @rule("M85", "M14")

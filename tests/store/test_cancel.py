@@ -46,7 +46,7 @@ def after_it_waited(connection: Connection, own: Connection, doing: Callable[[],
     """Do something on `own` that waits for a lock; end what it waits for; what came of it."""
     with ThreadPoolExecutor(1) as pool:
         done: Future[T] = pool.submit(doing)
-        eventually(waits(connection, own), what="it waits for the other's lock")
+        eventually(waits(connection, own), 30, what="it waits for the other's lock")
         ending()
         return done.result(30)
 

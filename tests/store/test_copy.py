@@ -19,12 +19,19 @@ from rota.store.migrate import migrate
 from tests.store.work import Hand, insert
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
+from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
 
 
 def name_of(url: str) -> str:
     return str(conninfo_to_dict(url)["dbname"])
+
+
+def once_nobody_is_in(name: str, admin: Connection) -> None:
+    """Wait for the sessions of a database to be gone: one that is closed ends a moment later, and the server waits only 5 s for it."""
+    sessions = "select count(*) from pg_stat_activity where datname = %s"
+    eventually(lambda: admin.execute(sessions, [name]).fetchone() == (0,), 30, what="nobody is in the database any more")
 
 
 def check(connection: Connection) -> str | None:
@@ -41,6 +48,7 @@ def made(server: PostgresServer, template: str = "template1") -> Iterator[str]:
     """The name of a database, made from a template and dropped in the end."""
     name = f"c_{uuid4().hex[:12]}"
     with psycopg.connect(server.url(), autocommit=True) as admin:
+        once_nobody_is_in(template, admin)
         command(admin, "create database {} template {}", name, template)
         try:
             yield name
@@ -142,10 +150,12 @@ def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(server:
     with psycopg.connect(database, autocommit=True) as own:
         assert check(own) is None
         insert(own, 1)
+    once_nobody_is_in(name_of(database), admin)
     command(admin, "alter database {} rename to {}", name_of(database), other)
     with psycopg.connect(server.url(other), autocommit=True) as own:
         assert check(own) is not None
         assert Hand(own).claim().jobs == []
+    once_nobody_is_in(other, admin)
     command(admin, "alter database {} rename to {}", other, name_of(database))
     with psycopg.connect(database, autocommit=True) as own:
         assert check(own) is None

@@ -143,7 +143,7 @@ def test_it_says_what_the_workers_were_doing(connection: Connection, workers: li
 def test_only_workers_that_were_alive_when_it_expired_count(connection: Connection, change: str) -> None:
     _worker(connection, running=3)
     connection.execute(f"update rota.worker set {change}".encode())
-    _late(connection)
+    _late(connection, by="1 min")
     [gone] = _expire(connection)
     assert gone.message.endswith(": no worker was alive")
 

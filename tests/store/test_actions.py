@@ -607,7 +607,7 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(d
 
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(meddle, 1), pool.submit(meddle, 2), pool.submit(work, 3), pool.submit(work, 4)]
-        repeated = sum(run.result(60) for run in runs)
+        repeated = sum(run.result(300) for run in runs)
     # Every job is there once; those that were requeued form chains, at whose end there is one.
     ends = "select count(*), count(distinct origin_id) from rota.jobs where resolution ->> 'requeued_as' is null"
     assert one(connection, ends) == (len(ids) + repeated,) * 2

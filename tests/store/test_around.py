@@ -44,8 +44,9 @@ def test_lost_jobs_are_reaped_around_those_that_are_refused(connection: psycopg.
 
 @rule("M2", "M31")
 def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
-    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow]
+    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(around, "WAITS_S", 300.0)  # however slow the machine is
     ids = insert(connection, JOBS)
     hand = Hand(connection)
     hand.claim()

@@ -335,7 +335,7 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(call_off, 1), pool.submit(call_off, 2), pool.submit(work, 3), pool.submit(work, 4)]:
-            done.result(60)
+            done.result(300)
     assert [row[0] for row in connection.execute("select id from rota.jobs order by id").fetchall()] == ids
     found = connection.execute("select status, cancel_requested_at is not null, count(*) from rota.jobs group by 1, 2").fetchall()
     counts = {(status, asked): count for status, asked, count in found}

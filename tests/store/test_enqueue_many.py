@@ -193,7 +193,7 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(database
             for number in range(rounds):
                 order = [(job_type, f"{number}:{key}") for job_type, key in (reversed(keyed) if backwards else keyed)]
                 jobs = [job_type.using(idempotency_key=key).new(number) for job_type, key in order]
-                together.wait(60)
+                together.wait(300)
                 results = app.enqueue_many(jobs, connection=callers)
                 done.append({(job_type.name, key): result for (job_type, key), result in zip(order, results, strict=True)})
         return done

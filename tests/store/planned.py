@@ -21,10 +21,10 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def set_clock(connection: Connection, text: str) -> None:
+def set_clock(connection: Connection, text: str, schema: str = "rota") -> None:
     """Let the database's clock stand at an instant in UTC."""
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        f"create or replace function {schema}.clock() returns timestamptz language sql stable parallel safe"
         f" as $$ select '{text}+00'::timestamptz $$".encode()
     )
 

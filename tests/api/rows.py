@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg.rows import TupleRow, dict_row
+
+from rota.events import LoopBlocked
 
 
 class Rows:
@@ -52,3 +56,12 @@ class Rows:
     def _all(self, query: str, id_: int) -> list[dict[str, Any]]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(query, [id_]).fetchall()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings in the log, but for that of a loop which did not turn for a second: a busy machine may be why."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == logging.WARNING and not isinstance(getattr(record, "rota_event", None), LoopBlocked)
+    ]

@@ -41,7 +41,8 @@ def test_a_listener_of_a_base_class_hears_all_that_is_below_it(app: rota.App) ->
     app.types["work"].enqueue()
     app.drain()
 
-    assert heard == ["WorkerStarted", "JobClaimed", "JobSucceeded", "WorkerStopped"]
+    # A busy machine may keep the loop from turning for a second.
+    assert [name for name in heard if name != "LoopBlocked"] == ["WorkerStarted", "JobClaimed", "JobSucceeded", "WorkerStopped"]
     assert jobs == ["JobClaimed", "JobSucceeded"]
 
 
@@ -69,7 +70,9 @@ def test_each_step_of_a_job_is_one_line_in_the_log(
     id_ = work.enqueue().id
     app.drain()
 
-    lines = [(record.levelno, record.getMessage()) for record in caplog.records if record.getMessage().startswith("job ")]
+    lines = [
+        (record.levelno, record.getMessage()) for record in caplog.records if record.getMessage().startswith(f"job {id_} work attempt 1: ")
+    ]
     assert [found[0] for found in lines] == [logging.DEBUG, level]
     assert lines[0][1].startswith(f"job {id_} work attempt 1: claimed by ")
     assert lines[1][1].startswith(f"job {id_} work attempt 1: {line}")

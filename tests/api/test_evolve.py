@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 
 import rota
-from tests.api.rows import Rows
+from tests.api.rows import Rows, warnings_of
 from tests.support.rules import rule
 
 
@@ -25,7 +24,7 @@ def test_unknown_fields_are_ignored_with_one_warning_per_type(app: rota.App, row
     report = app.drain()
 
     assert (report.succeeded, sorted(seen)) == (3, [1, 2, 3])
-    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    [warning] = warnings_of(caplog)
     assert "'send_mail'" in warning and "colour" in warning
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import rota
-from tests.api.rows import Rows
+from tests.api.rows import Rows, warnings_of
 from tests.support.rules import rule
 
 
@@ -136,7 +135,7 @@ def test_a_result_that_cannot_be_stored_is_left_out_with_a_warning_and_the_job_s
     job = rows.job(ended(app, returning(value)))
 
     assert (job["status"], job["result"], job["last_error"]) == ("succeeded", None, None)
-    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    [warning] = warnings_of(caplog)
     assert "its result is not kept" in warning and why in warning
 
 

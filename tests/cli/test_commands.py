@@ -151,7 +151,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(rota: Comm
         rows(connection, "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null")
         == [(2, timedelta(days=1), {"from": "shell"})] * 2
     )
-    assert rows(connection, "select job_type, run_at > now() + '59 min' from rota.job order by id") == [
+    assert rows(connection, "select job_type, run_at > now() + '50 min' from rota.job order by id") == [
         ("send_mail", True),
         ("report", True),
         ("other", True),
@@ -293,12 +293,13 @@ def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_
     ran = rota.ok("work", "--drain", "--for", "50s")
     assert ran.out == "claimed 3, succeeded 2, failed 1, dead 0, oldest due: none\n"
     assert sum("send_mail attempt 1: succeeded in" in line for line in ran.err.splitlines()) == 2
-    warning = next(line for line in ran.err.splitlines() if "WARNING" in line)
-    assert f"job {failed} report attempt 1: failed, to be retried in" in warning and "ValueError: no data for 2026-01-14" in warning
+    [warning] = [line for line in ran.err.splitlines() if f"job {failed} report attempt 1: failed, to be retried in" in line]
+    assert "WARNING" in warning and "ValueError: no data for 2026-01-14" in warning
     assert rota("work", "--drain", "--for", "soon").error[0] == 2
     quiet = rota.ok("work", "--drain", "--queue", "email=2", "--log-level", "warning", "--json")
     assert quiet.json == {"claimed": 0, "succeeded": 0, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
-    assert quiet.err == ""
+    # Else it would be told of its beginning and end. A busy machine may keep the loop from turning for a second, which is a warning.
+    assert [line for line in quiet.err.splitlines() if "the event loop for" not in line] == []
 
 
 @rule("M83")

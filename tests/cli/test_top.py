@@ -51,7 +51,7 @@ class Terminal:
         )
         self.drawn = ""
 
-    def until(self, what: str, timeout_s: float = 20) -> None:
+    def until(self, what: str, timeout_s: float = 30) -> None:
         """Wait until something new that it draws has this in it."""
         deadline, seen = time.monotonic() + timeout_s, ""
         while what not in seen:
@@ -67,7 +67,7 @@ class Terminal:
     def ends(self) -> int:
         """Wait for its end; its exit status. What it left of the terminal is asserted: settings, cursor, the other screen."""
         self.until("\x1b[?1049l")
-        status = self.process.wait(20)
+        status = self.process.wait(30)
         while select.select([self.screen], [], [], 0)[0]:
             self.drawn += os.read(self.screen, 65536).decode(errors="replace")
         assert termios.tcgetattr(self.theirs) == self.before
@@ -105,13 +105,15 @@ def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(databa
         shown.until("no route to host")
         shown.press("q")
         assert shown.ends() == 0
+    hand.beat(running=1)  # a worker counts as alive for a minute after
     with terminal(database, size=(5, 30)) as small:
         small.until("workers 1"[:4])
         small.process.send_signal(signal.SIGINT)
         assert small.ends() == 0
+    hand.beat(running=1)
     with terminal(database, kind="dumb") as printing:
         printing.until("workers 1")
-        assert printing.process.wait(20) == 0
+        assert printing.process.wait(30) == 0
 
 
 @pytest.mark.system

@@ -69,7 +69,8 @@ def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(em
     shop.type(drain)
 
     with psycopg.connect(empty_database) as connection:
-        rows = connection.execute("select job_type, schedule, status, result from rota.jobs").fetchall()
+        # Where it is seven in Stockholm just now, there is a second one.
+        rows = connection.execute("select job_type, schedule, status, result from rota.jobs where scheduled_for is null").fetchall()
     [(job_type, schedule, status, result)] = rows
     assert (job_type, schedule, status) == ("daily_report", "daily-report", "succeeded")
     assert re.fullmatch(r"reports/\d{4}-\d\d-\d\d\.csv", result)

@@ -39,16 +39,19 @@ class Reaper(Service):
     def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Others may have been cut off as well: when the connection is back, they get time to renew before anything is taken from them. Not when the
         database answers, and refuses."""
-        self._is_away = self._is_away or not error.refused
+        if not error.refused:
+            self._is_away = True
+        elif self._is_away:
+            self._is_back()
         return super().away(error, back_off_s)
 
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
         before = monotonic()
-        if self._is_away:
-            self._is_away, self._back_at = False, before
-        steady_s = None if self._back_at is None else before - self._back_at
+        steady_s = 0.0 if self._is_away else None if self._back_at is None else before - self._back_at
         started, reaped, refusals = await self._link.run(ops.reap(self._reading.begin(), BATCH, steady_s))
+        if self._is_away:
+            self._is_back()
         self._refused.tell(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
         if not more:
@@ -68,6 +71,12 @@ class Reaper(Service):
                 failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
                 self.bus.emit(JobDead(**of, failure=failure))
         return 0 if more else PERIOD_S
+
+    def _is_back(self) -> None:
+        self._is_away, self._back_at = (
+            False,
+            monotonic(),
+        )  # now that it has answered: to connect may have taken as long as others are to be given
 
     async def close(self) -> None:
         """Close its connection: its own, so that nothing else of upkeep delays it, or meets its end first."""

@@ -16,10 +16,12 @@ import time
 from pathlib import Path
 
 import rota
+from rota import member
 
 app = rota.App(lease=os.environ.get("CREW_LEASE", "2m"), release="crew-1")
 
 LOOK_EVERY_S = 0.02
+member.ORPHAN_S = float(os.environ.get("CREW_ORPHAN_S", member.ORPHAN_S))
 NOTES = os.open(os.environ["CREW_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 RETRY = rota.Fixed("1s", jitter=0)
 
@@ -52,9 +54,17 @@ def block(ctx: rota.Context, until: str, polite: bool = False) -> None:
     note(f"start {ctx.job.id}")
     while not _is_there(until):
         if polite:
-            ctx.raise_if_cancelled()
+            _heed(ctx)
         time.sleep(LOOK_EVERY_S)
     note(f"end {ctx.job.id}")
+
+
+def _heed(ctx: rota.Context) -> None:
+    try:
+        ctx.raise_if_cancelled()
+    except rota.AttemptCancelled:
+        note(f"cancelled {ctx.job.id}")
+        raise
 
 
 @app.job("kill", retry=RETRY, max_attempts=3, takes_context=True)

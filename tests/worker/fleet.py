@@ -47,7 +47,7 @@ class FleetProcess:
     def children(self) -> list[psutil.Process]:
         """The worker processes that are there now."""
         try:
-            found = [child for child in psutil.Process(self.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+            found = [child for child in psutil.Process(self.pid).children() if not gone(child)]
         except psutil.NoSuchProcess:
             return []
         self._seen.update(found)
@@ -55,7 +55,7 @@ class FleetProcess:
 
     def until_working(self, count: int) -> None:
         """Wait until so many workers were about to claim, since the beginning."""
-        eventually(lambda: self._living_log().count(" started, release ") >= count, 60, what=f"{count} workers have started")
+        eventually(lambda: self._living_log().count(" started, release ") >= count, 120, what=f"{count} workers have started")
 
     def until_noted(self, what: str) -> int:
         """Wait until a handler has said so; return the pid of its process."""

@@ -13,6 +13,7 @@ from rota.config import WorkerConfig
 from rota.events import Bus, Event, WorkerStarted
 from rota.job_type import declared
 from rota.store.db import Database
+from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew
 from rota.worker.report import Report
 from rota.worker.worker import Worker
@@ -43,7 +44,7 @@ class Hand:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.worker.run())
-        await self.heard(WorkerStarted)
+        await self.heard(WorkerStarted, timeout_s=30)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -54,6 +55,11 @@ class Hand:
     async def run(self) -> Report:
         """Work until it ends by itself, as a drain does."""
         return await asyncio.wait_for(self.worker.run(), 60)
+
+    def look(self) -> None:
+        """Have the worker claim now, as it does when a slot has got free. From any thread."""
+        [claimer] = [part for part in self.worker._parts if isinstance(part, Claimer)]
+        self._loop.call_soon_threadsafe(claimer.wake)
 
     async def heard(self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None) -> E:
         """Wait until so many events of a class have happened, of one job if it is named; return the last of them."""

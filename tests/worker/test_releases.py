@@ -14,7 +14,8 @@ import rota
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
-from tests.worker.table import Connection, over, rows, value
+from tests.worker.process import WorkerProcess
+from tests.worker.table import Connection, connected, over, rows, value
 
 pytestmark = pytest.mark.system
 
@@ -51,9 +52,9 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     old = start_worker(database, module="tests.worker.release_old")
     new = start_worker(database, module="tests.worker.release_new")
 
-    new.signal(signal.SIGSTOP)  # the old one alone, while the new one is known
+    _freeze_between_two_claims(connection, new)  # the old one alone, while the new one is known
     deploy()
-    eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1)
+    eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1, 30)
     assert _done(connection) == {
         ("greet", "hello 1", "old"),  # its own and the new release's, whose further field it does not take
         ("bill", 2, "old"),
@@ -65,12 +66,12 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
         ("thank", "queued", 0, False, None),
     ]
 
-    old.signal(signal.SIGSTOP)  # the new one alone
+    _freeze_between_two_claims(connection, old)  # the new one alone
     new.signal(signal.SIGCONT)
     connection.execute(THIRTY_SECONDS_PASS)
     connection.execute("truncate rota.job_history")
     deploy()
-    eventually(lambda: over(connection) == 3 + ALL)
+    eventually(lambda: over(connection) == 3 + ALL, 30)
     assert _done(connection) == {
         ("greet", "hello 1 in en", "new"),
         ("greet", "hello 1 in de", "new"),
@@ -102,6 +103,13 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     for worker in (old, new):
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log
+
+
+def _freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> None:
+    """With a claim under way it would be given jobs that come later, and keep them for a lease."""
+    at_rest = "select count(*) = 2 from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > interval '0.2 s'"
+    eventually(lambda: value(connection, at_rest, connected(connection, "claim")), 30)
+    worker.freeze()
 
 
 def _done(connection: Connection) -> set[tuple[Any, ...]]:

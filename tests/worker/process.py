@@ -53,7 +53,7 @@ class WorkerProcess:
         self.process.send_signal(number)
 
     def freeze(self) -> None:
-        """Stop it where it stands, until SIGCONT; returns when all its threads have stopped."""
+        """Stop it where it stands, until SIGCONT; returns when it has stopped."""
         self.process.send_signal(signal.SIGSTOP)
         eventually(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, what="it has stopped")
 

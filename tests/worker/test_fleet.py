@@ -108,7 +108,7 @@ def test_a_database_that_is_away_does_not_end_the_processes_that_wait_for_it(
     first, other = fleet.children()
     own_server.stop("immediate")
     other.kill()
-    eventually(lambda: fleet.log.count("ended with status 5 though nobody") >= ENDS_MAX, 60)
+    eventually(lambda: fleet.log.count("ended with status 5 though nobody") >= ENDS_MAX, 180)
     own_server.start()
     fleet.until_working(3)
     assert first.is_running() and len(fleet.children()) == 2

@@ -156,6 +156,6 @@ async def hangs():
 app.drain(grace="1ms")
 """
     put(connection, "hangs")
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == -signal.SIGINT and "KeyboardInterrupt" in ended.stderr
     assert rows(connection, "select status from rota.job") == [("queued",)]

@@ -153,7 +153,7 @@ def _outcome(how: str) -> Any:
     return object() if how == "odd result" else None
 
 
-@jobs.job("hangs", executor="process", timeout="0.6s", retry=FIXED)
+@jobs.job("hangs", executor="process", timeout="5m", retry=FIXED)
 def hangs(place: str) -> NoReturn:
     """Start another program, and never end."""
     say(place, f"{os.getpid()} {_start_a_program()}")

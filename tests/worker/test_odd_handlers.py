@@ -50,7 +50,7 @@ def _raises(error: BaseException) -> Callable[[], Any]:
 )
 async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(database: str, connection: Connection, error: BaseException) -> None:
     jobs = rota.Jobs()
-    jobs.job("odd")(_raises(error))
+    jobs.job("odd", retry=rota.Fixed("1h"))(_raises(error))
 
     @jobs.job("quick")
     async def quick() -> None: ...
@@ -129,7 +129,7 @@ async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_sam
     jobs = rota.Jobs()
     release = asyncio.Event()
 
-    @jobs.job("stubborn", timeout="0.2s")
+    @jobs.job("stubborn", timeout="0.2s", retry=rota.Fixed("1h"))
     async def stubborn() -> None:
         while not release.is_set():
             try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from time import monotonic
 
 import psycopg
 import pytest
 
 import rota
-from rota.events import JobDead
+from rota.events import Event, JobDead, JobReaped, WorkerStarted
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -70,7 +71,7 @@ def test_a_drain_is_over_when_everything_due_is_done_also_what_its_jobs_enqueued
 def test_a_drain_reports_what_became_of_its_jobs_and_what_is_still_due(database: str, connection: Connection) -> None:
     app = rota.App(database)
 
-    @app.job("fails")
+    @app.job("fails", retry=rota.Fixed("1h"))
     async def fails() -> None:
         raise OSError("not now")
 
@@ -94,7 +95,11 @@ def test_a_drain_recovers_what_a_dead_worker_left_however_much(database: str, co
     app.job("left", retry=rota.Fixed("1h"), max_attempts=10)(_nothing)
     connection.execute(LEFT, [1, 10])
     connection.execute(LEFT, [None, 1300])
+    heard: list[Event] = []
+    app.on(JobReaped, heard.append)
+    app.on(WorkerStarted, heard.append)
     app.drain()
+    assert [type(event) for event in heard] == [JobReaped] * 1310 + [WorkerStarted], "before its jobs, not beside them"
     assert rows(connection, "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 order by 1") == [
         ("dead", 10, False),
         ("failed", 1300, True),
@@ -103,16 +108,24 @@ def test_a_drain_recovers_what_a_dead_worker_left_however_much(database: str, co
 
 
 @rule("M80")
-def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(database: str, connection: Connection) -> None:
-    app = rota.App(database)
+def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, ran, passed_s = rota.App(database), [], [0.0]
+    monkeypatch.setattr("rota.worker.claimer.monotonic", lambda: monotonic() + passed_s[0])
 
-    @app.job("again")
-    async def again() -> None:
-        await again.aenqueue()
+    @app.job("again", takes_context=True)
+    async def again(ctx: rota.Context) -> None:
+        ran.append(ctx.job.id)
+        if len(ran) == 3:
+            passed_s[0] = 3600
+        if len(ran) < 100:
+            await again.aenqueue()
 
     again.enqueue()
-    report = app.drain(for_="0.5s")
-    assert report.claimed == report.succeeded == over(connection) > 1
+    report = app.drain(for_="1h")
+    assert report.claimed == report.succeeded == over(connection) == len(ran)
+    assert len(ran) in (3, 4), "one that was being claimed meanwhile"
     assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
     assert report.oldest_due is not None
 
@@ -206,19 +219,20 @@ async def test_the_urgent_run_first(database: str, connection: Connection) -> No
 
 
 @rule("M80", "M83")
-async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep(
+async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and_claims_nothing(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.upkeep.expiry.BATCH", 1)
     put_many(connection, "work", 200)
     connection.execute("update rota.job set expires_at = now() - interval '1 s'")
+    due = put(connection, "work")
     jobs = rota.Jobs()
     counting(jobs, "work")
     hand = Hand(database, jobs, drain=True)
     hand.worker._bus.on(JobDead, lambda _: hand.worker.stop())
-    await hand.run()
-    dead = len(rows(connection, "select from rota.job where status = 'dead'"))
-    assert dead < 100, "of 200, each a batch of its own"
+    assert (await hand.run()).claimed == 0
+    assert value(connection, "select count(*) from rota.job where status = 'dead'") == 1, "of 200, each a batch of its own"
+    assert rows(connection, "select status, claims from rota.job where id = %s", due) == [("queued", 0)]
 
 
 @rule("M80")
@@ -243,7 +257,7 @@ async def test_a_drain_waits_for_its_own_running_jobs(database: str, connection:
         looks.update(rows(connection, claims))
         return len(looks) >= 6  # all but the first in vain
 
-    await asyncio.to_thread(eventually, has_looked)
+    await asyncio.to_thread(eventually, has_looked, 30)
     connection.execute("insert into rota.job (job_type) values ('follow up')")
     go.set()
     assert (await draining).succeeded == 3
@@ -267,7 +281,7 @@ def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(own_server: Po
     migrate(own_server.url())
     app = rota.App(own_server.url())
 
-    @app.job("pulls the plug", lease="1s")
+    @app.job("pulls the plug", lease="30s")
     def pulls_the_plug() -> None:
         own_server.stop("immediate")
 

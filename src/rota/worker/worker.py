@@ -230,6 +230,8 @@ class Worker:
 
     async def _work(self, keeping: asyncio.Task[None]) -> None:
         """Run the parts until stopped, drained, or one of them fails for good."""
+        if self._stop.is_set():
+            return  # told so while it began: nothing is claimed only to be handed back
         self._tasks = [asyncio.create_task(part.run(), name=part.name) for part in self._parts]
         stopping = asyncio.create_task(self._stop.wait())
         try:

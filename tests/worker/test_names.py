@@ -56,9 +56,10 @@ async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_su
     put(connection, "slow")
     async with first:
         await asyncio.wait_for(started[0].wait(), 10)
-        connection.execute("update rota.job set queue = 'second'")  # or the first might take it again
-        connection.execute(EXPIRE)
-        rows(connection, TAKE_AWAY)
+        with connection.transaction():  # else the first might renew its lease in between
+            connection.execute("update rota.job set queue = 'second'")  # or the first might take it again
+            connection.execute(EXPIRE)
+            assert len(rows(connection, TAKE_AWAY)) == 1
         async with second:
             await asyncio.wait_for(started[1].wait(), 20)
             go[0].set()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,7 @@ from rota import web as calls
 from rota.errors import ConfigurationError
 from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
 from rota.store.db import Database
+from rota.store.link import Link
 from rota.upkeep import beforehand as first
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
@@ -110,12 +112,16 @@ async def test_an_alert_is_posted_once_as_json(database: str, connection: Connec
     }
 
 
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens on, nor can begin to."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
 def fail(web: Web, how: str) -> str:
     """Have the server fail; the URL to post to."""
-    if how == "refuses":
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            return f"http://127.0.0.1:{closed.getsockname()[1]}/hook/the-secret"
     web.dribbles = how == "dribbles"
     web.status = {"says 500": 500, "leads elsewhere": 302}.get(how)
     web.location = web.url if how == "leads elsewhere" else None
@@ -125,15 +131,20 @@ def fail(web: Web, how: str) -> str:
 @rule("M86")
 @pytest.mark.parametrize("how", ["says 500", "leads elsewhere", "hangs", "refuses"])
 async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
-    how: str, database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    how: str, database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, closed_port: int
 ) -> None:
-    monkeypatch.setattr(calls, "ANSWER_S", 0.3)
     connection.execute(DEAD)
     with serving() as web:
-        fired, not_told = await Upkeep(database, fail(web, how)).passes()
+        url = f"http://127.0.0.1:{closed_port}/hook/the-secret" if how == "refuses" else fail(web, how)
+        with monkeypatch.context() as patched:
+            patched.setattr(calls, "ANSWER_S", 0.3 if how == "hangs" else 60)
+            patched.setattr(calls, "CALL_S", 60)
+            fired, not_told = await Upkeep(database, url).passes()
         assert isinstance(fired, AlertFired)
         assert isinstance(not_told, AlertNotTold)
         assert "127.0.0.1" in not_told.reason and "secret" not in not_told.text()
+        if how != "refuses":
+            eventually(lambda: web.asked, 30, what="it was asked, though it may be for later than was waited for an answer")
         assert len(web.asked) == (0 if how == "refuses" else 1), "a redirect is not followed"
 
         web.status, web.location = 200, None
@@ -237,13 +248,17 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
     monkeypatch.setattr(first, "EACH_S", 60 if notify else 0.5)
+    assert Link.__init__.__kwdefaults__
+    monkeypatch.setitem(Link.__init__.__kwdefaults__, "lock_timeout_s", 60)
     connection.execute(DEAD)
     upkeep = Upkeep(database, notify=notify)
     with psycopg.connect(database) as other:
         other.execute("lock table rota.alert")
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(30):
             await first.beforehand([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
+    if not notify and not upkeep.service._taken:  # its time was over before it was answered that the rules are its own
+        connection.execute(AGAIN)
     assert [type(told) for told in await upkeep.passes()] == [AlertFired]
 
 
@@ -288,7 +303,7 @@ def test_a_drain_that_found_no_database_does_not_ping() -> None:
 def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
     how: str, says: str, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "ANSWER_S", 0.3)
+    monkeypatch.setattr(calls, "ANSWER_S", 0.3 if how == "hangs" else 60)
     monkeypatch.setattr(calls, "CALL_S", 0.7 if how == "dribbles" else 60)
     app = rota.App(database)
     app.job("quick")(lambda: None)
@@ -307,7 +322,7 @@ async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_th
     jobs.job("quick")(lambda: None)
     with serving() as web:
         async with Hand(database, jobs, ping_url=web.url):
-            await asyncio.to_thread(eventually, lambda: web.asked)
+            await asyncio.to_thread(eventually, lambda: web.asked, 30)
     assert len(web.asked) == 1
 
 
@@ -373,7 +388,9 @@ def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Pa
                 assert process.stderr is not None
                 started = 0
                 while started < 2:
-                    started += " started, release " in process.stderr.readline()
+                    line = process.stderr.readline()
+                    assert line, "it ended before both were there"
+                    started += " started, release " in line
                 eventually(lambda: web.asked, 30)
                 process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=60)

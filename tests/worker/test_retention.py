@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ import pytest
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.events import Bus, DatabaseLost, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
-from rota.store import db, ops
+from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import Link
 from rota.upkeep import beforehand as first
@@ -27,23 +27,40 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, put, rows, value
 
-DAY = datetime.now(UTC).date()
 KEPT_DAYS = 14
 
 
-def ahead(connection: Connection, days: int) -> None:
-    """Let the database's clock be so many days ahead, a few minutes after midnight."""
-    gone = datetime.now(UTC) - datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) - timedelta(minutes=5)
+@pytest.fixture(autouse=True)
+def a_day(connection: Connection) -> None:
+    """It is a few minutes after midnight of the day on which the database was migrated, and stays that day, however late the test runs."""
+    query = "create table public.begun as select to_date(min(right(relname, 8)), 'YYYYMMDD') as day from pg_class where relname ~ '^job_history_[0-9]{8}$'"
+    connection.execute(query)
+    ahead(connection, 0)
+
+
+def day(connection: Connection, ahead: int = 0) -> date:
+    """The day on which the test begins, or so many days later."""
+    [(begun,)] = rows(connection, "select day from public.begun")
+    return begun + timedelta(days=ahead)  # type: ignore[no-any-return]
+
+
+def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
+    """Let the database's clock be so many days ahead, a few minutes after midnight. `made`: as are the partitions of that week; to make all of them at
+    once may take a busy server longer than a step of retention may."""
+    begun = day(connection)
+    gone = datetime.now(UTC) - datetime(begun.year, begun.month, begun.day, tzinfo=UTC) - timedelta(minutes=5)
     connection.execute(
         "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
         f" $$ select pg_catalog.statement_timestamp() + interval '{days} days' - interval '{gone.total_seconds()} s' $$".encode()
     )
+    if made:
+        assert value(connection, "select rota.partitions_ensure(%s)", ops.upkeep.PARTITION_DAYS)
 
 
 def days(connection: Connection, table: str = "job_history") -> list[int]:
-    """The partitions of a table, attached or not, as days from today on."""
-    found = rows(connection, "select right(relname, 8) from pg_class where relkind = 'r' and relname ~ %s", f"^{table}_[0-9]{{8}}$")
-    return sorted((datetime.strptime(f"{name}+0000", "%Y%m%d%z").date() - DAY).days for (name,) in found)
+    """The partitions of a table, attached or not, as days from the first on."""
+    query = "select to_date(right(relname, 8), 'YYYYMMDD') from pg_class where relkind = 'r' and relname ~ %s"
+    return sorted((found - day(connection)).days for (found,) in rows(connection, query, f"^{table}_[0-9]{{8}}$"))
 
 
 def pending(connection: Connection) -> list[str]:
@@ -73,17 +90,19 @@ def _nothing() -> None: ...
 class Upkeep:
     """The retention of one worker, a pass at a time."""
 
-    def __init__(self, url: str, *, notify: bool = True) -> None:
+    def __init__(self, url: str, *, notify: bool = True, step_s: float | None = None) -> None:
         self.events: list[Event] = []
         bus = Bus()
         bus.on(Event, self.events.append)
         database = Database(url, notify=notify)
         self.link = Link(database, "upkeep")
         self.service = Retention(bus, self.link, database)
+        if step_s is not None:
+            self.service._own = Link(database, "retention", statement_timeout_s=step_s, lock_timeout_s=step_s)
 
     async def one_pass(self) -> float | None:
         """Do a pass."""
-        return await asyncio.wait_for(self.service.tick(), 30)
+        return await asyncio.wait_for(self.service.tick(), 90)
 
     def kept(self) -> list[str]:
         """Why partitions had to stay for now."""
@@ -91,8 +110,8 @@ class Upkeep:
 
 
 @asynccontextmanager
-async def upkeep(url: str, *, notify: bool = True) -> AsyncIterator[Upkeep]:
-    one = Upkeep(url, notify=notify)
+async def upkeep(url: str, *, notify: bool = True, step_s: float | None = None) -> AsyncIterator[Upkeep]:
+    one = Upkeep(url, notify=notify, step_s=step_s)
     try:
         yield one
     finally:
@@ -142,7 +161,10 @@ class Busy:
 
 @pytest.mark.slow
 @rule("M13", "M30", "M80")
-async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(database: str, connection: Connection) -> None:
+async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEP_MARGIN_S", 60)  # the server ends a step, whatever becomes of the worker
     put(connection, "begin")
     hand = StoreHand(connection, types=["begin"])
     hand.settle((hand.claim().jobs[0], SUCCEED))
@@ -152,20 +174,18 @@ async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_ope
             for one in (first, second):
                 await asyncio.to_thread(one.goes_on)
 
-        async with upkeep(database) as worker:
+        async with upkeep(database) as worker, upkeep(database, step_s=60) as patient:
             with snapshot(database, "select count(*) from rota.jobs") as reader, snapshot(database, "select count(*) from rota.worker"):
-                for day in range(1, KEPT_DAYS + 3):
-                    await asyncio.to_thread(ahead, connection, day)
+                for later in range(1, KEPT_DAYS + 3):
+                    await asyncio.to_thread(ahead, connection, later)
                     await everybody_goes_on()
-                    assert await worker.one_pass() == PERIOD_S
-                    assert days(connection)[-1] == day + ops.upkeep.PARTITION_DAYS, "tomorrow's partition is there, and six more"
+                    assert await (worker if later > KEPT_DAYS else patient).one_pass() == PERIOD_S
+                    assert days(connection)[-1] == later + ops.upkeep.PARTITION_DAYS, "tomorrow's partition is there, and six more"
                 await everybody_goes_on()
-                assert [name[-8:] for name in pending(connection)] == [f"{DAY:%Y%m%d}"]
+                assert [name[-8:] for name in pending(connection)] == [f"{day(connection):%Y%m%d}"]
                 assert days(connection)[0] == 0
                 assert len(worker.kept()) == 2, "it was begun, and a later pass could not finish it"
-                assert all("canceling statement due to" in why for why in worker.kept()), (
-                    "the server ends it, whatever becomes of the worker"
-                )
+                assert all("canceling statement due to" in why for why in worker.kept())
                 # A drain is not held up, and does its work.
                 put(connection, "nothing")
                 assert (await Hand(database, doing_nothing(), drain=True).run()).succeeded == 1
@@ -173,7 +193,7 @@ async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_ope
                 await everybody_goes_on()
                 before = rows(reader, "select count(*) from rota.jobs")
                 assert before == rows(reader, "select count(*) from rota.jobs"), "who reads is not disturbed either"
-            while await worker.one_pass() == SOON_S:
+            while await patient.one_pass() == SOON_S:
                 await everybody_goes_on()
         assert days(connection)[0] == 2
         assert pending(connection) == []
@@ -205,7 +225,7 @@ async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batc
     connection.execute(
         "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k::text, 1, now() from generate_series(1, 3500) k"
     )
-    ahead(connection, KEPT_DAYS + 1)
+    ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             assert [await worker.one_pass() for _ in range(4)] == [SOON_S, SOON_S, SOON_S, PERIOD_S]
@@ -237,7 +257,7 @@ async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(data
 async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_or_finishing(database: str, connection: Connection) -> None:
     jobs = rota.Jobs()
     jobs.job("t")(_nothing)
-    connection.execute(f"drop table rota.job_history_{DAY + timedelta(days=ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode())
+    connection.execute(f"drop table rota.job_history_{day(connection, ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode())
     with psycopg.connect(database) as other:
         other.execute("lock table rota.job_history in share update exclusive mode")  # as whoever detaches holds it
         other.execute("select pg_advisory_xact_lock(1919906913, hashtext('rota'))")
@@ -249,7 +269,8 @@ async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_
     with psycopg.connect(database) as other:
         other.execute("lock table rota.job_history in share update exclusive mode")
         async with Hand(database, jobs) as hand:
-            lost = await hand.heard(DatabaseLost)
+            await hand.until(lambda: any(isinstance(event, DatabaseLost) and event.service == "retention" for event in hand.events), 30)
+            [lost, *_] = [event for event in hand.events if isinstance(event, DatabaseLost)]
             assert lost.service == "retention" and "canceling statement" in lost.reason
             await hand.heard(JobSucceeded, job=put(connection, "t"))
             other.rollback()
@@ -257,7 +278,8 @@ async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_
 
 
 @rule("M13")
-async def test_two_workers_at_once_drop_every_old_day_once(database: str, connection: Connection) -> None:
+async def test_two_workers_at_once_drop_every_old_day_once(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "STEP_S", 60)  # or one might be done, and the worker not hear of it
     ahead(connection, KEPT_DAYS + 6)
     async with upkeep(database) as one, upkeep(database) as other:
         for _ in range(30):
@@ -266,23 +288,27 @@ async def test_two_workers_at_once_drop_every_old_day_once(database: str, connec
                 break
         dropped = [event.partition for event in one.events + other.events if isinstance(event, PartitionDropped)]
     assert days(connection)[0] == 6
-    assert set(dropped) == {f"job_history_{DAY + timedelta(days=day):%Y%m%d}" for day in range(6)}
+    assert set(dropped) == {f"job_history_{day(connection, later):%Y%m%d}" for later in range(6)}
 
 
 @rule("M13")
-async def test_behind_a_transaction_pooler_the_client_bounds_each_step(database: str, connection: Connection) -> None:
-    ahead(connection, KEPT_DAYS + 1)
+async def test_behind_a_transaction_pooler_the_client_bounds_each_step(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database, notify=False) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             assert await worker.one_pass() == PERIOD_S
             assert worker.kept() == ["not within 2 s"]
             assert len(pending(connection)) == 1
+        monkeypatch.setattr(retention, "STEP_S", 60)
         await worker.one_pass()
     assert days(connection)[0] == 1
 
 
 @rule("M13")
-async def test_a_worker_forgets_what_is_old(database: str, connection: Connection) -> None:
+async def test_a_worker_forgets_what_is_old(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "STEP_S", 60)
     job = put(connection, "t")
     connection.execute("update rota.job set status = 'dead', failed_at = now()")
     connection.execute(
@@ -294,8 +320,8 @@ async def test_a_worker_forgets_what_is_old(database: str, connection: Connectio
     ahead(connection, 91)
     async with Hand(database, doing_nothing()) as hand:
         await hand.heard(DeadPutAway)
-        await hand.heard(PartitionDropped, 9)
-        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.idempotency") == [])
+        await hand.heard(PartitionDropped, 9, timeout_s=60)
+        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.idempotency") == [], 30)
         assert value(connection, "select count(*) from rota.worker") == 1
     assert rows(connection, "select id, status, resolution->>'by' from rota.jobs") == [(job, "dead", "retention")]
 
@@ -305,6 +331,7 @@ async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first, "EACH_S", 60)
+    monkeypatch.setattr(retention, "STEP_S", 60)
     connection.execute(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
@@ -326,10 +353,12 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
 ) -> None:
     monkeypatch.setattr(first, "EACH_S", 60 if notify else 0.5)
     monkeypatch.setattr(retention, "STEP_S", 60)
-    ahead(connection, KEPT_DAYS + 1)
+    assert Link.__init__.__kwdefaults__
+    monkeypatch.setitem(Link.__init__.__kwdefaults__, "lock_timeout_s", 60)
+    ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database, notify=notify) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(30):
                 await first.beforehand([worker.service], Database(database, notify=notify))
             if notify:  # else its time may have been over before it came to that
                 assert len(pending(connection)) == 1
@@ -342,11 +371,11 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
 async def test_a_drain_does_not_wait_for_a_reader_of_history(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(first, "EACH_S", 60)
     monkeypatch.setattr(retention, "STEP_S", 200)
-    monkeypatch.setattr(db, "LOCK_TIMEOUT_S", 200)
-    ahead(connection, KEPT_DAYS + 1)
+    ahead(connection, KEPT_DAYS + 1, made=True)
     with snapshot(database, "select count(*) from rota.jobs"):
         hand = Hand(database, doing_nothing(), drain=True)
         await hand.run()
         assert len(pending(connection)) == 1
-        assert connected(connection, "retention") == [], "nobody is left who waits"
+        await asyncio.to_thread(eventually, lambda: connected(connection, "retention") == [], 30, what="nobody is left who waits")

@@ -120,7 +120,8 @@ async def upkeep(url: str, *, notify: bool = True, step_s: float | None = None) 
 
 
 class Busy:
-    """A session that inserts, claims and finishes without a pause, and never waits for a lock longer than 150 ms."""
+    """A session that inserts, claims and finishes without a pause, and never waits for a lock as long as a second: what stands behind a lock of retention
+    waits for two."""
 
     def __init__(self, url: str, name: str) -> None:
         self.rounds = 0
@@ -148,7 +149,7 @@ class Busy:
     def _run(self) -> None:
         try:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                connection.execute("set lock_timeout = '150ms'")
+                connection.execute("set lock_timeout = '1s'")
                 hand = StoreHand(connection, self._name, types=[self._name])
                 while not self._stop.is_set():
                     connection.execute("insert into rota.job (job_type) select %s from generate_series(1, 3)", [self._name])

@@ -95,11 +95,12 @@ def test_a_drain_recovers_what_a_dead_worker_left_however_much(database: str, co
     app.job("left", retry=rota.Fixed("1h"), max_attempts=10)(_nothing)
     connection.execute(LEFT, [1, 10])
     connection.execute(LEFT, [None, 1300])
-    heard: list[Event] = []
-    app.on(JobReaped, heard.append)
-    app.on(WorkerStarted, heard.append)
+    said: list[Event] = []
+    app.on(JobReaped, said.append)
+    app.on(WorkerStarted, said.append)
     app.drain()
-    assert [type(event) for event in heard] == [JobReaped] * 1310 + [WorkerStarted], "before its jobs, not beside them"
+    app.close()
+    assert [type(event) for event in said] == [JobReaped] * 1310 + [WorkerStarted], "before its jobs, not beside them"
     assert rows(connection, "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 order by 1") == [
         ("dead", 10, False),
         ("failed", 1300, True),

@@ -31,9 +31,7 @@ RENEWED_S = 2 / 3
 
 @pytest.fixture(autouse=True)
 def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also, a flush waits for a lock no longer than with leases of two seconds."""
     monkeypatch.setattr("rota.worker.lease.RENEWALS_A_LEASE", LEASE_S / RENEWED_S)
-    monkeypatch.setattr("rota.worker.worker.LOCK_TIMEOUT_S", 1 / 3)
 
 
 @pytest.fixture
@@ -134,6 +132,7 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
     database: str, connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
     monkeypatch.setattr("rota.worker.worker.UNTIMED_S", 3.0)
+    monkeypatch.setattr("rota.worker.worker.LOCK_TIMEOUT_S", 1 / 3)
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
     put_many(connection, "fail", JOBS)
@@ -157,7 +156,10 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
 
 
 @rule("M2", "M34")
-async def test_a_handler_that_leaks_its_transaction_keeps_nobody_but_itself_waiting(database: str, connection: Connection) -> None:
+async def test_a_handler_that_leaks_its_transaction_keeps_nobody_but_itself_waiting(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.worker.LOCK_TIMEOUT_S", 1 / 3)
     leaked: list[Connection] = []
     jobs = _jobs()
 

@@ -391,7 +391,7 @@ def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Pa
                     line = process.stderr.readline()
                     assert line, "it ended before both were there"
                     started += " started, release " in line
-                eventually(lambda: web.asked, 30)
+                eventually(lambda: web.asked, 60)
                 process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=60)
     assert process.returncode == 0, log

@@ -373,10 +373,12 @@ async def test_a_drain_does_not_wait_for_a_reader_of_history(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first, "EACH_S", 60)
-    monkeypatch.setattr(retention, "STEP_S", 200)
+    monkeypatch.setattr(retention, "STEP_S", 30)
+    monkeypatch.setattr("rota.store.link.ANSWER_S", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
     with snapshot(database, "select count(*) from rota.jobs"):
         hand = Hand(database, doing_nothing(), drain=True)
         await hand.run()
         assert len(pending(connection)) == 1
+        assert not [event for event in hand.events if isinstance(event, PartitionKept)], "it did not wait until the step was over"
         await asyncio.to_thread(eventually, lambda: connected(connection, "retention") == [], 30, what="nobody is left who waits")

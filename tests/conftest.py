@@ -10,6 +10,7 @@ from typing import Any, LiteralString
 import hypothesis
 import psycopg
 import pytest
+from hypothesis import Phase
 from psycopg import sql
 from psycopg.rows import TupleRow
 
@@ -26,6 +27,7 @@ _place = pytest.StashKey[Path]()
 
 # The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking for new ones.
 hypothesis.settings.register_profile("rota", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("first found", hypothesis.settings.get_profile("rota"), phases=(Phase.explicit, Phase.generate))
 hypothesis.settings.load_profile("rota")
 
 

@@ -15,6 +15,7 @@ from rota.job_type import declared
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew
+from rota.worker.executor import Executor
 from rota.worker.report import Report
 from rota.worker.worker import Worker
 
@@ -82,6 +83,11 @@ class Hand:
                 if self._task.done():
                     self._task.result()
                     assert holds(), "the worker ended before"
+
+    @property
+    def executor(self) -> Executor:
+        """The part that runs handlers."""
+        return next(part for part in self.worker._parts if isinstance(part, Executor))
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)

@@ -69,13 +69,16 @@ def tells(ctx: rota.Context, go: str) -> None:
         time.sleep(0.01)
 
 
-@jobs.job("speaks", executor="process", takes_context=True)
-def speaks(ctx: rota.Context, times: int, for_s: float) -> int:
-    """Say so many times how far it is, and end so much later."""
-    for done in range(times):
-        ctx.progress(done)
-        time.sleep(0.05)
-    time.sleep(for_s)
+_spoke: list[rota.Context] = []
+
+
+@jobs.job("speaks late", executor="process", takes_context=True)
+def speaks_late(ctx: rota.Context, go: str) -> int:
+    """Say nothing, but for the job that this process ran before, of which it goes on to say how far it is until a file is there."""
+    while _spoke and not Path(go).exists():
+        _spoke[0].progress(1)
+        time.sleep(0.01)
+    _spoke.append(ctx)
     return os.getpid()
 
 

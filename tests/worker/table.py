@@ -7,6 +7,8 @@ import json
 import psycopg
 from psycopg.rows import TupleRow
 
+from tests.support.wait import eventually
+
 Connection = psycopg.Connection[TupleRow]
 
 
@@ -48,6 +50,18 @@ def over(connection: Connection) -> int:
     """How many jobs are over."""
     [(count,)] = rows(connection, "select count(*) from rota.job_history")
     return int(count)
+
+
+def until_asked(connection: Connection, role: str, times: int) -> None:
+    """Wait until the workers' connection of that role has begun so many statements from now on: all but the last are answered, one after the other."""
+    begun: set[object] = set()
+    query = "select query_start from pg_stat_activity where datname = current_database() and application_name = %s"
+
+    def enough() -> bool:
+        begun.update(rows(connection, query, f"rota {role}"))
+        return len(begun) > times
+
+    eventually(enough, 60, what=f"{times} statements of {role}")
 
 
 def connected(connection: Connection, role: str) -> list[int]:

@@ -78,12 +78,12 @@ async def test_the_bell_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_a
     database: str, connection: Connection, handler: str
 ) -> None:
     told = Told()
-    async with Hand(database, told.jobs) as hand:
+    async with Hand(database, told.jobs, lease_s=3600) as hand:
         job = put(connection, handler)
         await told.until_started()
         await until_the_keeper_rests(connection)
         call_off(connection, job)
-        cancelled = await hand.heard(JobCancelled)  # within 10 s: the lease's next renewal is 40 s away
+        cancelled = await hand.heard(JobCancelled)  # within 10 s: the lease's next renewal is 20 minutes away
     assert (cancelled.job, cancelled.reason) == (job, "not wanted any more")
     assert told.told == ["it was cancelled: not wanted any more"]
     assert rows(connection, ENDS, job) == [("cancelled", "not wanted any more", "not wanted any more")]
@@ -248,7 +248,7 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
     database: str, connection: Connection, admin: Connection
 ) -> None:
     told = Told()
-    async with Hand(database, told.jobs) as hand:
+    async with Hand(database, told.jobs, lease_s=3600) as hand:
         job = put(connection, "async")
         await told.until_started()
         await until_the_keeper_rests(connection)
@@ -260,7 +260,7 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
         await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
         call_off(connection, job)
         admin.execute(sql.SQL("alter database {} allow_connections true").format(name))
-        await hand.heard(JobCancelled)  # the call went out while nobody listened; the next renewal is 40 s away
+        await hand.heard(JobCancelled)  # the call went out while nobody listened; the next renewal is 20 minutes away
 
 
 @rule("M87")

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 import rota
-from rota.events import JobSucceeded
 from rota.outcome import Outcome
+from rota.worker.held import Held
+from rota.worker.lane import Lane
+from tests.store.work import Hand as Claimant
+from tests.store.work import insert
 from tests.support.rules import rule
+from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, status, value
 
@@ -148,19 +152,24 @@ async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_sam
             release.set()
 
 
-async def test_one_handlers_context_variables_are_not_the_next_ones(database: str, connection: Connection) -> None:
+async def test_one_handlers_context_variables_are_not_the_next_ones(connection: Connection) -> None:
     from contextvars import ContextVar
 
     seen: list[str] = []
     variable: ContextVar[str] = ContextVar("variable", default="clean")
-    jobs = rota.Jobs()
 
-    @jobs.job("one")
+    @rota.Jobs().job("t")
     async def one() -> None:
         seen.append(variable.get())
         variable.set("used")
 
-    put_many(connection, "one", 5)
-    async with Hand(database, jobs, slots=1) as hand:
-        await hand.heard(JobSucceeded, 5)
+    insert(connection, 5)
+    ended: asyncio.Queue[Held] = asyncio.Queue()
+    executor = lone_executor(
+        Lane(("default",), 1), ended.put_nowait
+    )  # one slot, so each but the first is started where the one before it has ended
+    executor.take([Held(job, one, time.monotonic(), 60.0) for job in Claimant(connection).claim().jobs])
+    for _ in range(5):
+        await asyncio.wait_for(ended.get(), 30)
+    await executor.close()
     assert seen == ["clean"] * 5

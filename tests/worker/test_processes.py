@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import rota
@@ -27,7 +28,7 @@ from rota.job import Job
 from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.store.db import Database
 from rota.worker import processes
-from rota.worker.child import Begun, Ended, Ready, Run, Stop, Stopped
+from rota.worker.child import Begun, Ended, Progressed, Ready, Run, Stop, Stopped
 from rota.worker.crew import Crew
 from rota.worker.held import Held
 from rota.worker.process import Process
@@ -431,6 +432,33 @@ async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(po
         context.tell_to_stop(reason)
         assert await attempt is held.told
     assert why.read_text() == "one\ntwo\n"
+
+
+@rule("M32", "M72")
+async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_next(
+    pool: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    said: list[str] = []
+    hear = Process.hear
+
+    def hearing(process: Process, for_s: float) -> Any:
+        heard.append(hear(process, for_s))
+        return heard[-1]
+
+    monkeypatch.setattr(Process, "hear", hearing)
+    arguments = {"go": str(tmp_path / "go")}
+    loud, _ = held_job("speaks late", **arguments)
+    ran = await pool.attempt(loud, arguments)
+    silent, _ = held_job("speaks late", **arguments)
+    silent.job = msgspec.structs.replace(silent.job, id=2)
+    silent.context = Context(silent.job, "worker", None, lambda context: said.append(context.said()))
+    attempt = asyncio.create_task(pool.attempt(silent, arguments))
+    # The second has come when the first was dealt with.
+    await asyncio.to_thread(eventually, lambda: [one.job for one in heard if isinstance(one, Progressed)][:2] == [1, 1], 30)
+    (tmp_path / "go").touch()
+    assert await asyncio.wait_for(attempt, 30) == ran, "one process ran both"
+    assert said == []
 
 
 @rule("M32")

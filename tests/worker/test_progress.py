@@ -253,11 +253,3 @@ async def test_an_async_handler_in_a_process_of_its_own_is_cancelled_where_it_aw
         connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
         await hand.heard(JobCancelled)
     assert value(connection, "select status from rota.jobs") == "cancelled"
-
-
-async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_next(database: str, connection: Connection) -> None:
-    loud, silent = put(connection, "speaks", times=2, for_s=0), put(connection, "speaks", times=0, for_s=2)
-    await Hand(database, heavy.jobs, drain=True, slots=1).run()
-    assert value(connection, "select count(distinct result) from rota.jobs") == 1, "one process ran both"
-    assert value(connection, "select progress from rota.jobs where id = %s", silent) is None
-    assert loud < silent

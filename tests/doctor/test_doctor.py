@@ -434,7 +434,10 @@ def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(kind: 
 
 @pytest.mark.system
 @rule("M32")
-async def test_a_worker_counts_what_it_did_and_what_came_too_late(database: str, connection: Connection) -> None:
+async def test_a_worker_counts_what_it_did_and_what_came_too_late(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.lease.BEAT_S", 3600.0)
     jobs = rota.Jobs()
     go, begun = asyncio.Event(), asyncio.Barrier(3)
 
@@ -444,8 +447,12 @@ async def test_a_worker_counts_what_it_did_and_what_came_too_late(database: str,
         await go.wait()
 
     insert(connection, 2)
-    async with Worker(database, jobs) as worker:
+    hand, answered = Worker(database, jobs), list[int]()
+    monkeypatch.setattr(hand.worker.pulse, "answered", lambda: answered.append(1))
+    async with hand as worker:
         await begun.wait()
+        # At its start, and with its first sign of life, which says what it counts too: from now on only its goodbye does.
+        await asyncio.to_thread(eventually, lambda: len(answered) == 2, 30)
         connection.execute("update rota.job set claims = claims + 1 where id = (select min(id) from rota.job)")
         go.set()
         await worker.heard(LeaseLost, timeout_s=30)

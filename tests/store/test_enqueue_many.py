@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import psycopg
 import pytest
@@ -14,6 +13,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from tests.support.rules import rule
+from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
 Send = rota.JobType[[int], [int], None]
@@ -183,33 +183,27 @@ def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota
 
 
 @rule("M51")
-def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(database: str, app: rota.App, send: Send, remind: Send) -> None:
-    rounds, together = 12, Barrier(2)
+def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
+    database: str, connection: Connection, app: rota.App, send: Send, remind: Send
+) -> None:
     keyed = [(job_type, f"{number:04}") for job_type, count in ((send, 1200), (remind, 200)) for number in range(count)]
 
-    def bulk(backwards: bool) -> list[dict[tuple[str, str], rota.Enqueued]]:
-        done = []
+    def bulk(order: list[tuple[Send, str]]) -> dict[tuple[str, str], rota.Enqueued]:
+        jobs = [job_type.using(idempotency_key=key).new(0) for job_type, key in order]
         with psycopg.connect(database, autocommit=True) as callers:
-            for number in range(rounds):
-                order = [(job_type, f"{number}:{key}") for job_type, key in (reversed(keyed) if backwards else keyed)]
-                jobs = [job_type.using(idempotency_key=key).new(number) for job_type, key in order]
-                together.wait(300)
-                results = app.enqueue_many(jobs, connection=callers)
-                done.append({(job_type.name, key): result for (job_type, key), result in zip(order, results, strict=True)})
-        return done
+            results = app.enqueue_many(jobs, connection=callers)
+        return {(job_type.name, key): result for (job_type, key), result in zip(order, results, strict=True)}
 
-    def bulk_or_abort(backwards: bool) -> list[dict[tuple[str, str], rota.Enqueued]]:
-        try:
-            return bulk(backwards)
-        except BaseException:
-            together.abort()  # else the other would wait in vain
-            raise
-
-    with ThreadPoolExecutor(2) as pool:
-        forwards, backwards = pool.map(bulk_or_abort, [False, True])
-    for mine, others in zip(forwards, backwards, strict=True):
-        assert {key: one.id for key, one in mine.items()} == {key: one.id for key, one in others.items()}
-        assert all(mine[key].created != others[key].created for key in mine)
+    both_wait = "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(2) as pool, psycopg.connect(database) as other:
+        other.execute("insert into rota.job (job_type, idempotency_key) values ('send', '0500')")
+        bulks = [pool.submit(bulk, order) for order in (keyed, keyed[::-1])]
+        # Each stands somewhere in its first thousand, and has its second before it.
+        eventually(lambda: connection.execute(both_wait).fetchone() == (True,), 30)
+        other.rollback()
+        forwards, backwards = (one.result(60) for one in bulks)
+    assert {key: one.id for key, one in forwards.items()} == {key: one.id for key, one in backwards.items()}
+    assert all(forwards[key].created != backwards[key].created for key in forwards)
 
 
 @rule("M51")

@@ -21,7 +21,7 @@ from rota.worker.claimer import Claimer
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, over, put, put_many, rows, status, value
+from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
 JOBS = 100
 LEASE_S = 20
@@ -103,6 +103,31 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
         await _until(lambda: _running(connection) == 0)
     assert len([event for event in hand.events if isinstance(event, OutcomeRefused)]) == 1
     assert rows(connection, "select distinct attempts from rota.jobs") == [(1,)]
+
+
+@rule("M83")
+async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(database: str, connection: Connection, other: Connection) -> None:
+    jobs = rota.Jobs()
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @jobs.job("work")
+    async def work() -> None:
+        started.set()
+        await go.wait()
+
+    job = put(connection, "work")
+    async with Hand(database, jobs, grace_s=60.0) as hand:
+        await asyncio.wait_for(started.wait(), 30)
+        hand.worker.stop()
+        await asyncio.to_thread(eventually, lambda: not connected(connection, "claim"), 30)
+        other.execute("select from rota.job where id = %s for update", [job])
+        go.set()
+        waits = "select count(*) = 1 from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
+        await asyncio.to_thread(eventually, lambda: value(connection, waits, connected(connection, "finish")), 30)
+        for _ in range(100):  # turns of the loop: a worker that waits for nothing is gone by then
+            await asyncio.sleep(0)
+        other.rollback()
+    assert status(connection, job) == "succeeded"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -52,14 +53,15 @@ def over(connection: Connection) -> int:
     return int(count)
 
 
-def until_asked(connection: Connection, role: str, times: int) -> None:
-    """Wait until the workers' connection of that role has begun so many statements from now on: all but the last are answered, one after the other."""
+def until_asked(connection: Connection, role: str, times: int, *, unless: Callable[[], bool] = lambda: False) -> None:
+    """Wait until the workers' connection of that role has begun so many statements from now on: all but the last are answered, one after the other.
+    Or until `unless` holds."""
     begun: set[object] = set()
     query = "select query_start from pg_stat_activity where datname = current_database() and application_name = %s"
 
     def enough() -> bool:
         begun.update(rows(connection, query, f"rota {role}"))
-        return len(begun) > times
+        return len(begun) > times or unless()
 
     eventually(enough, 60, what=f"{times} statements of {role}")
 

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
@@ -83,6 +83,7 @@ def test_the_plan_can_be_told_in_words(policy: RetryPolicy, max_attempts: int, t
 
 @rule("M40")
 @given(policies, st.integers(1, 10**6), ids, st.integers(0, 2**31))
+@example(Fixed("1s", jitter=0.5), 1, 1, 1)
 def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(policy: RetryPolicy, attempt: int, job_id: int, claims: int) -> None:
     planned_s = policy.delay_s(attempt)
     delay_s = policy.delay_with_jitter_s(attempt, job_id, claims)

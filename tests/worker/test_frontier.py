@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rota.worker.frontier import BEGINNING, DEPTHS_S, EVERYTHING_S, PERIODS_S, SHARE, Frontier, Key
@@ -93,6 +93,7 @@ def run(table: Table, gaps: list[float], took_s: float, until_s: float) -> None:
 
 @rule("M2", "M14")
 @given(jobs, gaps, durations, st.integers(1, 4))
+@example([(0.0, 1.0)], [0.02], 0.0005, 1)
 def test_a_job_that_becomes_visible_behind_is_found_by_the_first_look_that_is_deep_enough(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float, workers: int
 ) -> None:
@@ -126,6 +127,7 @@ def test_every_visible_due_job_is_found_also_by_claims_that_take_few_at_a_time(
 @rule("M2")
 @settings(max_examples=40)
 @given(jobs, gaps, durations, st.integers(1, 5))
+@example([(0.0, 0.021), (0.0, 0.021)], [0.02], 0.0005, 1)
 def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_not_see(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float, limit: int
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_no
 @rule("M14")
 @settings(max_examples=40)
 @given(jobs, gaps, durations, st.integers(1, 4))
+@example([(0.0, 0.0)], [0.02], 0.003, 1)
 def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
     jobs: list[tuple[float, float]], gaps: list[float], took_s: float, workers: int
 ) -> None:

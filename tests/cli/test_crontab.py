@@ -83,6 +83,8 @@ def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_run
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(LEFT)
+        # As if it had been up for long: else it would be left to those who could not renew their leases meanwhile.
+        assert connection.execute("select rota.uptime() = interval '1 day'").fetchone() == (True,)
         assert_it_does_one_job(printed, shop, connection)
 
 

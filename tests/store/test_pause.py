@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from itertools import takewhile
 
 import psycopg
 import pytest

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 from typing import Any
 
 import psycopg

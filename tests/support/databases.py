@@ -46,9 +46,7 @@ class Databases:
         self._last = name
 
     def _drop(self, name: str) -> None:
-        with suppress(
-            RuntimeError
-        ):  # the one before stays until the server goes: a session of it did not end in time, which is no fault of this test
+        with suppress(RuntimeError):  # a session of the one before did not end in time: no fault of this test, and it goes with the server
             self._dropping.wait()
         self._dropping.begin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 

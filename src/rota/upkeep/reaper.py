@@ -42,7 +42,7 @@ class Reaper(Service):
         if not error.refused:
             self._is_away = True
         elif self._is_away:
-            self._is_back()
+            self._begin_the_time_of_others()
         return super().away(error, back_off_s)
 
     async def tick(self) -> float | None:
@@ -51,7 +51,7 @@ class Reaper(Service):
         steady_s = 0.0 if self._is_away else None if self._back_at is None else before - self._back_at
         started, reaped, refusals = await self._link.run(ops.reap(self._reading.begin(), BATCH, steady_s))
         if self._is_away:
-            self._is_back()
+            self._begin_the_time_of_others()
         self._refused.tell(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
         if not more:
@@ -72,11 +72,10 @@ class Reaper(Service):
                 self.bus.emit(JobDead(**of, failure=failure))
         return 0 if more else PERIOD_S
 
-    def _is_back(self) -> None:
-        self._is_away, self._back_at = (
-            False,
-            monotonic(),
-        )  # now that it has answered: to connect may have taken as long as others are to be given
+    def _begin_the_time_of_others(self) -> None:
+        """The database has answered: from now on, for to connect may have taken as long as others are to be given."""
+        self._is_away = False
+        self._back_at = monotonic()
 
     async def close(self) -> None:
         """Close its connection: its own, so that nothing else of upkeep delays it, or meets its end first."""

@@ -46,7 +46,8 @@ class Pools:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._pool: SyncPool | None = None
-        self._async_pools: dict[int, tuple[Any, AsyncPool]] = {}
+        self._async_pools: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]]] = {}
+        """With their loops, as what opens them, or has opened them."""
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection]:
@@ -83,7 +84,9 @@ class Pools:
         """Close the pool of the running loop, and the sync one."""
         known = self._async_pools.pop(id(asyncio.get_running_loop()), None)
         if known is not None:
-            await known[1].close()
+            await asyncio.wait([known[1]])
+            if not _has_failed(known[1]):
+                await known[1].result().close()
         self.close()
 
     def _sync_pool(self) -> SyncPool:
@@ -102,14 +105,20 @@ class Pools:
             self._pid, self._pool, self._async_pools = os.getpid(), None, {}
         self._async_pools = {key: known for key, known in self._async_pools.items() if not known[0].is_closed()}
         known = self._async_pools.get(id(loop))
-        if known is None or known[0] is not loop:
-            await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _sync_pool
-            known = self._async_pools.get(id(loop))  # another task may have been faster
-        if known is None or known[0] is not loop:
-            pool: AsyncPool = AsyncConnectionPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
-            self._async_pools[id(loop)] = known = (loop, pool)
-            await pool.open()
-        return known[1]
+        if known is None or known[0] is not loop or _has_failed(known[1]):
+            # Hundreds of requests may be the first at once: one of them tries to connect, and all hear what came of it.
+            self._async_pools[id(loop)] = known = (loop, loop.create_task(self._open()))
+        return await asyncio.shield(known[1])
+
+    async def _open(self) -> AsyncPool:
+        await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _sync_pool
+        pool: AsyncPool = AsyncConnectionPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
+        await pool.open()
+        return pool
+
+
+def _has_failed(opening: asyncio.Task[AsyncPool]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 
 def _refuse_broken(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:

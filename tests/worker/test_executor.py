@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 
 import pytest
 
 import rota
+from rota.errors import AttemptTimeout
 from rota.events import Bus
-from rota.outcome import HandedBack, Succeeded
+from rota.outcome import Errored, HandedBack, Succeeded
 from rota.worker.executor import Executor
 from rota.worker.held import Held
 from rota.worker.lane import Lane
@@ -111,8 +113,35 @@ async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_wha
     assert not going_down.done()
     work.go.set()
     assert await work.end() is work.first and isinstance(work.first.end, Succeeded)
-    await asyncio.wait_for(going_down, 10)
+    await asyncio.wait_for(going_down, 30)
     assert work.ran == [work.first.job.id]
+
+
+@rule("M35", "M83")
+async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_worker_that_goes_before_it_has_ended(
+    connection: Connection,
+) -> None:
+    work, jobs, begun = Work(connection), rota.Jobs(), asyncio.Event()
+
+    @jobs.job("stubborn")
+    async def goes_on() -> None:
+        begun.set()
+        while not work.go.is_set():
+            with suppress(asyncio.CancelledError):
+                await work.go.wait()
+
+    held = Held(work.first.job, goes_on, monotonic(), LEASE_S)
+    work.executor.take([held])
+    await begun.wait()
+    assert held.begun_at is not None
+    held.begun_at -= goes_on.settings.timeout_s
+    await work.executor.tick()
+    hurried = asyncio.Event()
+    hurried.set()
+    await work.executor.finish_running(0, hurried)
+    end = (await work.end()).end
+    assert isinstance(end, Errored) and isinstance(end.error, AttemptTimeout)
+    work.go.set()
 
 
 @rule("M33")
@@ -145,7 +174,7 @@ async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_e
         await asyncio.sleep(0)
     assert work.second.told is None, "the grace period is not over"
     work.go.set()
-    await asyncio.wait_for(going_down, 10)
+    await asyncio.wait_for(going_down, 30)
     assert await work.end() is work.second and isinstance(work.second.end, Succeeded)
 
 

@@ -22,7 +22,7 @@ import pytest
 
 import rota
 from rota.context import Context
-from rota.errors import ConfigurationError, DeclarationError
+from rota.errors import ConfigurationError, DeclarationError, ProcessDied
 from rota.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.job import Job
 from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
@@ -77,7 +77,7 @@ def nothing_left() -> Iterator[None]:
     """No test leaves a process behind, running or unreaped."""
     before = children()
     yield
-    eventually(lambda: children() <= before, 30, what="every process of the worker is reaped")
+    eventually(lambda: children() <= before, what="every process of the worker is reaped")
 
 
 def result(connection: Connection, job: int) -> Any:
@@ -166,7 +166,7 @@ def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     worker = start_worker(database, module="tests.worker.heavy", slots=1)
     put(connection, "prints")
-    eventually(lambda: over(connection) == 1, 30)
+    eventually(lambda: over(connection) == 1)
     assert "a line printed by a handler" in worker.log
     assert "a line logged by a handler" in worker.log
 
@@ -198,9 +198,9 @@ async def test_a_process_that_dies_fails_its_attempt_and_the_next_job_gets_a_new
 ) -> None:
     dying = put(connection, "fails", how=how)
     async with Hand(database, heavy.jobs, slots=1) as hand:
-        await hand.heard(JobFailed, job=dying, timeout_s=30)
+        await hand.heard(JobFailed, job=dying)
         after = put(connection, "fails", how="fine")
-        await hand.heard(JobSucceeded, job=after, timeout_s=30)
+        await hand.heard(JobSucceeded, job=after)
     assert rows(connection, "select error_type, message, verdict from rota.attempt") == [("rota.errors.ProcessDied", message, "transient")]
 
 
@@ -209,14 +209,14 @@ async def test_a_process_that_dies_fails_its_attempt_and_the_next_job_gets_a_new
 async def test_a_process_that_dies_before_it_begins_its_next_job_fails_none(database: str, connection: Connection, when: str) -> None:
     first = put(connection, "recycled")
     async with Hand(database, heavy.jobs, slots=1) as hand:
-        await hand.heard(JobSucceeded, job=first, timeout_s=30)
+        await hand.heard(JobSucceeded, job=first)
         pid = result(connection, first)
         os.kill(pid, signal.SIGKILL if when == "idle" else signal.SIGSTOP)
         second = put(connection, "recycled")
         if when == "given the job":  # and frozen before it could see that
             await hand.heard(JobClaimed, job=second)
             os.kill(pid, signal.SIGKILL)
-        await hand.heard(JobSucceeded, job=second, timeout_s=30)
+        await hand.heard(JobSucceeded, job=second)
         assert result(connection, second) != pid
     assert value(connection, "select count(*) from rota.attempt") == 0
 
@@ -232,8 +232,8 @@ async def test_an_idle_process_is_ended_after_a_while(database: str, connection:
     monkeypatch.setattr(processes, "IDLE_S", 0.3)
     job = put(connection, "recycled")
     async with Hand(database, heavy.jobs) as hand:
-        await hand.heard(JobSucceeded, job=job, timeout_s=30)
-        await asyncio.to_thread(eventually, lambda: not living(result(connection, job)), 30)
+        await hand.heard(JobSucceeded, job=job)
+        await asyncio.to_thread(eventually, lambda: not living(result(connection, job)))
 
 
 # Killed for real
@@ -241,11 +241,11 @@ async def test_an_idle_process_is_ended_after_a_while(database: str, connection:
 
 async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
     """Wait until a handler runs, let its time be over, and wait until that has ended its attempt. Return the processes that it named."""
-    named = await asyncio.to_thread(eventually, lambda: pids(place), 30)
+    named = await asyncio.to_thread(eventually, lambda: pids(place))
     held = hand.worker._held[job]
     assert held.begun_at is not None
     held.begun_at -= held.job_type.settings.timeout_s
-    await hand.heard(JobFailed, job=job, timeout_s=30)
+    await hand.heard(JobFailed, job=job)
     return named
 
 
@@ -278,7 +278,7 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
 ) -> None:
     job = put(connection, "eats", place=str(tmp_path / "pids"), in_another=in_another)
     async with Hand(database, heavy.jobs) as hand:
-        await hand.heard(JobFailed, job=job, timeout_s=30)
+        await hand.heard(JobFailed, job=job)
         await asyncio.to_thread(eventually, lambda: not any(living(pid) for pid in pids(tmp_path / "pids")))
     [(error_type, message, verdict)] = rows(connection, "select error_type, message, verdict from rota.attempt")
     assert (error_type, verdict) == ("rota.errors.MemoryExceeded", "transient")
@@ -297,7 +297,7 @@ async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_
     for _ in range(2):
         put(connection, job_type, place=str(tmp_path / "why"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
-        await hand.heard(JobFailed, 2, timeout_s=30)
+        await hand.heard(JobFailed, 2)
     assert (tmp_path / "why").read_text() == "it ran longer than its timeout of 0.6 s\n" * 2
     ran = "select error_type, finished_at - started_at > interval '0.6 s' from rota.attempt"
     assert rows(connection, ran) == [("rota.errors.AttemptTimeout", True)] * 2
@@ -307,7 +307,7 @@ async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_
 async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(database: str, connection: Connection, tmp_path: Path) -> None:
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs) as hand:
-        await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
+        await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"))
         connection.execute(
             "update rota.job set claims = claims + 1, locked_by = 'another', locked_until = now() + '1 h' where id = %s", [job]
         )
@@ -323,7 +323,7 @@ async def test_a_worker_on_its_way_out_kills_what_does_not_stop_and_hands_it_bac
 ) -> None:
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs, grace_s=0.1):
-        [pid] = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"), 30)
+        [pid] = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"))
     await asyncio.to_thread(eventually, lambda: not living(pid))
     assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
 
@@ -331,7 +331,7 @@ async def test_a_worker_on_its_way_out_kills_what_does_not_stop_and_hands_it_bac
 async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(database: str, connection: Connection, tmp_path: Path) -> None:
     busy = put(connection, "holds the lock", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, lease_s=6, grace_s=0) as hand:
-        both = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pids"), 30)
+        both = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pids"))
         renewed = "select locked_until from rota.job where id = %s"
         before = value(connection, renewed, busy)
         for _ in range(3):
@@ -352,7 +352,7 @@ async def test_a_handler_that_is_told_before_it_begins_never_begins(
     def slow(*given: Any) -> Any:
         [held] = hand.worker._held.values()
         loop.call_soon_threadsafe(started.put_nowait, held)
-        eventually(lambda: held.told is not None, 30)
+        eventually(lambda: held.told is not None)
         return real(*given)
 
     monkeypatch.setattr("rota.worker.processes.setup_of", slow)
@@ -427,7 +427,7 @@ async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(po
     for reason in ("one", "two"):
         held, context = held_job("stops", **arguments)
         attempt = asyncio.create_task(pool.attempt(held, arguments))
-        await asyncio.to_thread(eventually, lambda held=held: held.begun_at is not None, 30)
+        await asyncio.to_thread(eventually, lambda held=held: held.begun_at is not None)
         held.told = Cancel(reason)
         context.tell_to_stop(reason)
         assert await attempt is held.told
@@ -455,7 +455,7 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     silent.context = Context(silent.job, "worker", None, lambda context: said.append(context.said()))
     attempt = asyncio.create_task(pool.attempt(silent, arguments))
     # The second has come when the first was dealt with.
-    await asyncio.to_thread(eventually, lambda: [one.job for one in heard if isinstance(one, Progressed)][:2] == [1, 1], 30)
+    await asyncio.to_thread(eventually, lambda: [one.job for one in heard if isinstance(one, Progressed)][:2] == [1, 1])
     (tmp_path / "go").touch()
     assert await asyncio.wait_for(attempt, 30) == ran, "one process ran both"
     assert said == []
@@ -466,7 +466,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "go")}
     held, context = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"), 30)
+    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
     held.told = Cancel("nobody waits for it")
     context.tell_to_stop("it was cancelled")
     done, _ = await asyncio.wait([attempt], timeout=2 * processes.TOLD_S)
@@ -487,11 +487,25 @@ async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -
     process.end()
 
 
+@rule("M2", "M33")
+async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_to_stop(tmp_path: Path) -> None:
+    """Else a handler that has run would count as one that never began, and run again."""
+    held, _ = held_job("fails", how="os._exit")
+    process = Process(setup_of(held.job_type, "worker", None), set())
+    assert isinstance(process.hear(30), Ready)
+    process.tell(Run(held.job, pickle.dumps({"how": "os._exit"})))
+    await asyncio.to_thread(eventually, lambda: not living(process.pid))
+    process.tell(Stop("at once"))
+    assert process.hear(10) == Begun()
+    with pytest.raises(ProcessDied):
+        process.hear(10)
+
+
 async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_over(pool: Processes, tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: held.begun_at is not None, 30)
+    await asyncio.to_thread(eventually, lambda: held.begun_at is not None)
     attempt.cancel()
     await asyncio.wait([attempt], timeout=30)
     pool.close()  # so that it ends at least now
@@ -514,7 +528,7 @@ async def test_closing_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
     held, _ = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"), 30)
+    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
     pool.close()
     await asyncio.wait([attempt], timeout=30)
     (tmp_path / "never").touch()  # so that it ends at least now
@@ -548,7 +562,7 @@ def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along
     more = {"go": str(tmp_path / "go")} if job_type == "until" else {}
     worker = start_worker(database, module="tests.worker.heavy", slots=1)
     put(connection, job_type, place=str(tmp_path / "pids"), **more)
-    found = eventually(lambda: pids(tmp_path / "pids"), 30)
+    found = eventually(lambda: pids(tmp_path / "pids"))
 
     worker.kill()
     eventually(lambda: not any(living(pid) for pid in found), 5, what="all are gone at once")
@@ -573,10 +587,10 @@ def test_signals_to_everybody_leave_it_to_the_worker_what_becomes_of_a_job(
 def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: StartWorker, database: str, connection: Connection) -> None:
     worker = start_worker(database, module="tests.worker.heavy", slots=1)
     job = put(connection, "recycled")
-    eventually(lambda: over(connection) == 1, 30)
+    eventually(lambda: over(connection) == 1)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log
-    eventually(lambda: not living(result(connection, job)), 30)
+    eventually(lambda: not living(result(connection, job)))
 
 
 def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
@@ -692,4 +706,4 @@ async def test_a_worker_that_is_process_1_reaps_what_its_processes_had_started(
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs) as hand:
         await until_over_its_time(hand, job, tmp_path / "pids")
-        await asyncio.to_thread(eventually, lambda: children() <= before, 30)
+        await asyncio.to_thread(eventually, lambda: children() <= before)

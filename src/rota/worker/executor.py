@@ -142,8 +142,7 @@ class Executor(Service):
                 await self._idle.wait()
         for one in list(self._running):
             if one.end is None:
-                left = Interrupted("the worker went down, and the handler did not stop")
-                self._ended(one, left if one.begun_at is not None else HandedBack("it had not begun"))
+                self._ended(one, _left(one))
 
     async def tick(self) -> float | None:
         """Watch the time of what runs and of what waits in the buffer."""
@@ -284,6 +283,15 @@ class Executor(Service):
             if held.started_at is not None:
                 held.ran_s = monotonic() - held.started_at
             self._on_end(held)
+
+
+def _left(held: Held) -> End:
+    """What an attempt comes to whose handler runs on when the worker goes: what it was told before that, if it was."""
+    if held.begun_at is None:
+        return HandedBack("it had not begun")
+    if held.told is None or isinstance(held.told, Interrupted):
+        return Interrupted("the worker went down, and the handler did not stop")
+    return held.told
 
 
 def _patience_s(held: Held) -> float:

@@ -60,13 +60,14 @@ class Process:
             return True
 
     def tell(self, message: Setup | Run | Stop) -> None:
-        """Say something. Raises ProcessDied when it has ended."""
+        """Say something. Raises ProcessDied when it has ended; not when it should stop, for what it said before may still be there to hear."""
         if isinstance(message, Run):
             self.jobs += 1
         try:
             self._connection.send(message)
         except OSError:
-            raise ProcessDied(self.end()) from None
+            if not isinstance(message, Stop):
+                raise ProcessDied(self.end()) from None
 
     def hear(self, for_s: float) -> Any:
         """Return what it said, None when that is nothing within so long. Raises ProcessDied when it has ended."""

@@ -124,11 +124,11 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(database:
     async with Hand(database, jobs, grace_s=60.0) as hand:
         await asyncio.wait_for(started.wait(), 30)
         hand.worker.stop()
-        await asyncio.to_thread(eventually, lambda: not connected(connection, "claim"), 30)
+        await asyncio.to_thread(eventually, lambda: not connected(connection, "claim"))
         other.execute("select from rota.job where id = %s for update", [job])
         go.set()
         waits = "select count(*) = 1 from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
-        await asyncio.to_thread(eventually, lambda: value(connection, waits, connected(connection, "finish")), 30)
+        await asyncio.to_thread(eventually, lambda: value(connection, waits, connected(connection, "finish")))
         for _ in range(100):  # turns of the loop: a worker that waits for nothing is gone by then
             await asyncio.sleep(0)
         other.rollback()
@@ -144,7 +144,7 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
     monkeypatch.setattr("rota.worker.lease.RENEWALS_A_LEASE", 3)
     monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 3600)  # it is the test that reaps, and only what was refused
     async with Hand(database, _jobs(lease_s=2)) as hand:
-        reaper = next(part for part in hand.worker._parts if isinstance(part, Reaper))
+        reaper = hand.part(Reaper)
         await _until(lambda: reaper._reading.everything_at > 0)
         bad = put(connection, "work")
         _refuse(connection, "job_history", f"new.id = {bad}")
@@ -265,7 +265,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
     _refuse(connection, "job_history", "true", raises="raise disk_full using message = 'no'")
     async with Hand(database, _jobs(), slots=20, poll_s=0.05) as hand:
         await hand.heard(DatabaseLost, timeout_s=60)
-        claimer = next(part for part in hand.worker._parts if isinstance(part, Claimer))
+        claimer = hand.part(Claimer)
         turns = _turns(claimer)
         await _until(lambda: len([None for unwritten, _ in turns if unwritten >= 50]) >= 10)
         claimed = {claimed for unwritten, claimed in turns if unwritten >= 50}  # each time there were slots
@@ -280,7 +280,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.refusals.TRY_AGAIN_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.left_out.TRY_AGAIN_S", (0.2, 1.0))
     monkeypatch.setattr("rota.worker.lease.BEAT_S", 0.5)
     # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is waited out.
     go = asyncio.Event()
@@ -399,7 +399,7 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(da
 async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.refusals.TRY_AGAIN_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.left_out.TRY_AGAIN_S", (0.2, 1.0))
     migrate(database, payload_bytes_max=2_000)
     small = put(connection, "work")
     go = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What a drain does before its jobs of the upkeep that elsewhere may wait: as much of it as needs no waiting."""
+"""The upkeep that may wait elsewhere, and that a drain does before its jobs: as much of it as needs no waiting."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from rota.service import Service
 from rota.store import ops
 from rota.worker.frontier import EVERYTHING_S, Frontier
 from rota.worker.held import Held
-from rota.worker.refusals import Refusals
+from rota.worker.left_out import LeftOut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,7 @@ class Claimer(Service):
                 self._frontiers[job_type.settings.queue].setdefault(job_type.settings.priority, Frontier())
         self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
         self._asked_at: dict[str, float] = {}
-        self._refusals = Refusals(bus, self.name)
+        self._left_out = LeftOut(bus, self.name)
         self._first_queue = 0
         self._pause_s = config.poll_least_s
         self._probe_at = 0.0
@@ -134,10 +134,10 @@ class Claimer(Service):
                 self._limit(look),
                 [self._asked_since[queue] for queue in look.slots],
                 known,
-                self._refusals.left_out(),
+                self._left_out.now(),
             )
         )
-        self._refusals.add(claimed.refused)
+        self._left_out.add(claimed.refused)
         self.paused = claimed.paused | (self.paused - look.slots.keys())
         now = monotonic()
         if probe:

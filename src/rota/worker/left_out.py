@@ -20,7 +20,7 @@ TRY_AGAIN_S = (10.0, 600.0)
 """The first and the longest time that a job is left out; doubled each time."""
 
 
-class Refusals:
+class LeftOut:
     """What the claims of one worker know of them."""
 
     def __init__(self, bus: Bus, service: str) -> None:
@@ -28,7 +28,7 @@ class Refusals:
         self._known: dict[int, tuple[float, int]] = {}
         """Until when each is left out, and how often it was refused."""
 
-    def left_out(self) -> list[int] | None:
+    def now(self) -> list[int] | None:
         """Those that are not to be tried again yet. None: there are too many of them."""
         now = monotonic()
         left_out = [job for job, (again_at, _) in self._known.items() if again_at > now]

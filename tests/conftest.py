@@ -14,7 +14,7 @@ from hypothesis import Phase
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from tests.support.databases import Databases
+from tests.support.databases import Databases, once_nobody_is_in
 from tests.support.guard import PLACE, Run, locked, stop_servers
 from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
@@ -64,6 +64,7 @@ def template(server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> str
             _execute(admin, "CREATE DATABASE {}", unfinished)
             migrate(server.url(unfinished))
             _forget_the_start_of_the_server(server.url(unfinished))
+            once_nobody_is_in(unfinished, admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
             # Somebody connected to it would make the copies wait, then fail.
             _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS false", TEMPLATE)

@@ -40,7 +40,7 @@ def workers_of(url: str) -> list[psutil.Process]:
 
 @contextmanager
 def held(rota: CommandLine, line: str) -> Iterator[psutil.Process]:
-    """A demo that has come as far as to print that line, and no further."""
+    """A demo that has come as far as to print that line, and is stopped as soon as that is read."""
     with rota.start("demo") as process:
         assert process.stdout
         for said in process.stdout:

@@ -49,7 +49,7 @@ print(embedded.start(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 
-# Becomes PostgreSQL late, and does not show until then whose server it will be: as between fork and exec where the machine has a lot to do.
+# Becomes PostgreSQL late, and does not show until then whose server it will be: as while the kernel loads it, where the machine has a lot to do.
 LATE = """#!/bin/sh
 export LATE="$(printf '%s\\n' "$@")"
 exec sh -c 'sleep 0.3; IFS="

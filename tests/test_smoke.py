@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,20 +10,16 @@ import psycopg
 import pytest
 
 from rota import embedded
-from tests.support.cli import SHOP, CommandLine
+from tests.support.cli import CommandLine
+from tests.support.project import with_private_server
 
 pytestmark = [pytest.mark.smoke, pytest.mark.system]
 
 
 @pytest.fixture
 def project() -> Iterator[Path]:
-    """A project without a database, that also the user of root's private server may enter: each run of pytest closes the place of all again."""
-    project = Path(tempfile.mkdtemp(prefix="rota-smoke-", dir="/tmp"))
-    project.chmod(0o755)
-    (project / "shop.py").write_text(SHOP)
-    yield project
-    embedded.stop(project / ".rota")
-    shutil.rmtree(project)
+    with with_private_server() as project:
+        yield project
 
 
 @pytest.fixture

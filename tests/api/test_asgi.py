@@ -47,7 +47,7 @@ class Served:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        eventually(lambda: self._server.started, 30, what="the server starts")
+        eventually(lambda: self._server.started, what="the server starts")
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
 
     def connect(self) -> http.client.HTTPConnection:
@@ -192,7 +192,7 @@ def test_a_caller_that_goes_away_takes_nothing_along(app: rota.App, connection: 
         caller.close()
         assert left.wait(30)
         held.go.set()
-        eventually(lambda: statuses(connection) == ["succeeded"], 30, what="the job is over")
+        eventually(lambda: statuses(connection) == ["succeeded"], what="the job is over")
 
 
 @rule("M80", "M83")

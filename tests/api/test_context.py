@@ -222,7 +222,7 @@ def test_an_app_shows_the_progress_of_a_job_its_note_fit_to_be_shown(app: rota.A
     worker = threading.Thread(target=app.drain)
     worker.start()
     try:
-        progress = eventually(lambda: app.get(id_).progress, 30)
+        progress = eventually(lambda: app.get(id_).progress)
     finally:
         seen.set()
         worker.join()

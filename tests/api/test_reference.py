@@ -228,7 +228,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
     expected = {name: int(count) for name, count in written.items() if name not in now_and_then}
 
     def are_open() -> bool:
-        """The others are open for a moment, and this may be it; and a job may be over before each part has connected."""
+        """Those of `now_and_then` may be open at this moment; and a job may be over before each of the others is."""
         found: dict[str, int] = dict(
             connection.execute(
                 "select application_name, count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
@@ -238,7 +238,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         assert 1 <= found.pop("rota client") <= 4
         return found == expected
 
-    await asyncio.to_thread(eventually, are_open, 30)
+    await asyncio.to_thread(eventually, are_open)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     await app.aclose()

@@ -210,8 +210,8 @@ async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhi
     jobs.job("t")(lambda: None)
     async with Hand(database, jobs) as hand:
         connection.execute("insert into rota.schedule (name, job_type, cron, next_run_at) values ('s', 't', '0 0 1 1 *', rota.clock())")
-        await hand.heard(rota.events.RunEnqueued, timeout_s=30)
-        await hand.heard(rota.events.JobSucceeded, timeout_s=30)
+        await hand.heard(rota.events.RunEnqueued)
+        await hand.heard(rota.events.JobSucceeded)
 
 
 @rule("M87")

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from rota.cli import run
 from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, systemd_units
 from rota.cron import parse
 from rota.store.migrate import migrate
-from tests.support.cli import SHOP, CommandLine
-from tests.support.project import enter
+from tests.support.cli import CommandLine
+from tests.support.project import enter, with_private_server
 from tests.support.rules import rule
 
 pytestmark = pytest.mark.system
@@ -35,16 +34,10 @@ values ('send_mail', '{"user_id": 1}', 'running', 'gone', clock_timestamp() - in
 
 @pytest.fixture
 def shop() -> Iterator[Path]:
-    """A project with an awkward name, that also the user of root's private server may enter."""
-    place = Path(tempfile.mkdtemp(prefix="rota-cron-", dir="/tmp"))
-    project = place / "50% of the shop's"
-    project.mkdir()
-    place.chmod(0o755)
-    (project / "shop.py").write_text(SHOP)
-    (project / "pyproject.toml").write_text('[tool.rota]\napp = "shop:app"\n')
-    yield project
-    embedded.stop(project / ".rota")
-    shutil.rmtree(place)
+    """A project with an awkward name."""
+    with with_private_server("50% of the shop's") as project:
+        (project / "pyproject.toml").write_text('[tool.rota]\napp = "shop:app"\n')
+        yield project
 
 
 def as_cron_does(crontab: str) -> subprocess.CompletedProcess[str]:
@@ -83,7 +76,7 @@ def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_run
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(LEFT)
-        # As if it had been up for long: else it would be left to those who could not renew their leases meanwhile.
+        # A private server counts as long up: else the job would be left to its worker, who could not renew its lease meanwhile.
         assert connection.execute("select rota.uptime() = interval '1 day'").fetchone() == (True,)
         assert_it_does_one_job(printed, shop, connection)
 

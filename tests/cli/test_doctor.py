@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 from rota.doctor import CHECKS
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
+from tests.support.wait import eventually
 
 pytestmark = pytest.mark.system
 
@@ -38,10 +39,13 @@ def test_the_exit_status_of_the_doctor_tells_warnings_from_what_is_bad(
 ) -> None:
     rota.ok("work", "--drain")
     connection.execute("alter table rota.worker add column x int")  # anything that is not bad
-    ran = rota("doctor", "--json")
-    bad = [check["name"] for check in ran.json["checks"] if check["level"] == "bad"]
-    # Servers of tests run without autovacuum; and a machine that is busy may ring a bell after two seconds only.
-    assert (ran.status, [name for name in bad if name != "listen"]) == (1, ["vacuum"])
+
+    def is_bad() -> tuple[int, list[str]]:
+        ran = rota("doctor", "--json")
+        return ran.status, [check["name"] for check in ran.json["checks"] if check["level"] == "bad"]
+
+    # Servers of tests run without autovacuum. On a busy machine a look may be given up after its two seconds, or the bell not be heard.
+    eventually(lambda: is_bad() == (1, ["vacuum"]), 60, what="only that is bad")
     rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
     assert rota("doctor").status == 5
     rota.environment["ROTA_DATABASE_URL"] = "nonsense"

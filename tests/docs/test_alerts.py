@@ -113,7 +113,7 @@ def test_the_endpoint_of_the_page_drains_when_the_page_s_command_asks(database: 
     command = [sys.executable, "-m", "uvicorn", "shop:tick", "--port", "0"]
     with log.open("wb") as file, subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file) as process:
         try:
-            found = eventually(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()), 30)
+            found = eventually(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()))
             assert found is not None
             [curl] = blocks(ASGI, "sh")
             done = _typed(tmp_path, curl.replace("http://127.0.0.1:8000", found[0]), database, TICK_SECRET=secret)

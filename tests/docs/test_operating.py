@@ -15,6 +15,7 @@ import yaml
 from tests.docs.shop import Shop
 from tests.support.rules import rule
 from tests.support.server import unused_port
+from tests.support.wait import eventually
 
 PAGE = (Path(__file__).parents[2] / "docs/operating.md").read_text()
 GRACE_S = 30
@@ -47,10 +48,13 @@ def test_the_commands_of_a_deploy_work_in_their_order(empty_database: str, place
     migrate, sync, doctor = [line.split("  #")[0].strip() for line in the_block("sh").splitlines()]
     shop.type(migrate)
     assert "daily_report, send_welcome_email" in shop.type(sync)
-    examined = subprocess.run(shlex.split(doctor), cwd=place, env=shop.environment, capture_output=True, text=True, timeout=60, check=False)
-    found = [line.split()[1] for line in examined.stdout.splitlines() if line.split()[:1] == ["bad"]]
-    found = [name for name in found if name != "listen"]  # a machine that is busy may ring a bell after two seconds only
-    assert found == ["vacuum"], "the tests' server has autovacuum off, and nothing else is wrong"
+
+    def is_bad() -> list[str]:
+        ran = subprocess.run(shlex.split(doctor), cwd=place, env=shop.environment, capture_output=True, text=True, timeout=60, check=False)
+        return [line.split()[1] for line in ran.stdout.splitlines() if line.split()[:1] == ["bad"]]
+
+    # On a busy machine a look may be given up after its two seconds, or the bell not be heard.
+    eventually(lambda: is_bad() == ["vacuum"], 60, what="the tests' server has autovacuum off, and nothing else is wrong")
 
 
 @rule("M83")

@@ -72,7 +72,8 @@ def main() -> int:
         if ran.error or failed or absent:
             print(f"{ran.said}\nthey must pass before anything else: {ran.error or ', '.join([*failed, *absent])}")
             return 1
-        for mutant in [one for one in chosen if not all(_cases(test, ran.passed | ran.failed) for test in one.tests)]:
+        left_out = [one for one in chosen if not all(_cases(test, ran.passed | ran.failed) for test in one.tests)]
+        for mutant in left_out:
             print(f"{mutant.name:38} LEFT OUT: its test is skipped here")
             chosen.remove(mutant)
         bench = Bench(sound, SimpleQueue())
@@ -81,8 +82,8 @@ def main() -> int:
         test_one = bench.against_the_suite if options.full else bench.against_its_tests
         with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
             killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
-    print(f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s")
-    return 0 if all(killed) else 1
+    print(f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, {len(left_out)} left out")
+    return 0 if killed and all(killed) else 1
 
 
 def _options() -> argparse.Namespace:

@@ -17,7 +17,7 @@ from rota.job import Action
 from rota.settle import Transition
 from rota.store import ops
 from rota.store.ops import Answer
-from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, SUCCEED, Hand, act, expire, insert
+from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, SUCCEED, Hand, act, expire, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -36,17 +36,11 @@ def one(connection: Connection, query: str) -> TupleRow:
     return row
 
 
-def waits(connection: Connection, own: Connection) -> Callable[[], bool]:
-    """Whether `own` waits for a lock."""
-    query = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
-    return lambda: connection.execute(query, [own.info.backend_pid]).fetchone() == (True,)
-
-
 def after_it_waited(connection: Connection, own: Connection, doing: Callable[[], T], ending: Callable[[], object]) -> T:
     """Do something on `own` that waits for a lock; end what it waits for; what came of it."""
     with ThreadPoolExecutor(1) as pool:
         done: Future[T] = pool.submit(doing)
-        eventually(waits(connection, own), 30, what="it waits for the other's lock")
+        eventually(waits(connection, own), what="it waits for the other's lock")
         ending()
         return done.result(30)
 

@@ -17,21 +17,15 @@ from rota.store import ops
 from rota.store.db import Database
 from rota.store.migrate import migrate
 from tests.store.work import Hand, insert
+from tests.support.databases import once_nobody_is_in
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
 
 
 def name_of(url: str) -> str:
     return str(conninfo_to_dict(url)["dbname"])
-
-
-def once_nobody_is_in(name: str, admin: Connection) -> None:
-    """Wait for the sessions of a database to be gone: one that is closed ends a moment later, and the server waits only 5 s for it."""
-    sessions = "select count(*) from pg_stat_activity where datname = %s"
-    eventually(lambda: admin.execute(sessions, [name]).fetchone() == (0,), 30, what="nobody is in the database any more")
 
 
 def check(connection: Connection) -> str | None:

@@ -199,7 +199,7 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
         other.execute("insert into rota.job (job_type, idempotency_key) values ('send', '0500')")
         bulks = [pool.submit(bulk, order) for order in (keyed, keyed[::-1])]
         # Each stands somewhere in its first thousand, and has its second before it.
-        eventually(lambda: connection.execute(both_wait).fetchone() == (True,), 30)
+        eventually(lambda: connection.execute(both_wait).fetchone() == (True,))
         other.rollback()
         forwards, backwards = (one.result(60) for one in bulks)
     assert {key: one.id for key, one in forwards.items()} == {key: one.id for key, one in backwards.items()}

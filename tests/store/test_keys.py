@@ -13,6 +13,7 @@ from psycopg import IsolationLevel
 from psycopg.rows import TupleRow
 
 import rota
+from tests.store.work import waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -30,10 +31,6 @@ def send(app: rota.App) -> rota.JobType[[], [], None]:
 Send = rota.JobType[[], [], None]
 
 
-def _waits(connection: Connection, pid: int) -> bool:
-    return connection.execute("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", [pid]).fetchone() == (True,)
-
-
 def _concurrently(
     database: str, connection: Connection, send: Send, end: Callable[[Connection], None], **options: Any
 ) -> tuple[rota.Enqueued, Any]:
@@ -43,9 +40,8 @@ def _concurrently(
             second.isolation_level = IsolationLevel.REPEATABLE_READ if end is _commit_seen_by_a_snapshot else None
             second.execute("select 1")
         one = send.using(connection=first, idempotency_key="k").enqueue()
-        pid = second.info.backend_pid
         other: Future[rota.Enqueued] = pool.submit(send.using(connection=second, idempotency_key="k").enqueue)
-        eventually(lambda: _waits(connection, pid), 30, what="the second enqueue waits for the first")
+        eventually(waits(connection, second), what="the second enqueue waits for the first")
         end(first)
         try:
             result: Any = other.result(30)

@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.job import Job
-from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, insert
+from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -40,7 +40,9 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(database: s
         renewals = [pool.submit(renew, order) for order in renewed]
 
         def have_both_renewed(since: dict[int, int]) -> bool:
-            [renewal.result() for renewal in renewals if renewal.done()]  # one that has failed says why
+            for renewal in renewals:
+                if renewal.done():
+                    renewal.result()  # it has failed, and says why
             return all(renewed[order] > since[order] for order in renewed)
 
         try:
@@ -48,7 +50,7 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(database: s
             for _ in range(ROUNDS):
                 so_far = dict(renewed)
                 held[:] = hand.claim(JOBS).jobs
-                eventually(partial(have_both_renewed, so_far), 30, what="both are at it")
+                eventually(partial(have_both_renewed, so_far), what="both are at it")
                 shuffled = chance.sample(held, JOBS)
                 others = [(job, chance.choice([FAIL, GIVE_UP, SNOOZE, HAND_BACK])) for job in shuffled[: JOBS // 2]]
                 over_now = [(job, chance.choice([SUCCEED, CANCEL])) for job in shuffled[JOBS // 2 :]]
@@ -75,8 +77,7 @@ def test_a_statement_locks_its_jobs_in_the_order_of_their_ids_wherever_their_row
         other.execute("select from rota.job where id = %s for update", [middle])
         transition = SUCCEED if write == "finishes" else FAIL
         writing = pool.submit(hand.settle, *((job, transition) for job in jobs))
-        waits = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
-        eventually(lambda: connection.execute(waits, [second.info.backend_pid]).fetchall())
+        eventually(waits(connection, second))
         free = connection.execute("select id from rota.job for update skip locked").fetchall()
         other.rollback()
         assert set(writing.result(30)) == {first, middle, last}

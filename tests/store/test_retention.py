@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 
 from rota.store import ops
 from rota.store.migrate import migrate
-from tests.store.work import GIVE_UP, SUCCEED, Hand, insert
+from tests.store.work import GIVE_UP, SUCCEED, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -51,11 +51,11 @@ def one_pass(hand: Hand) -> list[str]:
 def held_up(hand: Hand, looking: Connection) -> list[str]:
     """A pass that is cut short, as by its statement timeout, as soon as it waits for somebody."""
     pid = hand.connection.info.backend_pid
-    waits = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    is_waiting = waits(looking, hand.connection)
     with ThreadPoolExecutor(1) as pool:
         passing = pool.submit(one_pass, hand)
         try:
-            eventually(lambda: passing.done() or rows(looking, waits, pid), 30, what="it waits")
+            eventually(lambda: passing.done() or is_waiting(), what="it waits")
         finally:
             looking.execute("select pg_cancel_backend(%s)", [pid])
         return passing.result(30)
@@ -277,10 +277,8 @@ def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
     connection.execute("insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() - interval '1 s')")
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as retention:
         retention.execute("select from rota.idempotency for update")  # what forgetting begins with: the key is there still, and locked
-        pid = second.info.backend_pid
         sent = pool.submit(second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
-        waits = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
-        eventually(lambda: rows(connection, waits, pid) == [(True,)], what="the producer waits for the key")
+        eventually(waits(connection, second), what="the producer waits for the key")
         assert Hand(retention).run(ops.expire_keys(10)) == 1
         retention.commit()
         assert sent.result(10).statusmessage == "INSERT 0 1"

@@ -110,17 +110,16 @@ def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once
     shells.program("nap", f'read -r payload; echo "$payload" >> {shells.ran}; while [ ! -e {go} ]; do sleep 0.05; done; echo done')
     shell = shells.start("nap")
     insert(connection, 100, job_type="nap", queue="default")
-    eventually(shells.ran.exists, 30, what="the worker in bash runs a job")
+    eventually(shells.ran.exists, what="the worker in bash runs a job")
     python = WorkerProcess(tmp_path, database, slots=1)
-    eventually(python.notes, 60, what="the one in Python runs a job beside it")
+    python.until_started()
+    eventually(python.notes, what="the one in Python runs a job beside it")
     go.touch()
     eventually(lambda: sum(_over(connection).values()) == 100, 90, what="all jobs are over")
     assert connection.execute("select count(*), max(claims), max(attempts) from rota.job_history").fetchone() == (100, 1, 1)
     by_shell = connection.execute("select count(*) from rota.job_history where locked_by = 'shell-0' and result = '\"done\"'").fetchone()
-    ran_by_shell, ran_by_python = (
-        len(shells.ran.read_text().splitlines()),
-        len([note for note in python.notes() if note.startswith("start")]),
-    )
+    ran_by_shell = len(shells.ran.read_text().splitlines())
+    ran_by_python = len([note for note in python.notes() if note.startswith("start")])
     assert by_shell == (ran_by_shell,) and ran_by_shell + ran_by_python == 100
     assert ran_by_shell > 0 and ran_by_python > 0
     for process in (shell, python.process):
@@ -140,7 +139,7 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     connection.execute("select rota.declare('fails', retry_after => '{1 h}')")
     (fails,), (hopeless,) = insert(connection, job_type="fails"), insert(connection, job_type="hopeless")
     shell = shells.start("fails", "hopeless", "long")
-    eventually(lambda: app.get(hopeless).status is rota.Status.DEAD, 30, what="both have failed")
+    eventually(lambda: app.get(hopeless).status is rota.Status.DEAD, what="both have failed")
     assert (app.get(fails).status, app.get(fails).error_type, app.get(fails).last_error) == (
         rota.Status.FAILED,
         "Exit3",
@@ -148,13 +147,13 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     )
     assert (app.get(hopeless).error_type, app.get(hopeless).last_error) == ("Exit65", "no such image")
     (called_off,) = insert(connection, job_type="long")
-    eventually(shells.ran.exists, 30, what="the long one runs")
+    eventually(shells.ran.exists, what="the long one runs")
     app.cancel(called_off)
-    eventually(lambda: app.get(called_off).status is rota.Status.CANCELLED, 30, what="it is stopped")
+    eventually(lambda: app.get(called_off).status is rota.Status.CANCELLED, what="it is stopped")
     (last,) = insert(connection, job_type="long")
-    eventually(lambda: len(shells.ran.read_text().splitlines()) == 2, 30, what="the next one runs")
+    eventually(lambda: len(shells.ran.read_text().splitlines()) == 2, what="the next one runs")
     until = app.get(last).locked_until
-    eventually(lambda: app.get(last).locked_until != until, 30, what="its lease is renewed")
+    eventually(lambda: app.get(last).locked_until != until, what="its lease is renewed")
     shell.send_signal(signal.SIGTERM)
     (shells.place / "go").touch()
     assert shell.wait(30) == 0
@@ -169,10 +168,10 @@ def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: Shel
     shells.program("long", f"{heeds}; echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] && exit; {waits}")
     (job,) = insert(connection, job_type="long")
     shell = shells.start("long")
-    eventually(shells.ran.exists, 30, what="it runs")
+    eventually(shells.ran.exists, what="it runs")
     shell.kill()
     shell.wait(30)
-    eventually(stopped.exists, 30, what="what it ran is stopped, and renewed no more")
+    eventually(stopped.exists, what="what it ran is stopped, and renewed no more")
     connection.execute("update rota.job set locked_until = now() - interval '1 s'")
     app.job("other")(lambda: None)
     app.drain()

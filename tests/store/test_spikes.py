@@ -28,10 +28,10 @@ from rota.worker.claimer import Claimer
 from rota.worker.lane import Lane
 from tests.conftest import _execute, _is_there
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
+from tests.support.databases import once_nobody_is_in
 from tests.support.guard import locked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.support.wait import eventually
 from tests.worker.alone import lone_executor
 
 Connection = psycopg.Connection[TupleRow]
@@ -133,11 +133,9 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
             _execute(admin, "CREATE DATABASE {} TEMPLATE {}", f"{NAME}_unfinished", template)
             with psycopg.connect(server.url(f"{NAME}_unfinished"), autocommit=True) as loading:
                 loading.execute(LOAD.encode())
+            once_nobody_is_in(f"{NAME}_unfinished", admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", f"{NAME}_unfinished", NAME)
-        # A session counts what it has read when it ends, and that may be after its client has gone.
-        eventually(
-            lambda: not admin.execute("select from pg_stat_activity where datname = %s", [NAME]).fetchall(), 30, what="all others are gone"
-        )
+        once_nobody_is_in(NAME, admin)  # a session counts what it has read when it ends
         with psycopg.connect(server.url(NAME), autocommit=True) as connection:
             yield Spikes(server.url(NAME), connection)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -27,6 +27,13 @@ GIVE_UP = Transition("give up", Status.DEAD, failure=FAILURE)
 SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=60.0)
 HAND_BACK = Transition("hand back", Status.QUEUED, charged=False)
 MISFIT = Transition("hand back", Status.QUEUED, charged=False, failure=Failure("PayloadError", "misfit", "fatal", "misfit"), misfit=True)
+
+
+def waits(connection: psycopg.Connection[TupleRow], own: psycopg.Connection[TupleRow]) -> Callable[[], bool]:
+    """Whether the session of `own` waits for a lock, asked on the other connection."""
+    pid = own.info.backend_pid
+    query = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+    return lambda: connection.execute(query, [pid]).fetchone() == (True,)
 
 
 @dataclass

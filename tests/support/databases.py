@@ -10,8 +10,17 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import ExecStatus
+from psycopg.errors import ObjectInUse
+from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.rows import TupleRow
+
+from tests.support.wait import eventually
+
+
+def once_nobody_is_in(name: str, admin: psycopg.Connection[TupleRow]) -> None:
+    """Wait for the sessions of a database to be gone: one that is closed ends a moment later, and to copy, rename or drop it the server waits 5 s."""
+    sessions = "select count(*) from pg_stat_activity where datname = %s"
+    eventually(lambda: admin.execute(sessions, [name]).fetchone() == (0,), what=f"nobody is in {name} any more")
 
 
 class Databases:
@@ -46,7 +55,7 @@ class Databases:
         self._last = name
 
     def _drop(self, name: str) -> None:
-        with suppress(RuntimeError):  # a session of the one before did not end in time: no fault of this test, and it goes with the server
+        with suppress(ObjectInUse):  # a session of the database dropped last did not end in time: it stays until the server goes
             self._dropping.wait()
         self._dropping.begin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
@@ -67,10 +76,11 @@ class _Aside:
         self._connection.pgconn.send_query(sql.SQL(statement).format(*map(sql.Identifier, names)).as_bytes(self._connection))
 
     def wait(self) -> None:
-        """Raises RuntimeError when the server has refused what was begun last."""
+        """Raises psycopg.Error when the server has refused what was begun last."""
         while (result := self._connection.pgconn.get_result()) is not None:
             if result.status != ExecStatus.COMMAND_OK:
-                raise RuntimeError(result.get_error_message())
+                state = result.error_field(DiagnosticField.SQLSTATE) or b""
+                raise psycopg.errors.lookup(state.decode())(result.get_error_message())
 
     def close(self) -> None:
         self._connection.close()

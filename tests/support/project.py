@@ -1,12 +1,32 @@
-"""Being in somebody's project, in this process: for commands of which there are many, and which end before they do anything."""
+"""Projects of users: one to be in, in this process, for commands that end before they do anything; and one with a private server."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from rota import embedded
+from tests.support.cli import SHOP
+
+
+@contextmanager
+def with_private_server(name: str = "project") -> Iterator[Path]:
+    """A shop without a database, that also the user of root's private server may enter: each run of pytest closes the place of all again."""
+    with tempfile.TemporaryDirectory(prefix="rota-", dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        project = Path(place, name)
+        project.mkdir()
+        (project / "shop.py").write_text(SHOP)
+        try:
+            yield project
+        finally:
+            embedded.stop(project / ".rota")
 
 
 def enter(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ class Night:
         [cron] = psutil.Process(self.pid).children()
         cron.suspend()
         eventually(
-            lambda: all(gone(process) for process in cron.children(recursive=True)), what="the drains that cron has started are done"
+            lambda: all(gone(process) for process in cron.children(recursive=True)), 120, what="the drains that cron has started are done"
         )
 
     def end(self) -> None:

@@ -59,7 +59,7 @@ class FleetProcess:
 
     def until_noted(self, what: str) -> int:
         """Wait until a handler has said so; return the pid of its process."""
-        return next(pid for pid, said in eventually(lambda: [n for n in notes(self.notes_file) if n[1] == what], 30, what=what) if pid)
+        return next(pid for pid, said in eventually(lambda: [n for n in notes(self.notes_file) if n[1] == what], what=what) if pid)
 
     def signal(self, number: signal.Signals) -> None:
         """Send the parent a signal."""

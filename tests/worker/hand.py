@@ -10,16 +10,16 @@ import msgspec
 
 import rota
 from rota.config import WorkerConfig
-from rota.events import Bus, Event, WorkerStarted
+from rota.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.job_type import declared
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew
-from rota.worker.executor import Executor
 from rota.worker.report import Report
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
+P = TypeVar("P")
 
 
 class Hand:
@@ -45,7 +45,7 @@ class Hand:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.worker.run())
-        await self.heard(WorkerStarted, timeout_s=30)
+        await self.heard(WorkerStarted)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -59,8 +59,7 @@ class Hand:
 
     def look(self) -> None:
         """Have the worker claim now, as it does when a slot has got free. From any thread."""
-        [claimer] = [part for part in self.worker._parts if isinstance(part, Claimer)]
-        self._loop.call_soon_threadsafe(claimer.wake)
+        self._loop.call_soon_threadsafe(self.part(Claimer).wake)
 
     async def heard(self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None) -> E:
         """Wait until so many events of a class have happened, of one job if it is named; return the last of them."""
@@ -70,6 +69,15 @@ class Hand:
 
         await self.until(lambda: len(found()) >= count, timeout_s)
         return found()[count - 1]
+
+    async def lost(self, service: str) -> DatabaseLost:
+        """Wait until a service says that it has lost the database; where that hardly answers, others may lose it as well. Return the first event."""
+
+        def found() -> list[DatabaseLost]:
+            return [event for event in self.events if isinstance(event, DatabaseLost) and event.service == service]
+
+        await self.until(lambda: bool(found()))
+        return found()[0]
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 30) -> None:
         """Wait until something holds; looked at after each event."""
@@ -84,10 +92,10 @@ class Hand:
                     self._task.result()
                     assert holds(), "the worker ended before"
 
-    @property
-    def executor(self) -> Executor:
-        """The part that runs handlers."""
-        return next(part for part in self.worker._parts if isinstance(part, Executor))
+    def part(self, kind: type[P]) -> P:
+        """The worker's part of a class."""
+        [part] = [part for part in self.worker._parts if isinstance(part, kind)]
+        return part
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)

@@ -18,7 +18,7 @@ from rota.errors import ConfigurationError
 from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
 from rota.store.db import Database
 from rota.store.link import Link
-from rota.upkeep import beforehand as first
+from rota.upkeep import beforehand
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
@@ -144,7 +144,7 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
         assert isinstance(not_told, AlertNotTold)
         assert "127.0.0.1" in not_told.reason and "secret" not in not_told.text()
         if how != "refuses":
-            eventually(lambda: web.asked, 30, what="it was asked, though it may be for later than was waited for an answer")
+            eventually(lambda: web.asked, what="it was asked, though it may be for later than was waited for an answer")
         assert len(web.asked) == (0 if how == "refuses" else 1), "a redirect is not followed"
 
         web.status, web.location = 200, None
@@ -191,7 +191,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(database: 
 async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its_round_left(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first, "EACH_S", 60)
+    monkeypatch.setattr(beforehand, "EACH_S", 60)
     connection.execute("insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)")
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     jobs, paged = rota.Jobs(), []
@@ -214,7 +214,7 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away_that_it_is_over_once(
     database: str, connection: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first, "EACH_S", 60)
+    monkeypatch.setattr(beforehand, "EACH_S", 60)
     caplog.set_level(logging.INFO, "rota")
     jobs = rota.Jobs()
 
@@ -248,7 +248,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away
 async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(first, "EACH_S", 60 if notify else 0.5)
+    monkeypatch.setattr(beforehand, "EACH_S", 60 if notify else 0.5)
     assert Link.__init__.__kwdefaults__
     monkeypatch.setitem(Link.__init__.__kwdefaults__, "lock_timeout_s", 60)
     connection.execute(DEAD)
@@ -256,7 +256,7 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     with psycopg.connect(database) as other:
         other.execute("lock table rota.alert")
         async with asyncio.timeout(30):
-            await first.beforehand([upkeep.service], Database(database, notify=notify))
+            await beforehand.beforehand([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
     if not notify and not upkeep.service._taken:  # its time was over before it was answered that the rules are its own
         connection.execute(AGAIN)
@@ -323,7 +323,7 @@ async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_th
     jobs.job("quick")(lambda: None)
     with serving() as web:
         async with Hand(database, jobs, ping_url=web.url):
-            await asyncio.to_thread(eventually, lambda: web.asked, 30)
+            await asyncio.to_thread(eventually, lambda: web.asked)
     assert len(web.asked) == 1
 
 

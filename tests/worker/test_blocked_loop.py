@@ -33,7 +33,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(d
             held = "select id, locked_until from rota.job"
             before = set(rows(own, held))
             told.wait(30)
-            eventually(lambda: not before & set(rows(own, held)), 30, what="both leases are renewed")
+            eventually(lambda: not before & set(rows(own, held)), what="both leases are renewed")
         may_end.set()
 
     @jobs.job("patient", lease="6s")

@@ -40,7 +40,7 @@ async def test_a_job_is_due_by_the_databases_clock(database: str, connection: Co
     await app.aclose()
     async with Hand(database, jobs) as hand:
         for job in (put(connection, "quick"), due, delayed):
-            await hand.heard(JobSucceeded, job=job, timeout_s=30)
+            await hand.heard(JobSucceeded, job=job)
     assert status(connection, not_due) == "queued"
     late = "select bool_and(started_at - run_at between interval '0' and interval '30 minutes') from rota.job_history"
     assert value(connection, late) is True, "started_at, too, is by the database's clock"
@@ -59,7 +59,7 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
     async def slow() -> None:
         await go.wait()
 
-    jobs.job("left")(slow.func)
+    jobs.job("left", retry=rota.Fixed("1h"))(slow.func)
     slow_one = put(connection, "slow")
     async with Hand(database, jobs) as hand:
         leases: set[object] = set()
@@ -69,7 +69,7 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
             leases.update(rows(connection, "select locked_until from rota.job where status = 'running'"))
             return len(leases) >= 6
 
-        await asyncio.to_thread(eventually, renewed, 30)
+        await asyncio.to_thread(eventually, renewed)
         assert value(connection, "select locked_until - rota.clock() between interval '0' and interval '30 s' from rota.job") is True
         query = (
             "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, start_recorded)"
@@ -77,7 +77,7 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
         )
         lost, not_yet = value(connection, query, "1 second"), value(connection, query, "1 hour")
         failed = "select from rota.job where status = 'failed' and id = %s"
-        await asyncio.to_thread(eventually, lambda: rows(connection, failed, lost), 30)
+        await asyncio.to_thread(eventually, lambda: rows(connection, failed, lost))
         go.set()
         await hand.heard(JobSucceeded, job=slow_one)
     assert rows(connection, "select id, status, run_at > rota.clock() from rota.job order by id") == [

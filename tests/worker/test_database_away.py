@@ -43,12 +43,12 @@ def test_a_job_that_runs_through_a_restart_of_the_server_is_finished_by_its_work
     eventually(lambda: "finisher: database unavailable, next try in" in worker.log)
     own_server.start()
     connection = connect()
-    eventually(lambda: status(connection, ended_meanwhile) == "succeeded", 30)
+    eventually(lambda: status(connection, ended_meanwhile) == "succeeded")
     assert status(connection, goes_on) == "running"
     (tmp_path / "second").touch()
     eventually(lambda: over(connection) == 2)
     late = put(connection, "quick")
-    eventually(lambda: status(connection, late) == "succeeded", 30)
+    eventually(lambda: status(connection, late) == "succeeded")
 
     assert set(Counter(what for _, what in notes(worker.notes_file)).values()) == {1}
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]

@@ -258,7 +258,7 @@ async def test_a_drain_waits_for_its_own_running_jobs(database: str, connection:
         looks.update(rows(connection, claims))
         return len(looks) >= 6  # all but the first in vain
 
-    await asyncio.to_thread(eventually, has_looked, 30)
+    await asyncio.to_thread(eventually, has_looked)
     connection.execute("insert into rota.job (job_type) values ('follow up')")
     go.set()
     assert (await draining).succeeded == 3

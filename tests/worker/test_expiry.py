@@ -54,7 +54,7 @@ async def test_a_worker_that_is_up_ends_jobs_that_it_would_never_claim(
     async with Hand(database, jobs) as hand:
         job = put(connection, "stranger")
         connection.execute("update rota.job set expires_at = rota.clock() + interval '0.3 s'")
-        dead = await hand.heard(JobDead, job=job, timeout_s=30)
+        dead = await hand.heard(JobDead, job=job)
     assert (dead.failure.error_type, dead.failure.verdict, dead.failure.verdict_rule) == ("Expired", "fatal", "expired")
     assert dead.failure.message.endswith(": no live worker knew its type 'stranger'")
     assert (dead.job_type, dead.attempt, dead.claim, dead.worker) == ("stranger", 1, 0, hand.name)

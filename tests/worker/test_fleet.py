@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,12 +131,12 @@ def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
         [other] = [child for child in fleet.children() if child.pid != holder]
         connection.execute(f"alter role {role} nologin".encode())
         other.kill()
-        eventually(lambda: "ended with status 3 though nobody asked it to" in fleet.log, 30)
+        eventually(lambda: "ended with status 3 though nobody asked it to" in fleet.log)
         connection.execute(f"alter role {role} login".encode())
         fleet.until_working(3)
         assert len(fleet.children()) == 2
         (tmp_path / "go").touch()
-        eventually(lambda: status(connection, held) == "succeeded", 30)
+        eventually(lambda: status(connection, held) == "succeeded")
         fleet.signal(signal.SIGTERM)
         assert fleet.wait() == (0, ""), fleet.log
     finally:
@@ -248,7 +249,7 @@ def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_start
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     job = put(connection, "a")
     fleet = start_fleet(database, 2, app="mine:app")
-    eventually((tmp_path / "importing").exists, 30)
+    eventually((tmp_path / "importing").exists)
     fleet.signal(signal.SIGTERM)
     eventually(lambda: "stopping 1 worker processes" in fleet.log)
     (tmp_path / "go").touch()
@@ -273,7 +274,7 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
 
     fleet.process.kill()
     killed_at = monotonic()
-    eventually(lambda: all(map(gone, children)), 30)
+    eventually(lambda: all(map(gone, children)))
     gone_after_s = monotonic() - killed_at
     assert gone_after_s < 15, "a second, and as much as a loaded machine may need"
     expected = "running" if handler == "wedge" else "queued"  # a blocked loop hands nothing back: its lease runs out
@@ -286,10 +287,10 @@ def test_children_that_have_not_begun_are_gone_with_their_parent(
     _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     fleet = start_fleet(database, 1, app="mine:app")
-    eventually((tmp_path / "importing").exists, 30)
+    eventually((tmp_path / "importing").exists)
     [child] = fleet.children()
     fleet.process.kill()
-    eventually(lambda: gone(child), 30)
+    eventually(lambda: gone(child))
 
 
 def _may_unshare() -> bool:
@@ -311,7 +312,7 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
     [worker] = parent.children()
     assert Path(f"/proc/{parent.pid}/status").read_text().split("NSpid:")[1].splitlines()[0].split()[-1] == "1"
     job = put(connection, "leave", until=str(tmp_path / "go"))
-    eventually(lambda: status(connection, job) == "succeeded", 30)
+    eventually(lambda: status(connection, job) == "succeeded")
     [orphan] = eventually(lambda: [child for child in parent.children() if child.pid != worker.pid])
     (tmp_path / "go").touch()
     eventually(lambda: not psutil.pid_exists(orphan.pid), what="the orphan is reaped")
@@ -331,7 +332,7 @@ def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(database: str
     command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m", "rota", "work", "--app=mine:app"]
     with subprocess.Popen(command, cwd=place, env={**os.environ, "ROTA_DATABASE_URL": database}) as around:
         try:
-            eventually((tmp_path / "importing").exists, 30)
+            eventually((tmp_path / "importing").exists)
             [first] = psutil.Process(around.pid).children()
             first.send_signal(signal.SIGTERM)
             assert around.wait(30) == 128 + signal.SIGTERM
@@ -349,7 +350,9 @@ def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_d
     report = msgspec.json.decode(out)
     assert report.pop("claimed") >= 500, "one that was held up for a second handed back what it had claimed ahead"
     assert report == {"succeeded": 500, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
-    assert over(connection) == 500 and "INFO" not in fleet.log
+    assert over(connection) == 500
+    held_up = re.compile(r"WARNING.*(the event loop|handed back)")  # as a busy machine may
+    assert [line for line in fleet.log.splitlines() if not held_up.search(line)] == []
     [(workers,)] = rows(connection, "select count(*) from rota.worker where stopped_at is not null")
     assert workers == 3
 
@@ -360,7 +363,7 @@ def test_a_drain_replaces_nobody_and_says_by_its_status_that_one_was_killed(
     job = put(connection, "hold", until=str(tmp_path / "go"))
     fleet = start_fleet(database, 2, "--drain")
     holder = fleet.until_noted(f"start {job}")
-    eventually(lambda: "ended with status 0" in fleet.log, 30)
+    eventually(lambda: "ended with status 0" in fleet.log)
     psutil.Process(holder).kill()
     exit_status, out = fleet.wait()
     assert exit_status == 1 and out.startswith("claimed 0, succeeded 0"), fleet.log

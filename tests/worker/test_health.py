@@ -94,7 +94,7 @@ def test_a_worker_whose_database_is_away_lives_and_is_not_ready(
     assert why.startswith("the database has not answered for ") and "127.0.0.1" not in why
     assert probe(free_port, "/healthz") == (200, "ok")
     own_server.start()
-    eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 30)
+    eventually(lambda: probe(free_port, "/readyz") == (200, "ok"))
 
 
 @rule("M86")
@@ -196,7 +196,7 @@ from tests.worker.crew import app
 """)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     fleet = start_fleet(database, 2, f"--health-port={free_port}", "--slots=1", app="slow:app")
-    early = eventually(lambda: refusal(free_port, "/readyz"), 30)
+    early = eventually(lambda: refusal(free_port, "/readyz"))
     assert early.endswith("of 2 worker processes are up")
     may_start.touch()
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
@@ -205,7 +205,7 @@ from tests.worker.crew import app
         fleet.until_noted(f"start {job}")
     may_start.unlink()
     fleet.children()[0].kill()
-    eventually(lambda: refusal(free_port, "/readyz").endswith(": starting"), 30, what="the one that replaces it is there")
+    eventually(lambda: refusal(free_port, "/readyz").endswith(": starting"), what="the one that replaces it is there")
     assert probe(free_port, "/healthz") == (200, "ok")
     may_start.touch()
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
@@ -225,16 +225,16 @@ def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocke
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
     [child] = fleet.children()
     child.suspend()
-    why = eventually(lambda: refusal(free_port, "/healthz"), 30)
+    why = eventually(lambda: refusal(free_port, "/healthz"))
     assert why.startswith(f"worker process {child.pid}: nothing heard of it for ")
     child.resume()
-    eventually(lambda: probe(free_port, "/healthz") == (200, "ok"), 30)
+    eventually(lambda: probe(free_port, "/healthz") == (200, "ok"))
     put(connection, "wedge", until=str(tmp_path / "go"))
-    why = eventually(lambda: refusal(free_port, "/healthz"), 30)
+    why = eventually(lambda: refusal(free_port, "/healthz"))
     assert why.startswith(f"worker process {child.pid}: the event loop has been blocked for ")
     assert probe(free_port, "/readyz")[0] == 503
     (tmp_path / "go").touch()
-    eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 30)
+    eventually(lambda: probe(free_port, "/readyz") == (200, "ok"))
 
 
 def test_processes_that_are_not_up_are_not_ready() -> None:

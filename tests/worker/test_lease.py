@@ -60,7 +60,7 @@ async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(database: str, 
 
     watching = asyncio.create_task(asyncio.to_thread(watch))
     async with Hand(database, jobs) as hand:
-        await hand.heard(JobSucceeded, timeout_s=30)
+        await hand.heard(JobSucceeded)
     most = await watching / (lease_s / RENEWALS_A_LEASE) + 2
     assert reaped == []
     assert 1 <= len(seen - {None}) - 1 <= most, "when a third of the lease has gone, and when the bell began to be heard"
@@ -100,7 +100,7 @@ async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
     connection.execute(LOST_BEFORE)
     with caplog.at_level(logging.ERROR, "rota"):
         async with Hand(database, jobs) as hand:
-            await asyncio.wait_for(started.wait(), 10)
+            await asyncio.wait_for(started.wait(), 30)
             after = _taken_away(connection, job)
             lost = await hand.heard(LeaseLost)
     assert (lost.job, lost.attempt, lost.claim, lost.worker) == (job, 1, 1, hand.name)
@@ -199,7 +199,7 @@ async def test_an_expired_lease_is_noticed_by_any_worker(database: str, connecti
             "update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second',"
             " claims = 1, attempts = 1, losses = 1, start_recorded = true, started_at = clock_timestamp() - interval '10 seconds'"
         )
-        reaped = await hand.heard(JobReaped, timeout_s=30)
+        reaped = await hand.heard(JobReaped)
     assert (reaped.job, reaped.worker, reaped.attempt, reaped.claim, reaped.status) == (job, "gone", 1, 1, "failed")
     assert rows(connection, "select status, claims, error_type, run_at - failed_at = interval '7 seconds' from rota.job") == [
         ("failed", 2, "LeaseExpired", True)

@@ -151,12 +151,12 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
         before = rows(connection, "select id, claims, locked_by from rota.job order by id")
     finally:
         late.signal(signal.SIGCONT)
-    eventually(lambda: late.log.count("lease lost") == 2, 30, what="both losses are said")
+    eventually(lambda: late.log.count("lease lost") == 2, what="both losses are said")
     for job in (held, blocked):  # a thread that was told may hear of it only after its next step
         late.until_noted(f"cancelled {job}")
     assert rows(connection, "select id, claims, locked_by from rota.job order by id") == before, "the successor still holds both"
     file.touch()
-    eventually(lambda: over(connection) == 2, 30)
+    eventually(lambda: over(connection) == 2)
     assert f"end {blocked}" not in late.notes(), "the thread was told"
     assert rows(connection, "select distinct locked_by from rota.job_history") == [(other.name(connection),)]
     assert late.log.count("ERROR") == 2, "one line for each"
@@ -171,7 +171,7 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
     claims_ahead = "select count(*) > 4 from rota.job where status = 'running'"
 
     def frozen_with_a_buffer() -> bool:
-        eventually(lambda: value(connection, claims_ahead), 30)
+        eventually(lambda: value(connection, claims_ahead))
         late.freeze()
         if value(connection, claims_ahead):
             return True
@@ -179,7 +179,7 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
         return False
 
     try:
-        eventually(frozen_with_a_buffer, 30)
+        eventually(frozen_with_a_buffer)
         begun_before = begun(late)
         other = start_worker(database, slots=20)
         eventually(lambda: value(connection, "select count(*) from rota.job") == 0, 60)
@@ -203,7 +203,7 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
     jobs.job("left behind", lease="12s")(_nothing)
     async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
         ended = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database() and application_name = 'rota reap'"
-        await asyncio.to_thread(eventually, lambda: rows(connection, ended) == [(True,)], 30)
+        await asyncio.to_thread(eventually, lambda: rows(connection, ended) == [(True,)])
         connection.execute(
             "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts)"
             " values ('left behind', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1)"
@@ -265,7 +265,7 @@ async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_ot
         await hand.heard(JobSucceeded, count=200, timeout_s=20)
         await hand.until(lambda: len(begun) >= 3, 20)
         go.set()
-        await hand.heard(JobSucceeded, count=230, timeout_s=30)
+        await hand.heard(JobSucceeded, count=230)
     assert all(later - earlier >= SURVIVED_S for earlier, later in pairwise(begun[:3]))
 
 

@@ -13,10 +13,9 @@ import rota
 from rota.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, rows
+from tests.worker.table import Connection, expire_leases, put, rows
 
 TAKE_AWAY = "select id from rota.job_reap('-infinity', 100)"
-EXPIRE = "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'"
 
 
 @rule("M32")
@@ -55,13 +54,13 @@ async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_su
     assert first.worker.name == second.worker.name
     put(connection, "slow")
     async with first:
-        await asyncio.wait_for(started[0].wait(), 10)
+        await asyncio.wait_for(started[0].wait(), 30)
         with connection.transaction():  # else the first might renew its lease in between
             connection.execute("update rota.job set queue = 'second'")  # or the first might take it again
-            connection.execute(EXPIRE)
+            expire_leases(connection)
             assert len(rows(connection, TAKE_AWAY)) == 1
         async with second:
-            await asyncio.wait_for(started[1].wait(), 20)
+            await asyncio.wait_for(started[1].wait(), 30)
             go[0].set()
             await first.heard(LeaseLost)
             assert rows(connection, "select status, locked_by from rota.job") == [("running", first.worker.name)]

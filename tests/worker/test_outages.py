@@ -45,13 +45,13 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
     worker = start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
     connection = connect()
     jobs = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(absence.jobs)]
-    eventually(lambda: len(notes(worker.notes_file)) == absence.jobs, 30)
+    eventually(lambda: len(notes(worker.notes_file)) == absence.jobs)
     # Another one that would take them over, and has nothing to hold itself.
     start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
 
     own_server.stop("immediate")
     time.sleep(absence.away_s)
-    worker.signal(signal.SIGSTOP)  # that it does not come back first
+    worker.freeze()  # that it does not come back first
     own_server.start()
     connection = connect()
     # Every lease is over. What a drain would do that starts now, with no memory of what was; where the server took its time to come up, too late.
@@ -98,6 +98,7 @@ def test_a_storm_that_strikes_every_connection_ten_times_a_second_costs_no_job(
         time.sleep(0.1)
     _all_end_once(connection, workers[0], ROUNDS * JOBS_A_ROUND)
     told = Counter((worker.pid, *said.groups()) for worker in workers for said in _UNAVAILABLE.finditer(worker.log))
+    assert told or stroke == "pg_cancel_backend", "one that is cancelled may have been idle"
     assert max(told.values(), default=0) <= 1 + (time.monotonic() - began_at) / TELL_S, "the same trouble is not told each time"
 
 

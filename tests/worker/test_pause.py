@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import rota
+from rota.worker.claimer import Claimer
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 from tests.worker.hand import Hand
@@ -61,8 +62,8 @@ async def test_a_paused_queue_moves_no_frontier(database: str, connection: Conne
     async with Hand(database, jobs(), notify=False, poll_s=0.05) as hand:
         await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
         await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
-        claimer = next(part for part in hand.worker._parts if part.name == "claimer")
-        [frontier] = claimer._frontiers["email"].values()  # type: ignore[attr-defined]
+        claimer = hand.part(Claimer)
+        [frontier] = claimer._frontiers["email"].values()
         assert frontier.key[0].year == 1970
         connection.execute("select rota.queue_resume('email')")
         for job in ids:

@@ -136,7 +136,7 @@ async def test_an_urgent_job_of_a_priority_nobody_declared_overtakes_a_backlog_w
     put_many(connection, "page", 10_000)
     connection.execute("insert into rota.job (job_type, priority) select 'page', p from generate_series(1, 19) p, generate_series(1, 30)")
     async with Hand(database, jobs, slots=5) as hand:
-        await hand.heard(JobSucceeded, 200, timeout_s=30)
+        await hand.heard(JobSucceeded, 200)
         [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('reset', 90) returning id")
         assert await waited_s(connection, hand, job) < SOON_S
         assert value(connection, "select count(*) from rota.job where job_type = 'page'") != 0, "the backlog is still there"

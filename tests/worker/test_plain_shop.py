@@ -47,7 +47,7 @@ def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(worker:
     squared, charged = shop.square.enqueue(number=12).id, shop.charge.enqueue(invoice=812).id
     shop.ping.enqueue()
 
-    first = eventually(lambda: app.get(counting).progress, 30, what="progress is seen")
+    first = eventually(lambda: app.get(counting).progress, what="progress is seen")
     assert first is not None and (first.total, first.note) == (100_000, "steps")
     assert app.join(squared, timeout="30s").result == 144
     assert app.join(charged, timeout="30s").result == "charged 812"
@@ -61,7 +61,7 @@ def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(worker:
     )
 
     again = shop.count.enqueue(to=100_000).id
-    eventually(lambda: app.get(again).progress, 30, what="it has begun")
+    eventually(lambda: app.get(again).progress, what="it has begun")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
     left = app.get(again)

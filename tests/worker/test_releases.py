@@ -54,7 +54,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
 
     _freeze_between_two_claims(connection, new)  # the old one alone, while the new one is known
     deploy()
-    eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1, 30)
+    eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1)
     assert _done(connection) == {
         ("greet", "hello 1", "old"),  # its own and the new release's, whose further field it does not take
         ("bill", 2, "old"),
@@ -71,7 +71,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     connection.execute(THIRTY_SECONDS_PASS)
     connection.execute("truncate rota.job_history")
     deploy()
-    eventually(lambda: over(connection) == 3 + ALL, 30)
+    eventually(lambda: over(connection) == 3 + ALL)
     assert _done(connection) == {
         ("greet", "hello 1 in en", "new"),
         ("greet", "hello 1 in de", "new"),
@@ -108,7 +108,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
 def _freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> None:
     """With a claim under way it would be given jobs that come later, and keep them for a lease."""
     at_rest = "select count(*) = 2 from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > interval '0.2 s'"
-    eventually(lambda: value(connection, at_rest, connected(connection, "claim")), 30)
+    eventually(lambda: value(connection, at_rest, connected(connection, "claim")))
     worker.freeze()
 
 

@@ -56,7 +56,7 @@ async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_ha
         assert len(told) == 1
     finally:
         service.stop()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
 
 
 @rule("M83")
@@ -68,7 +68,7 @@ async def test_whoever_is_in_a_hurry_is_not_kept_by_the_back_off() -> None:
     service.hurry()
     await _turns(service, 3)
     service.stop()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 30)
 
 
 @rule("M2", "M84")

@@ -12,6 +12,7 @@ import pytest
 
 import rota
 from rota.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
+from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -66,7 +67,7 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot
         for job in both_slots:
             await hand.heard(JobSucceeded, job=job)
         go.set()
-        await asyncio.to_thread(eventually, lambda: not hand.executor.abandoned, 30)  # until then it has not ended, for the worker
+        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).abandoned, 30)  # until then it has not ended, for the worker
         await hand.heard(JobSucceeded, job=put(connection, "next"))
     assert told == ["it ran longer than its timeout of 0.3 s"]
     assert not [event for event in hand.events if isinstance(event, LeaseLost)], "it ended once, when its time was over"
@@ -183,7 +184,7 @@ async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_jo
     ids = [put(connection, "fails", which=which) for which in range(len(texts))]
     ids += [put(connection, "returns", which=which) for which in range(5)]
     async with Hand(database, jobs):
-        await asyncio.to_thread(eventually, lambda: {status(connection, job) for job in ids} == {"failed", "succeeded"}, 30)
+        await asyncio.to_thread(eventually, lambda: {status(connection, job) for job in ids} == {"failed", "succeeded"})
     assert value(connection, "select count(*) from rota.job where status = 'failed'") == len(texts)
     assert value(connection, "select count(*) from rota.job_history") == 5
 
@@ -278,7 +279,7 @@ async def test_a_plain_function_that_is_told_at_shutdown_has_a_moment_to_stop(
         [held] = hand.worker._held.values()
         hand.worker.stop()
         await asyncio.to_thread(tidies.wait, 30)
-        await hand.executor.tick()  # this is when an attempt ends that is not waited for
+        await hand.part(Executor).tick()  # this is when an attempt ends that is not waited for
         has_ended = held.end is not None
         tidy_now.set()
         back = await hand.heard(JobHandedBack)
@@ -310,7 +311,7 @@ async def test_a_handler_that_lost_its_lease_is_told_once_and_can_clean_up(
 
     put(connection, "cleans")
     async with Hand(database, jobs) as hand:
-        await asyncio.wait_for(running.wait(), 10)
+        await asyncio.wait_for(running.wait(), 30)
         connection.execute(
             "update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1, run_at = 'tomorrow'"
         )

@@ -148,6 +148,7 @@ def test_ctrl_c_cancels_the_work_once_then_interrupts_it(loop_of_either_kind: No
 def test_ctrl_c_ends_a_program_that_drains(database: str, connection: Connection) -> None:
     program = f"""
 import asyncio, os, signal, rota
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 app = rota.App({database!r})
 @app.job("hangs", timeout="10m")
 async def hangs():

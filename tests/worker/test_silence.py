@@ -11,7 +11,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import DatabaseLost, JobSucceeded
+from rota.events import DatabaseLost, JobClaimed, JobSucceeded
 from rota.store.pools import POOL_MAX
 from rota.store.statements import Statements
 from rota.worker.claimer import Claimer
@@ -111,6 +111,7 @@ async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_i
 
     job = put(connection, "renewed")
     async with Hand(through, one_lease) as hand:
+        await hand.heard(JobClaimed, job=job)
         await asyncio.to_thread(_in_use, connection, "lease")
         opened = proxy.seen.count("lease")
         proxy.silence("lease")  # the server would wait for ever, and so would the kernel

@@ -139,9 +139,9 @@ async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_wo
     hurried = asyncio.Event()
     hurried.set()
     await work.executor.finish_running(0, hurried)
+    work.go.set()
     end = (await work.end()).end
     assert isinstance(end, Errored) and isinstance(end.error, AttemptTimeout)
-    work.go.set()
 
 
 @rule("M33")

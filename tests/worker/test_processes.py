@@ -494,7 +494,7 @@ async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_
     process = Process(setup_of(held.job_type, "worker", None), set())
     assert isinstance(process.hear(30), Ready)
     process.tell(Run(held.job, pickle.dumps({"how": "os._exit"})))
-    await asyncio.to_thread(eventually, lambda: not living(process.pid))
+    await asyncio.to_thread(eventually, lambda: process._has_exited)  # with all its threads: only then its end of the connection is closed
     process.tell(Stop("at once"))
     assert process.hear(10) == Begun()
     with pytest.raises(ProcessDied):

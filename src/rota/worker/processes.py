@@ -123,7 +123,6 @@ class Processes:
                         raise
                     process = None  # it died while it had nothing to do, or before it saw that it has: no fault of this job's
                     held.begun_at = None
-                    end = too_late(held)
             reusable = process is not None and process.is_ready and process.jobs < settings.recycle_after
         except _NotStoppedError:
             end = _stopped(held)

@@ -16,7 +16,7 @@ demo: venv ## real work on an embedded PostgreSQL, in about a minute
 
 test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those of minutes, PG=14: on another PostgreSQL, ARGS='-k lease' for pytest
 	@$(if $(PG),TEST_POSTGRES="$$($(BIN)/python scripts/postgres.py $(PG))" && export TEST_POSTGRES &&) \
-		$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(if $(LONG),-m long) $(ARGS)
+		$(BIN)/python -m $(if $(ARGS),pytest,tests.run) $(if $(SMOKE),-m smoke) $(if $(LONG),-m long) $(ARGS)
 
 mutants: venv-dev ## takes out one guard at a time, and its tests must fail; ONLY='claim: charged', FULL=1 for the whole suite
 	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(FULL),--full)

@@ -1,0 +1,81 @@
+"""A failure that does not come again is told, and is no red suite; any other is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.mutants.mutant import ROOT
+
+LOOK = " at what failed: "
+ONCE = """
+from pathlib import Path
+
+def test_once():
+    seen = Path("seen")
+    first = not seen.exists()
+    seen.touch()
+    assert not first
+"""
+ALWAYS = """
+def test_always():
+    raise AssertionError
+"""
+THIRD = """
+from pathlib import Path
+
+def test_third():
+    Path(f"run {len(list(Path().glob('run *')))}").touch()
+    assert len(list(Path().glob("run *"))) not in (1, 3)
+"""
+
+
+def test_what_fails_once_and_never_again_is_told(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, ONCE)
+    assert status == 0
+    assert "look 3 of 3 at what failed: test_it.py::test_once" in said
+    assert said.endswith("FAILED ONCE, THEN PASSED 3 TIMES: test_it.py::test_once\n")
+
+
+def test_what_fails_each_time_is_a_failure(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, ONCE + ALWAYS)
+    assert (status, said.count(LOOK)) == (1, 1)
+    assert "ONCE" not in said
+
+
+def test_what_fails_now_and_then_is_a_failure(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, THIRD)
+    assert (status, said.count(LOOK)) == (1, 2)
+
+
+def test_four_failures_at_once_are_no_chance(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, "".join(ONCE.replace("once", name).replace("seen", name) for name in ("a", "b", "c", "d")))
+    assert (status, said.count(LOOK)) == (1, 0)
+
+
+def test_tests_that_cannot_be_read_are_a_failure(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, "import there_is_none\n")
+    assert (status, said.count(LOOK)) == (2, 0)
+
+
+def test_a_crash_that_does_not_come_again_is_told(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, ONCE.replace("assert not first", "__import__('os')._exit(int(first)) if first else None"), processes=1)
+    assert status == 0
+    assert said.endswith("FAILED ONCE, THEN PASSED 3 TIMES: test_it.py::test_once\n")
+
+
+def _run(place: Path, tests: str, processes: int = 0) -> tuple[int, str]:
+    (place / "pytest.ini").write_text(f"[pytest]\naddopts = -n {processes}\n")
+    (place / "test_it.py").write_text(tests)
+    command = [sys.executable, "-c", RUN, str(ROOT)]
+    ran = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return ran.returncode, ran.stdout
+
+
+RUN = """
+import sys
+sys.path.append(sys.argv[1])
+from tests.run import main
+sys.exit(main([]))
+"""

@@ -461,6 +461,30 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     assert said == []
 
 
+@rule("M2")
+@pytest.mark.parametrize("job_type", ["forks", "forks awaiting"])
+@pytest.mark.parametrize(("how", "exit_status"), [("return", 0), ("raise", 1), ("system exit", 3)])
+async def test_a_copy_that_a_handler_forks_does_not_speak_for_it(pool: Processes, job_type: str, how: str, exit_status: int) -> None:
+    """Else each later job of the process is given what the one before it came to."""
+    held, _ = held_job(job_type, how=how)
+    assert await pool.attempt(held, {"how": how}) == Succeeded(json.dumps({"status of the copy": exit_status}, separators=(",", ":")))
+
+
+@rule("M2")
+async def test_what_a_process_says_of_another_job_ends_none(pool: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
+    hear = Process.hear
+
+    def hearing(process: Process, for_s: float) -> Any:
+        return stale.pop() if process.is_ready and stale else hear(process, for_s)
+
+    held, _ = held_job("awaited")
+    held.job = msgspec.structs.replace(held.job, id=1, claims=0)
+    monkeypatch.setattr(Process, "hear", hearing)
+    assert await pool.attempt(held, {}) == Succeeded("1")
+    assert stale == []
+
+
 @rule("M32")
 async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "go")}
@@ -483,7 +507,7 @@ async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -
     process.tell(Run(held.job, pickle.dumps(arguments)))
     process.tell(Stop("at once"))
     assert process.hear(30) == Begun()
-    assert process.hear(30) == Ended(Stopped())
+    assert process.hear(30) == Ended(held.job.id, held.job.claims, Stopped())
     process.end()
 
 

@@ -30,6 +30,7 @@ from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, R
 from rota.policy import DEFAULT_RETRY
 from rota.settle import Rules, judged
 from rota.worker.attempt import end_of, is_stop
+from rota.worker.forked import leave_if_forked
 
 PROGRESS_S = 0.25
 """What a handler says of its progress goes to the worker so often at most, which writes it more seldom still."""
@@ -115,6 +116,8 @@ class Progressed(msgspec.Struct, frozen=True):
 class Ended(msgspec.Struct, frozen=True):
     """The handler is over."""
 
+    job: int
+    claim: int
     end: Succeeded | Failed | Said | Stopped
 
 
@@ -178,6 +181,7 @@ class Child:
         self._connection = connection
         self._setup = setup
         self._handler = handler
+        self._process = os.getpid()
         retry_on, fatal_on = pickle.loads(setup.errors)
         self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
@@ -195,7 +199,7 @@ class Child:
         while True:
             run, context = self._runs.get()
             end = contextvars.copy_context().run(self._attempt, run, context)
-            ended = Ended(self._plain(end, context))
+            ended = Ended(run.job.id, run.job.claims, self._plain(end, context))
             with self._sending:
                 self._connection.send(ended)
 
@@ -234,9 +238,11 @@ class Child:
             arguments = pickle.loads(run.arguments)
             given = (context,) if self._setup.takes_context else ()
             result = self._handler(*given, **arguments)
-            return asyncio.run(self._awaited(context, result)) if self._setup.is_async else end_of(run.job, result)
+            end = asyncio.run(self._awaited(context, result)) if self._setup.is_async else end_of(run.job, result)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
-            return self._end_of_error(error)
+            end = self._end_of_error(error)
+        leave_if_forked(self._process, end)
+        return end
 
     async def _awaited(self, context: Context, result: Any) -> End:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -245,11 +251,12 @@ class Child:
         if context.cancelled is not None:
             self._cancel()
         try:
-            return end_of(context.job, await result)
+            end = end_of(context.job, await result)
         except BaseException as error:  # noqa: BLE001 - as above; here, so that the stack begins with the handler
-            return self._end_of_error(error)
-        finally:
-            self._cancel = None
+            end = self._end_of_error(error)
+        leave_if_forked(self._process, end)  # before the loop is closed: what it waits with is the original's too
+        self._cancel = None
+        return end
 
     def _stop(self, why: str) -> None:
         if self._context is not None:

@@ -147,6 +147,7 @@ class _Watch:
 
     def __init__(self, held: Held, context: Context, process: Process, memory: Memory, memory_bytes_max: int | None) -> None:
         self._held = held
+        self._claim = held.job.id, held.job.claims
         self._context = context
         self._process = process
         self._memory = memory
@@ -180,9 +181,9 @@ class _Watch:
             match self._next():
                 case Begun():
                     self.has_begun = True
-                case Ended(end):
+                case Ended(job, claim, end) if (job, claim) == self._claim:
                     return self._end(end)
-                case Progressed(job, claim, said) if (job, claim) == (self._held.job.id, self._held.job.claims):
+                case Progressed(job, claim, said) if (job, claim) == self._claim:
                     self._context.progress(**msgspec.json.decode(said))
 
     def _next(self) -> Any:

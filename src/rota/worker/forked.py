@@ -1,0 +1,35 @@
+"""What a handler forks is a copy of the process that it runs in, down to the connections: it may work, but it speaks for nobody."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+from rota.outcome import End, Errored
+
+
+def leave_if_forked(original: int, end: End) -> None:
+    """End this process where a handler came to its end in a copy that it forked, as Python ends a program; `original` is whose copy that is. Going
+    on, the copy would say a second time what the job came to, and run jobs that the original runs too."""
+    if os.getpid() == original:
+        return
+    status = 1
+    with suppress(Exception):  # what the error or a stream of the application does when it is shown is the application's
+        status = _status(end)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _status(end: End) -> int:
+    match end:
+        case Errored(SystemExit(code=code)) if code is None or isinstance(code, int):
+            return (code or 0) & 0xFF
+        case Errored(SystemExit(code=code)):
+            sys.stderr.write(f"{code}\n")
+            return 1
+        case Errored(error):
+            sys.excepthook(type(error), error, error.__traceback__)
+            return 1
+    return 0

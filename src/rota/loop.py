@@ -9,6 +9,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ logger = logging.getLogger("rota")
 COLLECT_AFTER = (20_000, 20, 50)
 """The collector's thresholds while a loop of our own runs: measured in docs/benchmarks.md."""
 LEFT_BEHIND_S = 1.0
-"""How long tasks that handlers left behind may take to stop when the loop ends."""
+"""How long tasks and calls in threads that handlers left behind may take to stop when the loop ends."""
 
 
 def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]]) -> T:
@@ -30,15 +31,31 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
         work.close()
         raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
     runner = asyncio.Runner(loop_factory=_loop_factory())
+    calls = _Calls()
     left: list[str] = []
     try:
         with _rare_collections():
-            return _run(runner.get_loop(), _then_close(work, close, left))
+            runner.get_loop().set_default_executor(calls)
+            return _run(runner.get_loop(), _then_close(work, close, calls, left))
     finally:
         if left:  # closing the runner would wait for them for ever
             logger.error("handlers that do not stop were left behind: %s", ", ".join(left))
         else:
             runner.close()
+
+
+class _Calls(ThreadPoolExecutor):
+    """The loop's threads, as `asyncio.to_thread` uses them; it knows what runs there."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="asyncio")
+        self.running: set[Future[Any]] = set()
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = super().submit(call, *args, **kwargs)
+        self.running.add(future)
+        future.add_done_callback(self.running.discard)
+        return future
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
@@ -94,7 +111,7 @@ def _has_pythons_own_ctrl_c() -> bool:
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]], left: list[str]) -> T:
+async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]], calls: _Calls, left: list[str]) -> T:
     try:
         return await work
     finally:
@@ -102,9 +119,13 @@ async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitabl
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        if tasks:
-            _, stubborn = await asyncio.wait(tasks, timeout=LEFT_BEHIND_S)
-            left += [task.get_name() for task in stubborn]
+        calls.shutdown(wait=False, cancel_futures=True)
+        running = [asyncio.wrap_future(call) for call in list(calls.running)]
+        if tasks or running:
+            await asyncio.wait([*tasks, *running], timeout=LEFT_BEHIND_S)
+        left += [task.get_name() for task in tasks if not task.done()]
+        if calls.running:
+            left.append(f"calls in threads ({len(calls.running)})")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from types import FrameType
@@ -90,6 +91,36 @@ def test_an_exit_in_a_task_of_a_handler_s_own_ends_the_attempt_at_most(
     assert (report.claimed, report.succeeded, report.failed) == (2, 1 + ends_well, 1 - ends_well)
     expected = [] if ends_well else [("exits", "failed", 1, error.__name__)]
     assert rows(connection, "select job_type, status, attempts, error_type from rota.job") == expected
+
+
+@rule("M2", "M35")
+def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
+    loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An async handler that timed out in `asyncio.to_thread`: it stops, but its thread does not."""
+    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01)
+    may_end, ended = threading.Event(), threading.Event()
+
+    def hang(begun: Callable[[], object]) -> None:
+        begun()
+        may_end.wait(10)
+        ended.set()
+
+    async def work() -> str:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        hanging = asyncio.create_task(asyncio.to_thread(hang, lambda: loop.call_soon_threadsafe(begun.set)))
+        await begun.wait()
+        hanging.cancel()
+        return "done"
+
+    try:
+        assert run_alone("run", work(), _nothing) == "done"
+        assert not ended.is_set(), "it was waited for"
+        assert "left behind: calls in threads (1)" in caplog.text
+    finally:
+        may_end.set()
+        ended.wait(30)
 
 
 @pytest.mark.parametrize("where", ["in a task", "in a callback", "in the work itself"])

@@ -19,6 +19,7 @@ import typer
 
 from rota import logs
 from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
+from rota.cli.leaving import leave
 from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.failure import one_line
@@ -67,7 +68,9 @@ def main() -> None:
         signal.signal(
             signal.SIGTERM, _end
         )  # the kernel lets no signal end pid 1 for which it has no handler; a worker has its own once it is up
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    leave(status)
+    sys.exit(status)
 
 
 def _end(number: int, frame: object) -> None:

@@ -470,6 +470,26 @@ async def test_a_copy_that_a_handler_forks_does_not_speak_for_it(pool: Processes
     assert await pool.attempt(held, {"how": how}) == Succeeded(json.dumps({"status of the copy": exit_status}, separators=(",", ":")))
 
 
+@rule("M33")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_copy_of_the_worker_that_outlives_it_keeps_no_process() -> None:
+    """Such as the children of `multiprocessing` that a handler in a thread has left."""
+    held, _ = held_job("awaited")
+    process = Process(setup_of(held.job_type, "worker", None), set())
+    assert isinstance(process.hear(30), Ready)
+    copy = os.fork()
+    if copy == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        process._close()  # as when the worker is killed
+        eventually(lambda: process._has_exited, what="the process ends with its worker")
+    finally:
+        os.kill(copy, signal.SIGKILL)
+        os.waitpid(copy, 0)
+        process.end()
+
+
 @rule("M2")
 async def test_what_a_process_says_of_another_job_ends_none(pool: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]

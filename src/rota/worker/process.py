@@ -23,6 +23,18 @@ GONE_S = 1.0
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rota.worker.child import main; main(int(sys.argv[2]))"
 
 
+_open: set[Process] = set()
+
+
+def _let_go() -> None:
+    for process in list(_open):
+        process._close()
+
+
+# A copy of the worker that a handler forks may outlive it: with the other end of a pipe it would keep the processes, which end when that is closed.
+os.register_at_fork(after_in_child=_let_go)
+
+
 class Process:
     """Spawned, never forked: a copy of a process with threads may hang. It leads a session and a process group of its own, so that no
     terminal reaches it and one signal reaches all of it. One thread talks with it; `kill` from any."""
@@ -37,6 +49,7 @@ class Process:
         self._is_killed = False
         self._connection, theirs = Pipe()
         watched, self._lifeline = os.pipe()
+        _open.add(self)
         try:
             self._process = _spawn(theirs.fileno(), watched)
             _kill_when_we_are_gone(watched, self._process.pid)
@@ -108,6 +121,7 @@ class Process:
             sleep(0.01)
 
     def _close(self) -> None:
+        _open.discard(self)
         self._connection.close()
         if self._lifeline >= 0:
             os.close(self._lifeline)

@@ -251,7 +251,9 @@ class Fleet:
 
 
 def _in_words(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    if code >= 0:
+        return f"ended with status {code}"
+    return f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"  # not each has a name
 
 
 def _exit_status(code: int) -> int:

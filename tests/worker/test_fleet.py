@@ -55,9 +55,9 @@ def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_p
 
 
 @rule("M33")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3])  # the last has no name
 def test_a_process_that_ends_though_nobody_told_the_parent_is_replaced_and_the_others_go_on(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, how: signal.Signals
+    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, how: int
 ) -> None:
     fleet = start_fleet(database, 2, "--slots=1")
     fleet.until_working(2)

@@ -471,6 +471,21 @@ async def test_a_copy_that_a_handler_forks_does_not_speak_for_it(pool: Processes
 
 
 @rule("M33")
+async def test_a_job_for_which_no_process_can_be_started_costs_no_attempt(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the machine has no room for one, or a deploy has just removed the interpreter."""
+    jobs = [put(connection, "add", a=1, b=2), put(connection, "add", a=1, b=2)]
+    connection.execute("update rota.job set max_attempts = 1 where id = %s", [jobs[1]])
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    report = await Hand(database, heavy.jobs, drain=True).run()
+    assert (report.failed, report.dead) == (0, 0)
+    kept = "select status, attempts, run_at > updated_at + interval '5 seconds' from rota.job"
+    assert rows(connection, kept) == [("queued", 0, True)] * 2
+    assert caplog.text.count("no process can be started for it: [Errno 2] No such file or directory: '/nowhere/python'") >= 2
+
+
+@rule("M33")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_copy_of_the_worker_that_outlives_it_keeps_no_process() -> None:
     """Such as the children of `multiprocessing` that a handler in a thread has left."""

@@ -7,6 +7,7 @@ nothing of what has to die is left.
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 from collections import defaultdict
 from contextlib import suppress
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from rota.context import Context
     from rota.worker.held import Held
 
+logger = logging.getLogger("rota")
+
+NOT_STARTED_S = 10.0
+"""How long a job stays away for which no process could be started."""
 START_S = 60.0
 """How long a process may take to import its handler; the attempt's own time begins after that."""
 TOLD_S = 0.4
@@ -112,7 +117,7 @@ class Processes:
             run = Run(held.job, pickle.dumps(arguments))
             while end is None:
                 is_used = process is not None
-                process = process or Process(setup_of(held.job_type, self._worker, self._module), self._living)
+                process = process or self._started(held)
                 if self._closed:
                     process.kill()
                 watch = _Watch(held, held.context, process, self._memory, settings.memory_bytes_max)
@@ -126,13 +131,22 @@ class Processes:
             reusable = process is not None and process.is_ready and process.jobs < settings.recycle_after
         except _NotStoppedError:
             end = _stopped(held)
-        except Exception as error:  # noqa: BLE001 - there may be no room for a process, arguments may not pickle
+        except _NotStartedError as error:
+            logger.error("job %s %s: no process can be started for it: %s", held.job.id, held.job.job_type, error)  # noqa: TRY400 - no fault of ours
+            end = too_late(held) or HandedBack(f"no process can be started for it: {error}", NOT_STARTED_S)
+        except Exception as error:  # noqa: BLE001 - the process died or must be killed, arguments may not pickle
             # Where in the worker it was noticed helps nobody.
             end = _stopped(held) if self._closed else Errored(error.with_traceback(None))
         if process is not None and not reusable:
             process.end()
             process = None
         return end, process
+
+    def _started(self, held: Held) -> Process:
+        try:
+            return Process(setup_of(held.job_type, self._worker, self._module), self._living)
+        except OSError as error:  # too many files or processes, no memory, no interpreter: nothing of the job's
+            raise _NotStartedError(str(error)) from None
 
 
 def _stopped(held: Held) -> End:
@@ -225,6 +239,10 @@ class _Watch:
                 return _stopped(self._held)
             case _:
                 return end
+
+
+class _NotStartedError(Exception):
+    """This machine gives the worker no process now."""
 
 
 class _NotStoppedError(Exception):

@@ -59,8 +59,8 @@ class _Calls(ThreadPoolExecutor):
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.Runner.run`, but a SystemExit or KeyboardInterrupt of some other task does not end it: asyncio raises it out of the loop, where it
-    would end all that runs there, besides handing it to whoever awaits that task. A signal's ends it."""
+    """As `asyncio.Runner.run`, but neither `loop.stop()` nor a SystemExit or KeyboardInterrupt of some other task ends it: asyncio raises it out of
+    the loop, where it would end all that runs there, besides handing it to whoever awaits that task. A signal's ends it."""
     task = loop.create_task(work)
     with _cancelled_by_ctrl_c(loop, task) as interrupts:
         while True:
@@ -69,6 +69,10 @@ def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
             except (SystemExit, KeyboardInterrupt) as error:
                 if task.done() or _is_from_a_signal(error):
                     raise
+            except RuntimeError as error:
+                if task.done() or loop.is_closed() or _is_from_a_signal(error):
+                    raise
+                logger.error("a handler stopped the event loop, which is the worker's: it goes on")  # noqa: TRY400 - where it did nobody knows
             except asyncio.CancelledError:
                 if interrupts and task.uncancel() == 0:
                     raise KeyboardInterrupt from None

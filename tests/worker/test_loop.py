@@ -93,6 +93,23 @@ def test_an_exit_in_a_task_of_a_handler_s_own_ends_the_attempt_at_most(
     assert rows(connection, "select job_type, status, attempts, error_type from rota.job") == expected
 
 
+@rule("M2")
+def test_a_handler_that_stops_the_loop_does_not_end_the_worker(
+    loop_of_either_kind: None, database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = rota.App(database)
+
+    @app.job("stops", retry=FIXED)
+    async def stops() -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    put(connection, "stops")
+    assert app.drain().succeeded == 1
+    assert "a handler stopped the event loop" in caplog.text
+
+
 @rule("M2", "M35")
 def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
     loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

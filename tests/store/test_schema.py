@@ -133,6 +133,21 @@ def test_the_plain_sql_after_a_number_holds_only_what_comes_after_it(empty_datab
         assert whole(older) == whole(connection)
 
 
+@rule("M15")
+def test_a_database_that_takes_a_backslash_for_an_escape_carries_it_as_well(empty_database: str) -> None:
+    with _connect(empty_database) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("alter database {} set standard_conforming_strings = off").format(name))
+    migrate(empty_database)
+    with _connect(empty_database) as connection:
+        connection.execute("insert into rota.job (job_type) values ('a'), ('b'), ('c')")
+        assert connection.execute("select answer from rota.job_cancel(array[1], 'password=geheim123')").fetchall() == [("cancelled",)]
+        assert connection.execute("select why from rota.action").fetchall() == [("password=***",)]
+        connection.execute("update rota.job set last_error = case id when 2 then %s else '100 percent' end", ["100%_\\"])
+        found = connection.execute("select id from rota.jobs_find(null, null, null, null, null, null, %s, null, null, null, 10)", ["%_\\"])
+        assert found.fetchall() == [(2,)]
+
+
 def test_a_migration_that_fails_leaves_nothing_behind(empty_database: str) -> None:
     with _connect(empty_database) as connection:
         connection.execute("create schema rota; create table rota.worker (mine int)")

@@ -6,9 +6,10 @@
 create function rota.clock() returns timestamptz language sql stable parallel safe as 'select pg_catalog.statement_timestamp()';
 
 -- A text as it may be stored and shown: without credentials and control characters, cut; on one line unless p_lines. The patterns are those of
--- failure.py. No more of the text is searched than can be shown and some: here the time that it takes grows with the square of its length.
+-- failure.py. No more of the text is searched than can be shown and some: here the time that it takes grows with the square of its length. A backslash
+-- is one, whatever the session says of it.
 create function rota.told(p_text text, p_limit int, p_lines boolean default false) returns text
-language sql immutable parallel safe set search_path = rota, pg_temp as $$
+language sql immutable parallel safe set standard_conforming_strings = on set search_path = rota, pg_temp as $$
   select case when length(clean.text) <= p_limit then clean.text else left(clean.text, p_limit - 1) || '…' end
   from (select '(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private)[_-]?key|token)(?:[_-]?(?:access[_-]?)?key)?[0-9]{0,3}' as name,
     '[a-z]{0,2}"(?:[^"\\]|\\.)*"?|[a-z]{0,2}''(?:[^''\\]|\\.)*''?|\\"(?:[^"\\]|\\[^"])*(?:\\")?|[\w.]{1,100}\((?:"[^"]*"|''[^'']*'')\)' as quoted,

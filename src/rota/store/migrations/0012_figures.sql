@@ -12,7 +12,8 @@ create index job_put_off on rota.job (status) where status in ('failed', 'waitin
 -- Put together from what is asked, so that each search is planned for itself: the days that do not count are left out, and the planner knows the values.
 create function rota.jobs_find(p_ids bigint[], p_status text, p_job_type text, p_queue text, p_key text, p_error_type text, p_error text,
   p_since timestamptz, p_until timestamptz, p_before bigint, p_limit int)
-returns setof rota.jobs language plpgsql stable set jit = off set max_parallel_workers_per_gather = 0 set search_path = rota, pg_temp as $$
+returns setof rota.jobs language plpgsql stable set jit = off set max_parallel_workers_per_gather = 0 set standard_conforming_strings = on
+set search_path = rota, pg_temp as $$
 declare
   v_since timestamptz := coalesce(p_since, coalesce(p_until, rota.clock()) - interval '1 day');
   v_has_error boolean := p_error_type is not null or p_error is not null;

@@ -16,7 +16,7 @@ from rota.cron import count_fires, missed_fires, next_fire, next_fires, parse
 from rota.duration import seconds
 from rota.errors import PayloadError, UsageError
 from rota.job_type import JobType, NewJob
-from rota.options import NAME_MAX, Chosen, check_choice, check_text
+from rota.options import NAME_MAX, Chosen, check_choice, check_integer, check_text
 
 if TYPE_CHECKING:
     from rota.cron import Cron
@@ -31,6 +31,8 @@ COUNTED_MAX = 1_000
 MISSED_S = 300.0
 """So late a tick is missed for `catch_up="skip"`: longer than from one drain of a crontab to the next."""
 JITTER_S_MAX = 86_400.0
+NEXT_TIMES_MAX = 1_000
+"""Of a schedule, told at once: each is computed, and there is no last one."""
 MIDNIGHT = "0 0 * * *"
 
 
@@ -166,9 +168,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def next_times(self, count: int = 10) -> list[datetime]:
         """The next ticks, in the schedule's zone; those that it would have if it were neither paused nor disabled. None for one without a cron text.
 
+        Args:
+            count: how many, 0 … 1,000.
+
         Raises:
-            UsageError: the cron text or the zone cannot be.
+            UsageError: the cron text or the zone cannot be, or the count is out of range.
         """
+        check_integer(count, "count", 0, NEXT_TIMES_MAX)
         return next_times(self.cron, self.timezone, self.now, count)
 
 

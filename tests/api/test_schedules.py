@@ -43,6 +43,9 @@ def test_sync_declares_what_the_code_says_and_announces_the_next_tick(shop: rota
     assert nightly.next_times(2) == [datetime(2026, 3, 29, 3, 0, tzinfo=stockholm), datetime(2026, 3, 30, 2, 30, tzinfo=stockholm)]
     assert nightly.next_times(1)[0].utcoffset() == timedelta(hours=2)
     assert len(nightly.next_times()) == 10
+    for count in (-1, 1_001, None):  # None would have no end
+        with pytest.raises(rota.UsageError, match="count must be a whole number from 0 to 1,000"):
+            nightly.next_times(count)  # type: ignore[arg-type]
 
 
 @rule("M10", "M87")

@@ -30,7 +30,7 @@ from rota.errors import UsageError
 from rota.job_type import NewJob
 from rota.options import NAME_MAX, Chosen, Options, check_text
 from rota.payload import untyped
-from rota.schedule import Definition, Run, Schedule, check_options, defined
+from rota.schedule import NEXT_TIMES_MAX, Definition, Run, Schedule, check_options, defined
 from rota.store import ops
 
 NEXT_MAX = 10
@@ -73,7 +73,7 @@ def schedules(app: AppOption = None, url: UrlOption = None, schema: SchemaOption
 @app.command()
 def show(
     name: Name,
-    times: Annotated[int, typer.Option("--next", min=0, max=1000, help="So many of the next times.")] = NEXT_MAX,
+    times: Annotated[int, typer.Option("--next", min=0, max=NEXT_TIMES_MAX, help="So many of the next times.")] = NEXT_MAX,
     limit: Annotated[int, typer.Option(min=0, max=LIST_MAX, help="So many of the last runs.")] = RUNS,
     before: Annotated[int | None, typer.Option(metavar="ID", min=1, max=ID_MAX, help="Only older runs: the next page.")] = None,
     app: AppOption = None,

@@ -496,6 +496,7 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
         ("requeue_many", {}, "which jobs"),
         ("requeue_many", {"limit": 5}, "which jobs"),
         ("requeue_many", {"ids": [1], "job_type": "t"}, "not both"),
+        ("requeue_many", {"ids": 1}, "ids must be the ids of jobs, as in"),
         ("requeue_many", {"kind": "t"}, "no filter 'kind'"),
         ("requeue_many", {"status": "queued"}, "status must be one of dead, not 'queued'"),
         ("run_again_many", {"job_type": "t"}, "give the status too"),

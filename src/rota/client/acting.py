@@ -250,6 +250,8 @@ def _many(act: Act, which: Filters) -> Operation[Acted]:
     if "ids" in given:
         if len(given) > 1:
             raise UsageError("give ids or filters, not both")
+        if not isinstance(given["ids"], Iterable):
+            raise UsageError(f"ids must be the ids of jobs, as in [1, 2], not {given['ids']!r}")
         ids = [check_integer(one, "a job's id", 1, ID_MAX) for one in given["ids"]]
     else:
         ids = yield from ops.choose(chosen(act.action, **given))

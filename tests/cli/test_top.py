@@ -149,6 +149,27 @@ def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -
     assert rota("top", "--once").status == 5
 
 
+@rule("M85", "M15")
+def test_what_a_worker_in_another_language_runs_is_counted_and_what_it_finished_is_not_told_as_nothing(
+    rota: CommandLine, connection: Connection
+) -> None:
+    insert(connection, 3, job_type="t", queue="d")
+    held = connection.execute("select id, claims from rota.claim('d', '{t}', 'shell', 3)").fetchall()
+    [worker] = rota.ok("workers", "--json").json["workers"]
+    assert (worker["name"], worker["running"]) == ("shell", 3)
+    connection.execute("select rota.succeed(%s, %s)", held[0])
+    connection.execute("update rota.worker set heartbeat_at = heartbeat_at - interval '6 s'")
+    connection.execute("select rota.renew(%s, %s)", held[1])
+    [worker] = rota.ok("workers", "--json").json["workers"]
+    assert worker["running"] == 2
+    out = rota.ok("top", "--once").out
+    assert "running 2 · workers 1" in out
+    assert [line.split()[2] for line in out.splitlines() if line.startswith("  shell ")] == ["2"]
+    assert [line.split()[-3:] for line in out.splitlines() if line.startswith("  shell ")] == [["-", "-", "-"]]
+    [worker] = rota.ok("top", "--json").json["workers"]
+    assert (worker["running"], worker["succeeded"], worker["failed"], worker["dead"]) == (2, None, None, None)
+
+
 @rule("M85")
 def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connection: Connection) -> None:
     insert(connection, 200_000)

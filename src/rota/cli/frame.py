@@ -30,7 +30,9 @@ class Rates:
         now: dict[str, tuple[float, int]] = {}
         rates: dict[str, float] = {}
         for one in workers:
-            done, beat = finished(one), float(one["beat"])
+            if (done := finished(one)) is None:
+                continue
+            beat = float(one["beat"])
             before, done_before = self._before.get(one["name"], (beat - one["up_s"] + one["silent_s"], 0))
             now[one["name"]] = (beat, done)
             rates[one["name"]] = (done - done_before) / (beat - before) if beat > before else self._rates.get(one["name"], 0.0)
@@ -42,9 +44,9 @@ class Rates:
         return sum(rates.values())
 
 
-def finished(worker: dict[str, Any]) -> int:
-    """What a worker's attempts came to, of any kind."""
-    return int(worker["succeeded"] + worker["failed"] + worker["dead"])
+def finished(worker: dict[str, Any]) -> int | None:
+    """What a worker's attempts came to, of any kind; None of a worker in another language, which does not say."""
+    return None if worker["succeeded"] is None else int(worker["succeeded"] + worker["failed"] + worker["dead"])
 
 
 def frame(facts: dict[str, Any], rate: float, *, width: int, height: int, trouble: str | None = None) -> list[Text]:
@@ -138,7 +140,8 @@ def _workers(facts: dict[str, Any]) -> _Section:
     for one in facts["workers"]:
         busy = f"{one['running']}/{one['slots']}" if one["slots"] is not None else one["running"]
         sign = "stopped" if one["stopped"] else span(one["silent_s"])
-        rows.append((one["name"], one["release"], busy, sign, finished(one), one["failed"], one["dead"]))
+        counts = ("-" if count is None else count for count in (finished(one), one["failed"], one["dead"]))
+        rows.append((one["name"], one["release"], busy, sign, *counts))
     return "workers", ("worker", "release", "running", "sign of life", "finished", "failed", "dead"), rows
 
 

@@ -45,19 +45,19 @@ create function rota.worker_release(p_worker text) returns text language sql sta
 $$;
 
 -- A worker in SQL is alive. Written every five seconds at most, and never waited for: another session of the same worker may keep a transaction open.
-create function rota.worker_seen(p_worker text, p_queue text, p_types text[], p_release text, p_running int) returns void
+create function rota.worker_seen(p_worker text, p_queue text, p_types text[], p_release text) returns void
 language plpgsql set search_path = rota, pg_temp as $$
 declare v_due boolean; begin
   select w.heartbeat_at < rota.clock() - interval '5 seconds' or w.stopped_at is not null or not w.queues ? p_queue or not w.job_types @> p_types
       or w.release <> p_release into v_due
   from rota.worker w where w.name = p_worker;
   if not found then
-    insert into rota.worker (name, host, pid, version, release, job_types, queues, running)
-    values (p_worker, coalesce(host(inet_client_addr()), 'local'), pg_backend_pid(), 'sql', p_release, p_types, jsonb_build_object(p_queue, null), p_running)
+    insert into rota.worker (name, host, pid, version, release, job_types, queues)
+    values (p_worker, coalesce(host(inet_client_addr()), 'local'), pg_backend_pid(), 'sql', p_release, p_types, jsonb_build_object(p_queue, null))
     on conflict do nothing;
   elsif v_due then
     update rota.worker w
-    set heartbeat_at = rota.clock(), stopped_at = null, running = p_running, release = p_release, queues = w.queues || jsonb_build_object(p_queue, null),
+    set heartbeat_at = rota.clock(), stopped_at = null, release = p_release, queues = w.queues || jsonb_build_object(p_queue, null),
       job_types = array(select distinct known from unnest(w.job_types || p_types) known order by known)
     where w.name = (select free.name from rota.worker free where free.name = p_worker for no key update skip locked);
   end if;
@@ -288,7 +288,7 @@ begin
   end if;
   v_names := array(
     select unnest(claim.types) union select unnest(t.aliases) from rota.job_type t where t.name = any (claim.types) order by 1);
-  perform rota.worker_seen(claim.worker, claim.queue, v_names, claim.release, 0);
+  perform rota.worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
     select array_agg(c.id) filter (where c.is_late is not true), array_agg(c.id) filter (where c.is_late is not true and not c.start_recorded),
       array_agg(c.claims) filter (where c.is_late is not true and not c.start_recorded),
@@ -318,7 +318,7 @@ create function rota.renew(id bigint, claims int) returns table (locked_until ti
 language plpgsql security definer set search_path = rota, pg_temp as $$
 #variable_conflict use_column
 declare v_job rota.job := rota.job_held(renew.id, renew.claims); begin
-  perform rota.worker_seen(v_job.locked_by, v_job.queue, array[v_job.job_type], rota.worker_release(v_job.locked_by), 1);
+  perform rota.worker_seen(v_job.locked_by, v_job.queue, array[v_job.job_type], rota.worker_release(v_job.locked_by));
   perform rota.job_renew(array[renew.id], array[renew.claims], array[v_job.job_type],
     array[coalesce((select t.lease from rota.job_type t where t.name = rota.canonical_type(v_job.job_type)), interval '2 minutes')]);
   if not found then
@@ -458,7 +458,7 @@ end $$;
 
 -- Says that a worker in SQL is gone, so that nobody misses it.
 create function rota.leave(worker text) returns void language sql security definer set search_path = rota, pg_temp as $$
-  update rota.worker w set stopped_at = rota.clock(), running = 0 where w.name = leave.worker and w.version = 'sql' and w.stopped_at is null
+  update rota.worker w set stopped_at = rota.clock() where w.name = leave.worker and w.version = 'sql' and w.stopped_at is null
 $$;
 
 revoke execute on function rota.declare(text, text, int, int, interval, interval[], interval, interval, text, text, interval, text[], int, text),

@@ -1,10 +1,12 @@
 -- Read all that a frame of the live view shows.
 -- Parameters: queues int (so many queues and priorities at most); counted int (jobs of each are counted so far); listed int (rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused: names; site: as of doctor_queues; running: id, job_type, worker, ran_s,
---   done, total, note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat as seconds since 1970, stopped, succeeded, failed, dead; errors: job, job_type, attempt,
---   outcome, error_type, message, ago_s; dead)
+--   done, total, note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat as seconds since 1970, stopped, succeeded, failed, dead, which
+--   are NULL of one in another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
+with held as materialized (  -- a worker in another language has no count of its own
+  select r.worker, count(*)::int as jobs from rota.running_jobs(:counted::int) r group by r.worker)
 select json_build_object(
   'at', rota.clock(),
   'queues', (select coalesce(json_agg(q), '[]') from (
@@ -18,10 +20,13 @@ select json_build_object(
       r.progress -> 'done' as done, r.progress -> 'total' as total, r.progress ->> 'note' as note
     from rota.running_jobs(:listed::int) r order by r.started_at) j),
   'workers', (select coalesce(json_agg(w), '[]') from (
-    select w.name, w.release, w.running, w.slots, extract(epoch from rota.clock() - w.heartbeat_at)::float8 as silent_s,
+    select w.name, w.release, w.slots,
+      case when w.version = 'sql' then coalesce((select h.jobs from held h where h.worker = w.name), 0) else w.running end as running,
+      extract(epoch from rota.clock() - w.heartbeat_at)::float8 as silent_s,
       extract(epoch from rota.clock() - w.started_at)::float8 as up_s, coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
       extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
-      w.stopped_at is not null as stopped, w.succeeded, w.failed, w.dead
+      w.stopped_at is not null as stopped, case when w.version <> 'sql' then w.succeeded end as succeeded,
+      case when w.version <> 'sql' then w.failed end as failed, case when w.version <> 'sql' then w.dead end as dead
     from rota.worker w where coalesce(w.stopped_at, w.heartbeat_at) > rota.clock() - interval '5 minutes'
     order by w.stopped_at is not null, w.started_at limit :listed::int) w),
   'errors', (select coalesce(json_agg(e), '[]') from (

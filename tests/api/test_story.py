@@ -103,6 +103,20 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
     assert app.story(running).steps[-1].text == "put away by retention: dead for 90 days"
 
 
+@rule("M36", "M85")
+def test_the_story_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(app: rota.App, connection: Connection) -> None:
+    @app.job("offer", expires="1ms")
+    def offer() -> None:
+        raise AssertionError
+
+    [(job,)] = connection.execute("insert into rota.job (job_type, expires_at) values ('offer', now()) returning id").fetchall()
+    app.drain()
+    story = app.story(job)
+    assert (story.job.attempts, [step.what for step in story.steps]) == (0, ["enqueued", "dead"])
+    worker = story.attempts[0].worker
+    assert story.steps[-1].text.startswith(f"attempt 1 never began, found by {worker}: Expired: not started before expires_at (")
+
+
 @rule("M44", "M85", "M87")
 def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(app: rota.App, connection: Connection) -> None:
     how = iter([OSError("no route"), OSError("no route"), ValueError("bad day"), None, None])

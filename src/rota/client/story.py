@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OVERLAP = "Overlap"
 """The error type of a tick that was skipped."""
+EXPIRED = "expired"
+"""The rule of an attempt that did not come about: its worker is the one that found the job past its expiry."""
 ACTIONS_MAX = 200
 """Of a job's actions the latest so many are told."""
 
@@ -110,7 +112,8 @@ def _enqueued(job: Job) -> str:
 def _attempted(attempt: Attempt) -> str:
     ran = "" if attempt.started_at is None else f", after {words(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
     release = "" if attempt.release is None else f", release {attempt.release}"
-    text = f"attempt {attempt.attempt} by {attempt.worker}{release}{ran}: {attempt.error_type}: {attempt.message}"
+    came = f"never began, found by {attempt.worker}" if attempt.verdict_rule == EXPIRED else f"by {attempt.worker}{release}{ran}"
+    text = f"attempt {attempt.attempt} {came}: {attempt.error_type}: {attempt.message}"
     if attempt.verdict is not None:
         text += f"; {attempt.verdict} ({attempt.verdict_rule})"
     if attempt.next_run_at is not None:

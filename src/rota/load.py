@@ -23,6 +23,11 @@ def load(reference: str, kind: type[T]) -> T:
                 f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)"
             ) from None
         raise
+    except SystemExit as error:  # else a drain would end well, with nothing done and nothing said
+        raise ConfigurationError(
+            f"{reference!r}: importing module {module!r} ended the program (sys.exit, with {error.code!r:.200}): "
+            "what is to happen only when it is run itself belongs under `if __name__ == '__main__':`"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ConfigurationError(f"{reference!r}: module {module!r} has no attribute {attribute!r}")

@@ -123,6 +123,17 @@ def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(
     )
 
 
+@rule("M2", "M84")
+def test_a_module_that_ends_the_program_when_it_is_imported_is_no_good_run(rota: CommandLine, shop: Path) -> None:
+    for ends in ("sys.exit()", "sys.exit('bye\\nbye')"):
+        (shop / "script.py").write_text(f"import sys\nimport rota\napp = rota.App()\n{ends}\n")
+        status, sentence = rota("work", "--drain", "--app", "script:app").error
+        assert status == 3 and "importing module 'script' ended the program" in sentence and "__main__" in sentence
+    logged = rota("work", "--drain", "--app", "script:app", "--log-format", "json")
+    assert (logged.status, json.loads(logged.err)["level"]) == (3, "error")
+    assert rota("sync", "--app", "script:app", "--json").status == 3
+
+
 def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_others_work(tmp_path: Path, database: str) -> None:
     rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     for command in (("sync",), ("work", "--drain"), ("enqueue", "send_mail")):

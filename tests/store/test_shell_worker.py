@@ -161,6 +161,21 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     assert (app.get(last).status, app.get(last).result) == (rota.Status.SUCCEEDED, "went")
 
 
+@rule("M15")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
+def test_a_worker_in_bash_settles_a_job_whatever_its_program_prints(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:
+    shells.program("latin", "printf 'caf\\351 open'")
+    shells.program("long_line", "head -c 200000 /dev/zero | tr '\\0' x")
+    shells.program("long_complaint", "head -c 200000 /dev/zero | tr '\\0' x >&2; exit 65")
+    jobs = {name: insert(connection, job_type=name)[0] for name in ("latin", "long_line", "long_complaint")}
+    shells.start(*jobs)
+    eventually(lambda: app.get(jobs["long_complaint"]).status is rota.Status.DEAD, what="the third is over")
+    came_to = {name: (app.get(job).status, app.get(job).result) for name, job in jobs.items()}
+    assert came_to["latin"] == (rota.Status.SUCCEEDED, "caf open")
+    assert came_to["long_line"] == (rota.Status.SUCCEEDED, None)  # over 64 KiB: left out
+    assert app.get(jobs["long_complaint"]).error_type == "Exit65"
+
+
 @rule("M15", "M33")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
 def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:

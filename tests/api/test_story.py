@@ -103,6 +103,14 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
     assert app.story(running).steps[-1].text == "put away by retention: dead for 90 days"
 
 
+@rule("M85", "M87")
+def test_who_let_a_restored_copy_work_is_told_as_that_and_not_as_a_resume_of_everything(app: rota.App, connection: Connection) -> None:
+    [(job,)] = connection.execute("insert into rota.job (job_type) values ('t') returning id").fetchall()
+    connection.execute("select rota.pause_all(p_by => 'ann')")
+    act(connection, "resume", detail='{"copy": "stamped as database production"}')
+    assert [step.text for step in app.story(job).steps][1:] == ["everything by ann", "a restored copy by grace@office: as agreed"]
+
+
 @rule("M36", "M85")
 def test_the_story_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(app: rota.App, connection: Connection) -> None:
     @app.job("offer", expires="1ms")

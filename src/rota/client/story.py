@@ -152,7 +152,7 @@ def _acted(action: Deed, chain: Collection[int], id: int) -> Step:
     detail: Any = action.detail if isinstance(action.detail, dict) else {}
     job, to, became = action.job, "", ""
     if job is None:
-        job, to = id, "everything " if action.queue is None else f"queue {action.queue} "
+        job, to = id, "a restored copy " if "copy" in detail else "everything " if action.queue is None else f"queue {action.queue} "
     elif job not in chain:  # of which one of these is a run
         job, to = detail.get("run_again_as", id), f"of job {job} "
     elif "requeued_as" in detail:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import threading
 import traceback
@@ -30,6 +31,7 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
     if _in_running_loop():
         work.close()
         raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
+    keep_standard_descriptors()
     runner = asyncio.Runner(loop_factory=_loop_factory())
     calls = _Calls()
     left: list[str] = []
@@ -56,6 +58,14 @@ class _Calls(ThreadPoolExecutor):
         self.running.add(future)
         future.add_done_callback(self.running.discard)
         return future
+
+
+def keep_standard_descriptors() -> None:
+    """Open on /dev/null what is closed of 0, 1 and 2. Else a connection takes the number, what is printed goes into it, and libuv aborts the process
+    when it closes one of its own."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -208,3 +209,29 @@ app.drain(grace="1ms")
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == -signal.SIGINT and "KeyboardInterrupt" in ended.stderr
     assert rows(connection, "select status from rota.job") == [("queued",)]
+
+
+_APP = """
+app = rota.App({database!r})
+@app.job("quick")
+async def quick():
+    print("said")
+"""
+_BY_PROGRAM = "import rota\n" + _APP + "app.drain()\n"
+_BY_COMMAND = "import os, rota\nfor descriptor in range(3):\n    os.fstat(descriptor)  # what is closed, a connection takes\n" + _APP
+
+
+@rule("M2")
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("how", ["program", "command"])
+def test_a_drain_ends_well_where_what_started_it_closed_the_standard_streams(
+    how: str, closed: str, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    text = _BY_PROGRAM if how == "program" else _BY_COMMAND
+    (tmp_path / "shop.py").write_text(text.format(database=database))
+    put(connection, "quick")
+    arguments = [sys.executable, "shop.py"] if how == "program" else [sys.executable, "-m", "rota", "work", "--drain", "--app", "shop:app"]
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert (ended.returncode, rows(connection, "select status from rota.jobs")) == (0, [("succeeded",)]), ended.stderr

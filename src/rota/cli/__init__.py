@@ -24,6 +24,7 @@ from rota.cli.output import json_line
 from rota.errors import ConfigurationError, RotaError
 from rota.failure import one_line
 from rota.job import Action
+from rota.loop import keep_standard_descriptors
 from rota.release import VERSION
 
 logger = logging.getLogger("rota")
@@ -64,6 +65,7 @@ _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Run the command of this process's arguments, and exit."""
+    keep_standard_descriptors()
     if os.getpid() == 1:
         signal.signal(
             signal.SIGTERM, _end

@@ -89,6 +89,20 @@ def test_an_app_that_wants_to_listen_is_told_that_it_stands_before_a_pooler(pool
         app.enqueue(jobs.types["work"].new())
 
 
+@rule("M2")
+def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(server: PostgresServer, database: str, tmp_path: Path) -> None:
+    # PgBouncer takes the connection all the same where it was told to overlook what it does not know.
+    with Pooler(server, tmp_path / "pgbouncer.log", "ignore_startup_parameters = extra_float_digits, options") as pooler:
+        jobs, others = _jobs(), _jobs()
+        app, other = (rota.App(pooler.url(database.rpartition("/")[2]), jobs=[one]) for one in (jobs, others))
+        for _ in range(10):
+            app.enqueue(jobs.types["work"].new())
+        with pytest.raises(ConfigurationError, match=r"connections share sessions.*notify=False"):
+            _ = [other.enqueue(others.types["work"].new()) for _ in range(10)]
+        app.close()
+        other.close()
+
+
 _BACKENDS = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
 _ADVISORY = (
     "select l.* from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database() where l.locktype = 'advisory'"

@@ -22,6 +22,10 @@ def translated() -> Iterator[None]:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
         raise unavailable(error) from error
+    except psycopg.ProgrammingError as error:
+        if is_of_shared_session(error):
+            raise unavailable(error) from error
+        raise
 
 
 @contextmanager
@@ -67,6 +71,14 @@ _REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf ent
 
 
 _OF_POOLER = "a pooler refuses Rota's session settings"
+_PREPARED = "_pg3_"
+"""How the driver names what it prepares, whatever the language of the server's messages."""
+
+
+def is_of_shared_session(error: Exception) -> bool:
+    """Whether a prepared statement was not there, was there already, or was another one: as behind a transaction pooler that lets the startup options
+    pass and drops them, so that the connection itself was not refused."""
+    return getattr(error, "sqlstate", None) in ("26000", "42P05", "08P01") and _PREPARED in str(error)
 
 
 def unavailable(error: Exception) -> RotaError:
@@ -81,6 +93,10 @@ def unavailable(error: Exception) -> RotaError:
         return ConfigurationError(f"the URL names a database that is not there: {first_line(error)}")
     if "unsupported startup parameter" in text:
         return ConfigurationError(f"{_OF_POOLER}: use App(notify=False) behind it, and migrate without it ({first_line(error)})")
+    if is_of_shared_session(error):
+        return ConfigurationError(
+            f"connections share sessions, as behind a transaction pooler: use App(notify=False) behind it ({first_line(error)})"
+        )
     if isinstance(error, PoolTimeout):
         return DatabaseUnavailable(f"no connection to the database: {first_line(error)}")
     says = "does not answer" if isinstance(error, psycopg.Error) and (state is None or state.startswith(_GOING)) else "refuses"

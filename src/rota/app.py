@@ -134,12 +134,19 @@ class App(Client):
     @property
     def database(self) -> Database:
         """The database; starts the embedded server where no URL is given, and migrates it."""
-        if self._database is None:
+        known = self._database
+        if known is None:
             url = self.url
             if url is None:
                 url = embedded.start()
                 migrate.migrate(url, self.schema)
-            self._database = Database(url, self.schema, notify=self._notify)
+            known = self._kept(Database(url, self.schema, notify=self._notify))
+        return known
+
+    def _kept(self, made: Database) -> Database:
+        """Of threads that are the first at once all get one and the same, for it has the pools."""
+        if self._database is None:
+            self._database = made
         return self._database
 
     @property

@@ -7,11 +7,12 @@ import os
 import select
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed
 
 POOL_MAX = 4
 """Connections an App holds at most for enqueueing and reading, in each of its two pools (sync, async)."""
@@ -28,8 +29,19 @@ SyncPool = ConnectionPool[psycopg.Connection]
 AsyncPool = AsyncConnectionPool[psycopg.AsyncConnection]
 
 
+class _Opened:
+    """What one process has opened or is opening. The lock guards both, and is held for moments only: never while a server is waited for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pool: Future[SyncPool] | None = None
+        self.async_pools: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]]] = {}
+        """With their loops."""
+
+
 class Pools:
-    """Both pools, opened when first used; a fork gets its own, for it must not share its parent's sockets."""
+    """Both pools, opened when first used, by any thread or loop. A fork gets its own: it must not share its parent's sockets, nor wait for a lock
+    that a thread of its parent held."""
 
     def __init__(self, conninfo: Callable[[], str], *, wait_s: float, prepares: bool) -> None:
         self._conninfo = conninfo
@@ -43,17 +55,13 @@ class Pools:
             "max_idle": IDLE_S,
             "kwargs": {"autocommit": True, "prepare_threshold": PREPARE_AFTER if prepares else None},
         }
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._pool: SyncPool | None = None
-        self._async_pools: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]]] = {}
-        """With their loops, as what opens them, or has opened them."""
+        self._by_process: dict[int, _Opened] = {}
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection]:
         """Lend a connection, in autocommit."""
-        pool = self._sync_pool()
-        with pool.connection() as connection:
+        with ExitStack() as borrowed:
+            pool, connection = self._borrow(borrowed)
             try:
                 yield connection
             except READ_ONLY:
@@ -75,49 +83,78 @@ class Pools:
 
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
-            pool.close()
+        opened = self._opened()
+        with opened.lock:
+            opening, opened.pool = opened.pool, None
+        if opening is not None:
+            with suppress(CancelledError, psycopg.Error):  # or nothing has come of it
+                opening.result().close()
 
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
-        known = self._async_pools.pop(id(asyncio.get_running_loop()), None)
+        opened = self._opened()
+        with opened.lock:
+            known = opened.async_pools.pop(id(asyncio.get_running_loop()), None)
         if known is not None:
             await asyncio.wait([known[1]])
             if not _has_failed(known[1]):
                 await known[1].result().close()
         self.close()
 
+    def _opened(self) -> _Opened:
+        process = os.getpid()
+        return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())  # one step: threads may be here at once
+
+    def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, psycopg.Connection]:
+        while True:
+            pool = self._sync_pool()
+            try:
+                return pool, borrowed.enter_context(pool.connection())
+            except PoolClosed:
+                continue  # by another thread, such as one that has drained: nothing has been asked yet, and the next pool will do
+
     def _sync_pool(self) -> SyncPool:
-        with self._lock:
-            if self._pool is None or self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._async_pools = {}
-                # A pool would try until its time is up and then not say why: a wrong password or an absent server is told here, at once.
-                psycopg.connect(self._conninfo()).close()
-                self._pool = ConnectionPool(self._conninfo(), open=True, check=_refuse_broken, **self._options)
-            return self._pool
+        while True:
+            opened = self._opened()
+            mine: Future[SyncPool] | None = None
+            with opened.lock:
+                opening = opened.pool
+                if opening is None or _has_failed(opening):
+                    # Dozens of threads may be the first at once: one of them tries to connect, and all hear what came of it.
+                    opening = opened.pool = mine = Future()
+            if mine is not None:
+                self._open(mine)
+            with suppress(CancelledError):  # it was interrupted
+                return opening.result()
+
+    def _open(self, opening: Future[SyncPool]) -> None:
+        try:
+            # A pool would try until its time is up and then not say why: a wrong password or an absent server is told here, at once.
+            psycopg.connect(self._conninfo()).close()
+            opening.set_result(ConnectionPool(self._conninfo(), open=True, check=_refuse_broken, **self._options))
+        except psycopg.Error as error:
+            opening.set_exception(error)
+        finally:
+            opening.cancel()  # unless something has come of it: then the others try for themselves
 
     async def _async_pool(self) -> AsyncPool:
-        loop = asyncio.get_running_loop()
-        if self._pid != os.getpid():
-            self._pid, self._pool, self._async_pools = os.getpid(), None, {}
-        self._async_pools = {key: known for key, known in self._async_pools.items() if not known[0].is_closed()}
-        known = self._async_pools.get(id(loop))
-        if known is None or known[0] is not loop or _has_failed(known[1]):
-            # Hundreds of requests may be the first at once: one of them tries to connect, and all hear what came of it.
-            self._async_pools[id(loop)] = known = (loop, loop.create_task(self._open()))
+        loop, opened = asyncio.get_running_loop(), self._opened()
+        with opened.lock:  # other threads have loops, too
+            opened.async_pools = {key: known for key, known in opened.async_pools.items() if not known[0].is_closed()}
+            known = opened.async_pools.get(id(loop))
+            if known is None or known[0] is not loop or _has_failed(known[1]):
+                # Hundreds of requests may be the first at once, as above.
+                opened.async_pools[id(loop)] = known = (loop, loop.create_task(self._aopen()))
         return await asyncio.shield(known[1])
 
-    async def _open(self) -> AsyncPool:
-        await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _sync_pool
+    async def _aopen(self) -> AsyncPool:
+        await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _open
         pool: AsyncPool = AsyncConnectionPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
         await pool.open()
         return pool
 
 
-def _has_failed(opening: asyncio.Task[AsyncPool]) -> bool:
+def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 

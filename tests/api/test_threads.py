@@ -1,0 +1,227 @@
+"""One App in many hands: threads that enqueue while others drain, threads that are the first at once, forks, and a loop in each thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import cast
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.errors import DatabaseUnavailable
+from rota.store.db import Database
+from rota.store.pools import POOL_MAX
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+CHILD_S = 30
+
+
+def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
+    app = rota.App(url)
+
+    @app.job("charge")
+    def charge() -> None: ...
+
+    return app, charge
+
+
+class Mute:
+    """A server that takes connections and says nothing, until it closes them."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.taken: list[socket.socket] = []
+        self.url = f"postgresql://postgres@127.0.0.1:{listening.getsockname()[1]}/x?sslmode=disable&gssencmode=disable"
+        self._listening = listening
+        self._is_over = False
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def hang_up(self) -> None:
+        """Close those that it has, and each further one at once."""
+        self._is_over = True
+        for one in self.taken:
+            one.close()
+
+    def _take(self) -> None:
+        while True:
+            try:
+                one, _ = self._listening.accept()
+            except OSError:
+                return
+            self.taken.append(one)
+            if self._is_over:
+                one.close()
+
+
+@pytest.fixture
+def mute() -> Iterator[Mute]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        mute = Mute(listening)
+        yield mute
+        mute.hang_up()
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _threads_in(function: str) -> int:
+    """How many threads are in a function of that name, or below it."""
+    return sum(any(at.f_code.co_name == function for at, _ in traceback.walk_stack(frame)) for frame in sys._current_frames().values())
+
+
+@rule("M1", "M20")
+def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_ends_the_pool(database: str, connection: Connection) -> None:
+    # As a drain in a thread does when it is done, while the requests of the same process enqueue.
+    app, charge = _app(database)
+    with ThreadPoolExecutor(POOL_MAX + 1) as threads:
+        with connection.transaction():
+            connection.execute("lock table rota.job")
+            calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
+            with psycopg.connect(database, autocommit=True) as other:
+                waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+                eventually(lambda: other.execute(waiting).fetchone() == (POOL_MAX,), what="all connections are in use")
+            calls.append(threads.submit(charge.enqueue))
+            eventually(lambda: _threads_in("getconn") == 1, what="one more thread waits for a connection")
+            app.close()
+        made = {call.result(CHILD_S).id for call in calls}
+    app.close()
+    assert len(made) == POOL_MAX + 1
+
+
+@rule("M1", "M20")
+def test_requests_enqueue_while_other_threads_of_the_process_drain(database: str, connection: Connection) -> None:
+    app, charge = _app(database)
+    app.sync()
+    is_over = threading.Event()
+
+    def drain() -> None:
+        while not is_over.is_set():
+            app.drain(slots=2)
+
+    with ThreadPoolExecutor(4) as threads:
+        drains = [threads.submit(drain) for _ in range(2)]
+        requests = [threads.submit(lambda: [charge.enqueue() for _ in range(100)]) for _ in range(2)]
+        try:
+            made = {one.id for request in requests for one in request.result()}
+        finally:
+            is_over.set()
+        for one in drains:
+            one.result()
+    app.drain()
+    assert connection.execute("select count(*) from rota.job_history").fetchone() == (len(made),) == (200,)
+
+
+@rule("M1")
+def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear_what_came_of_it(mute: Mute) -> None:
+    # Else each would try in its turn, and of twenty requests the last would wait twenty times as long for a server that does not answer.
+    _, charge = _app(mute.url)
+    with ThreadPoolExecutor(5) as threads:
+        calls = [threads.submit(charge.enqueue) for _ in range(5)]
+        eventually(lambda: mute.taken and _threads_in("_sync_pool") == 5)
+        mute.hang_up()
+        for call in calls:
+            with pytest.raises(DatabaseUnavailable):
+                call.result(CHILD_S)
+    assert len(mute.taken) == 1
+
+
+@rule("M1")
+def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(mute: Mute, database: str) -> None:
+    # A server that forks its workers (gunicorn, uWSGI, multiprocessing) may have threads that are just enqueueing.
+    app, charge = _app(mute.url)
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(charge.enqueue)
+        eventually(lambda: mute.taken, what="a thread connects")
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                app.database._pools._conninfo = lambda: database
+                charge.enqueue()
+                status = 0
+            finally:
+                os._exit(status)
+        try:
+            eventually(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), CHILD_S, what="the child is done")
+        finally:
+            os.kill(child, 9)
+            _, status = os.waitpid(child, 0)
+            mute.hang_up()
+        with pytest.raises(DatabaseUnavailable):
+            call.result(CHILD_S)
+    assert status == 0
+
+
+@rule("M1")
+def test_threads_that_make_the_first_use_at_once_share_one_pool(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = _app(database)
+    is_first_back, both_make = threading.Event(), threading.Barrier(2, timeout=CHILD_S)
+
+    def make(url: str, schema: str, *, notify: bool) -> Database:
+        if both_make.wait() == 0:
+            is_first_back.wait(CHILD_S)
+        return Database(url, schema, notify=notify)
+
+    def use() -> Database:
+        try:
+            return app.database
+        finally:
+            is_first_back.set()
+
+    monkeypatch.setattr("rota.app.Database", make)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (call.result(CHILD_S) for call in [threads.submit(use), threads.submit(use)])
+    assert first is second
+
+
+class Watched(asyncio.SelectorEventLoop):
+    """Holds up the first other thread that asks whether it is closed, for two seconds at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner = threading.get_ident()
+        self.was_asked, self.go_on = threading.Event(), threading.Event()
+
+    def is_closed(self) -> bool:
+        if threading.get_ident() != self.owner and not self.was_asked.is_set():
+            self.was_asked.set()
+            self.go_on.wait(2)
+        return super().is_closed()
+
+
+@rule("M1")
+def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str) -> None:
+    # As where a plain web server runs async views, each in a loop of its own. A pool that is forgotten is never closed.
+    app, charge = _app(database)
+    watched, are_done = Future[Watched](), threading.Event()
+
+    async def enqueue(then: Callable[[], object]) -> set[str]:
+        await charge.aenqueue()
+        then()
+        await asyncio.to_thread(are_done.wait, CHILD_S)
+        await app.aclose()
+        return {task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+    def view(then: Callable[[], object] = lambda: None, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> set[str]:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            return runner.run(enqueue(then))
+
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(view, lambda: watched.set_result(cast(Watched, asyncio.get_running_loop())), Watched)]
+        first = watched.result(CHILD_S)
+        calls.append(threads.submit(view))
+        assert first.was_asked.wait(CHILD_S), "the second looks at the loops that there are"
+        calls.append(threads.submit(view, first.go_on.set))
+        first.go_on.wait(CHILD_S)
+        are_done.set()
+        left = [call.result(CHILD_S) for call in calls]
+    assert left == [set()] * 3

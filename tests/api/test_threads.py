@@ -20,7 +20,9 @@ import rota
 from rota.errors import DatabaseUnavailable
 from rota.store.db import Database
 from rota.store.pools import POOL_MAX
+from tests.support.proxy import Proxy
 from tests.support.rules import rule
+from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
@@ -225,3 +227,24 @@ def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str)
         are_done.set()
         left = [call.result(CHILD_S) for call in calls]
     assert left == [set()] * 3
+
+
+@rule("M1")
+def test_a_program_that_ends_while_the_pool_connects_does_end(database: str, server: PostgresServer) -> None:
+    with Proxy(server.port) as proxy:
+        _, charge = _app(proxy.url(database.rpartition("/")[2]))
+
+        async def main() -> None:
+            await charge.aenqueue()
+            proxy.silence("client", new_ones_too=True)
+            calls = [asyncio.create_task(charge.aenqueue()) for _ in range(2)]
+            await asyncio.to_thread(
+                eventually, lambda: len(proxy.seen) == 3, what="the second of them has the pool open another connection"
+            )
+            for call in calls:
+                call.cancel()
+
+        program = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
+        program.start()
+        program.join(CHILD_S)
+        assert not program.is_alive(), "it waits for ever for a task of the pool that has been cancelled"

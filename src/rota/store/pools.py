@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed
@@ -26,7 +26,28 @@ READ_ONLY = psycopg.errors.ReadOnlySqlTransaction
 opening new ones, so all are given up with the first that says so."""
 
 SyncPool = ConnectionPool[psycopg.Connection]
-AsyncPool = AsyncConnectionPool[psycopg.AsyncConnection]
+
+
+class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
+    """A pool whose workers end when they are cancelled, as `asyncio.run` cancels what is left over and waits for it. One that is just connecting
+    would take that for a failed try, go on, and keep `asyncio.run` waiting for ever."""
+
+    @classmethod
+    async def worker(cls, q: Any) -> None:
+        await super().worker(cast(Any, _UntilCancelled(q)))
+
+
+class _UntilCancelled:
+    """A queue of tasks that gives none to who was cancelled."""
+
+    def __init__(self, tasks: Any) -> None:
+        self._tasks = tasks
+
+    async def get(self) -> Any:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await self._tasks.get()
 
 
 class _Opened:
@@ -149,7 +170,7 @@ class Pools:
 
     async def _aopen(self) -> AsyncPool:
         await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _open
-        pool: AsyncPool = AsyncConnectionPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
+        pool = AsyncPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
         await pool.open()
         return pool
 

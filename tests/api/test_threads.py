@@ -80,6 +80,14 @@ def _threads_in(function: str) -> int:
     return sum(any(at.f_code.co_name == function for at, _ in traceback.walk_stack(frame)) for frame in sys._current_frames().values())
 
 
+def _waiting(database: str) -> object:
+    """How many connections wait for a lock."""
+    query = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    with psycopg.connect(database, autocommit=True) as other:
+        [(count,)] = other.execute(query).fetchall()
+    return count
+
+
 @rule("M1", "M20")
 def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_ends_the_pool(database: str, connection: Connection) -> None:
     # As a drain in a thread does when it is done, while the requests of the same process enqueue.
@@ -88,15 +96,31 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
         with connection.transaction():
             connection.execute("lock table rota.job")
             calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
-            with psycopg.connect(database, autocommit=True) as other:
-                waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-                eventually(lambda: other.execute(waiting).fetchone() == (POOL_MAX,), what="all connections are in use")
+            eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
             calls.append(threads.submit(charge.enqueue))
             eventually(lambda: _threads_in("getconn") == 1, what="one more thread waits for a connection")
             app.close()
         made = {call.result(CHILD_S).id for call in calls}
     app.close()
     assert len(made) == POOL_MAX + 1
+
+
+@rule("M1")
+def test_who_gets_no_connection_is_told_what_may_be_the_reason(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.store.db.CONNECT_TIMEOUT_S", 2)
+    app, charge = _app(database)
+    with ThreadPoolExecutor(POOL_MAX) as threads:
+        with connection.transaction():
+            connection.execute("lock table rota.job")
+            calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
+            eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
+            with pytest.raises(DatabaseUnavailable, match="cannot be reached, or all 4 that the App may have were in use"):
+                charge.enqueue()
+        for call in calls:
+            call.result(CHILD_S)
+    app.close()
 
 
 @rule("M1", "M20")

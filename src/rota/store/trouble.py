@@ -9,6 +9,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, RotaError, SchemaError, SchemaMissing
+from rota.store.pools import POOL_MAX
 
 
 class PartitionMissing(Exception):
@@ -98,7 +99,8 @@ def unavailable(error: Exception) -> RotaError:
             f"connections share sessions, as behind a transaction pooler: use App(notify=False) behind it ({first_line(error)})"
         )
     if isinstance(error, PoolTimeout):
-        return DatabaseUnavailable(f"no connection to the database: {first_line(error)}")
+        why = f"it cannot be reached, or all {POOL_MAX} that the App may have were in use"
+        return DatabaseUnavailable(f"no connection to the database: {why} ({first_line(error)})")
     says = "does not answer" if isinstance(error, psycopg.Error) and (state is None or state.startswith(_GOING)) else "refuses"
     return DatabaseUnavailable(f"the database {says}: {first_line(error)}")
 

@@ -30,7 +30,7 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
     """Whether LISTEN and the settings of a session can work."""
     use = "use App(notify=False) behind it, and run `rota migrate` without it"
     if facts["refusal"]:
-        return bad(f"a pooler refuses Rota's session settings: {facts['refusal']}", use)
+        return bad(facts["refusal"], use)
     if facts["shares"] and facts["notify"] is False:
         return ok("a transaction pooler, and the App has notify=False")
     if facts["shares"]:

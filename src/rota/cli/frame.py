@@ -38,8 +38,8 @@ class Rates:
             rates[one["name"]] = (done - done_before) / (beat - before) if beat > before else self._rates.get(one["name"], 0.0)
             if beat <= before:
                 now[one["name"]] = (before, done_before)
-            if one["stopped"] and self._before.get(one["name"], (0.0,))[0] == beat:
-                rates[one["name"]] = 0.0
+            if one["stopped"] and (not self._before or self._before.get(one["name"], (0.0,))[0] == beat):
+                rates[one["name"]] = 0.0  # also the drains that were over before the first look
         self._before, self._rates = now, rates
         return sum(rates.values())
 

@@ -57,6 +57,8 @@ class App(Client):
         ConfigurationError: a "module:attribute" leads to no Jobs; when the App is first used: only DATABASE_URL is set, or URL or schema cannot be.
     """
 
+    _database: Database | None = None
+
     def __init__(
         self,
         url: str | None = None,
@@ -82,7 +84,6 @@ class App(Client):
         self._lifespan = lifespan
         self._notify = notify
         self._alert_url = alert_url
-        self._database: Database | None = None
         self._bus = Bus()
         self._own = Jobs()
         self._registries = [self._own]
@@ -134,20 +135,15 @@ class App(Client):
     @property
     def database(self) -> Database:
         """The database; starts the embedded server where no URL is given, and migrates it."""
-        known = self._database
-        if known is None:
-            url = self.url
-            if url is None:
-                url = embedded.start()
-                migrate.migrate(url, self.schema)
-            known = self._kept(Database(url, self.schema, notify=self._notify))
-        return known
-
-    def _kept(self, made: Database) -> Database:
-        """Of threads that are the first at once all get one and the same, for it has the pools."""
-        if self._database is None:
-            self._database = made
-        return self._database
+        if self._database is not None:
+            return self._database
+        url = self.url
+        if url is None:
+            url = embedded.start()
+            migrate.migrate(url, self.schema)
+        # In one step: threads that are the first at once all get the same, for it has the pools.
+        kept: Database = vars(self).setdefault("_database", Database(url, self.schema, notify=self._notify))
+        return kept
 
     @property
     def release(self) -> str:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def worker(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """The shop's worker; the shop in this process uses the same database."""
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
-    monkeypatch.setattr(shop.app, "_database", None)
+    vars(shop.app).pop("_database", None)
     shop.app.sync()
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

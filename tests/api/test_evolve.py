@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -109,3 +110,21 @@ def test_an_upgrade_that_raises_fails_its_attempt_like_a_handler(app: rota.App, 
     [attempt] = rows.attempts(id_)
     assert (rows.job(id_)["status"], attempt["error_type"]) == ("failed", "KeyError")
     assert "in broken" in attempt["stack"]
+
+
+@rule("M2", "M12")
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+def test_an_upgrade_that_raises_what_ends_processes_fails_its_attempt_and_the_worker_goes_on(
+    app: rota.App, rows: Rows, raised: BaseException
+) -> None:
+    def leaving(payload: dict[str, Any]) -> dict[str, Any]:
+        raise raised
+
+    @app.job("send_mail", version=2, upgrade={1: leaving})
+    async def send_mail(user_id: int) -> None: ...
+
+    old, current = rows.insert("send_mail", "{}", version=1), rows.insert("send_mail", '{"user_id": 1}', version=2)
+    report = app.drain()
+
+    assert (report.failed, rows.job(old)["status"], rows.job(current)["status"]) == (1, "failed", "succeeded")
+    assert rows.attempts(old)[0]["error_type"].rpartition(".")[2] == type(raised).__name__

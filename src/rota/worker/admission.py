@@ -37,7 +37,7 @@ class Admission:
             return end
         try:
             arguments, unknown = held.job_type.arguments(held.job)
-        except Exception as error:  # noqa: BLE001 - an upgrade function is the user's code
+        except BaseException as error:  # noqa: BLE001 - an upgrade function is the user's code; its SystemExit too ends no worker
             return Misfit(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown:
             self._warn_unknown(held.job_type.name, unknown)

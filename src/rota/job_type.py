@@ -164,8 +164,9 @@ class JobType(Generic[P, Q, R]):
                 return self.codec.decode(job.payload_json)
             except PayloadError:
                 stored = 1
-        if stored > current:
-            raise PayloadError(self.name, None, f"stored as version {stored}, this release knows up to version {current}")
+        if not 1 <= stored <= current:
+            knows = f"this release knows up to version {current}" if stored > current else "the first is 1"
+            raise PayloadError(self.name, None, f"stored as version {stored}, {knows}")
         payload = job.payload
         for version in range(stored, current):
             payload = self.settings.upgrade[version](payload)

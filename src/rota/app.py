@@ -110,7 +110,8 @@ class App(Client):
 
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
-        """The job types of this App, by name."""
+        """The job types of this App, by name. Raises DeclarationError when two share one: a Jobs may be added to after it was taken in."""
+        refuse_duplicates(job_type for registry in self._registries for job_type in registry.types.values())
         return {name: job_type for registry in self._registries for name, job_type in registry.types.items()}
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:

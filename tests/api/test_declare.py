@@ -176,6 +176,17 @@ def test_an_alias_counts_as_a_name_also_among_the_jobs_of_one_app() -> None:
         rota.App(jobs=[mail, reports])
 
 
+@rule("M12")
+def test_a_name_that_comes_twice_after_the_app_has_taken_its_jobs_in_is_refused_when_they_are_used() -> None:
+    mail = rota.Jobs()
+    app = rota.App("postgresql://localhost:1/nowhere", jobs=[mail])
+    mail.job("send_mail")(lambda: None)
+    app.job("send_mail")(lambda: None)
+
+    with pytest.raises(rota.DeclarationError, match=r"'send_mail' is declared twice: at .*test_declare"):
+        app.drain()
+
+
 def test_a_jobs_belongs_to_one_app() -> None:
     jobs = rota.Jobs()
     rota.App(jobs=[jobs])

@@ -81,6 +81,9 @@ class App(Client):
                 check_text(release, "release", NAME_MAX)
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
+        enters: object = lifespan
+        if enters is not None and (not callable(enters) or isinstance(enters, AbstractAsyncContextManager)):
+            raise DeclarationError(f"App: lifespan must be a function, which each worker calls anew, not {lifespan!r}")
         self._lifespan = lifespan
         self._notify = notify
         self._alert_url = alert_url

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -180,6 +180,35 @@ def test_a_lifespan_that_fails_starts_no_worker_and_claims_nothing(database: str
     app.close()
 
     assert (rows.job(id_)["status"], rows.job(id_)["claims"]) == ("queued", 0)
+
+
+async def _forgot_the_decorator() -> AsyncIterator[None]:
+    yield
+
+
+async def _is_a_coroutine() -> None: ...
+
+
+@contextmanager
+def _is_not_async() -> Iterator[None]:
+    yield
+
+
+@rule("M2")
+@pytest.mark.parametrize("lifespan", [_forgot_the_decorator, _is_a_coroutine, _is_not_async, lambda: None])
+def test_a_lifespan_that_returns_no_async_context_manager_is_named(database: str, lifespan: Any) -> None:
+    app = rota.App(database, lifespan=lifespan)
+    app.job("work")(lambda: None)
+
+    with pytest.raises(rota.DeclarationError, match="lifespan must return an async context manager, as an async function under @context"):
+        app.drain()
+    app.close()
+
+
+@pytest.mark.parametrize("lifespan", [asynccontextmanager(_forgot_the_decorator)(), 5])
+def test_a_lifespan_is_a_function_and_not_what_it_returns(lifespan: Any) -> None:
+    with pytest.raises(rota.DeclarationError, match="lifespan must be a function, which each worker calls anew"):
+        rota.App("postgresql://localhost:1/nowhere", lifespan=lifespan)
 
 
 @pytest.mark.parametrize(

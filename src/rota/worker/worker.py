@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import inspect
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from rota.config import WorkerConfig
-from rota.errors import CopiedDatabase, RotaError, WorkerExhausted
+from rota.errors import CopiedDatabase, DeclarationError, RotaError, WorkerExhausted
 from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.service import Gate, LoopThread, Service
 from rota.store import ops
@@ -136,13 +137,23 @@ class Worker:
             return None
         self._entering = task = asyncio.current_task()
         try:
-            return await stack.enter_async_context(self._crew.lifespan())
+            return await stack.enter_async_context(self._lifespan())
         except asyncio.CancelledError:
             if not self._stop.is_set() or task is None or task.uncancel() > 0:
                 raise
             return None
         finally:
             self._entering = None
+
+    def _lifespan(self) -> AbstractAsyncContextManager[Any]:
+        assert self._crew.lifespan is not None
+        made: object = self._crew.lifespan()
+        if not isinstance(made, AbstractAsyncContextManager):
+            if inspect.iscoroutine(made):
+                made.close()
+            wanted = "an async context manager, as an async function under @contextlib.asynccontextmanager does"
+            raise DeclarationError(f"App: lifespan must return {wanted}; it returned {made!r}")
+        return made
 
     async def _begin(self, upkeep: Link, rounds: Rounds) -> None:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""

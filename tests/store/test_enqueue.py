@@ -173,6 +173,34 @@ async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(da
     await app.aclose()
 
 
+async def test_a_connection_of_another_library_is_told_from_that_of_psycopg(send: Send) -> None:
+    said = r"here, not sqlalchemy\.engine\.base\.Connection; a library that wraps psycopg's, as SQLAlchemy does, has it inside"
+    theirs = type("Connection", (), {"__module__": "sqlalchemy.engine.base"})()
+    with pytest.raises(rota.UsageError, match=said):
+        await asyncio.to_thread(send.using(connection=theirs).enqueue, "x")
+    with pytest.raises(rota.UsageError, match=said):
+        await send.using(connection=theirs).aenqueue("x")
+
+
+NOT_SAID = r"client_encoding is LATIN1, which has no '日本'; the statement was not sent\. SET client_encoding TO 'UTF8'"
+
+
+def test_what_the_encoding_of_the_callers_connection_cannot_say_is_refused_and_its_transaction_goes_on(database: str, send: Send) -> None:
+    with psycopg.connect(f"{database}?client_encoding=LATIN1") as callers:
+        mine = send.using(connection=callers)
+        callers.execute("select 1")
+        for refused in (lambda: mine.enqueue("日本"), lambda: mine.enqueue_many([{"to": "日本"}])):
+            with pytest.raises(rota.UsageError, match=NOT_SAID):
+                refused()
+        assert mine.enqueue_many([{"to": "é"}])[0].created
+
+
+async def test_what_the_encoding_of_an_async_connection_cannot_say_is_refused(database: str, send: Send) -> None:
+    async with await psycopg.AsyncConnection.connect(f"{database}?client_encoding=LATIN1") as callers:
+        with pytest.raises(rota.UsageError, match=NOT_SAID):
+            await send.using(connection=callers).aenqueue("日本")
+
+
 async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Send) -> None:
     in_a_thread = await asyncio.to_thread(send.enqueue, "x")
     here = await send.aenqueue("y")

@@ -111,10 +111,9 @@ class Database:
         """Run an operation; `atomic`: in one transaction, also on an autocommit connection."""
         if connection is not None:
             if not isinstance(connection, psycopg.Connection):
-                raise UsageError(
-                    f"connection must be a psycopg.Connection here, not {type(connection).__name__}; an async one goes with the a… calls"
-                )
-            return self.drive(connection, operation, atomic)
+                raise UsageError(f"{_wrong('psycopg.Connection', connection)}; an async one goes with the a… calls")
+            with _encodable(connection):
+                return self.drive(connection, operation, atomic)
         with translated(), self._pools.connection() as own:
             return self.drive(own, operation, atomic)
 
@@ -122,8 +121,9 @@ class Database:
         """Run an operation from a loop."""
         if connection is not None:
             if not isinstance(connection, psycopg.AsyncConnection):
-                raise UsageError(f"connection must be a psycopg.AsyncConnection here, not {type(connection).__name__}")
-            return await self.adrive(connection, operation, atomic)
+                raise UsageError(_wrong("psycopg.AsyncConnection", connection))
+            with _encodable(connection):
+                return await self.adrive(connection, operation, atomic)
         with translated():
             async with self._pools.aconnection() as own:
                 return await self.adrive(own, operation, atomic, answer_s=ANSWER_S)
@@ -179,6 +179,28 @@ class Database:
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
         await self._pools.aclose()
+
+
+def _wrong(wanted: str, given: object) -> str:
+    # Of which module, for many drivers and libraries have a Connection.
+    kind = type(given)
+    if kind.__module__ == "builtins":
+        return f"connection must be a {wanted} here, not {kind.__qualname__}"
+    inside = "" if kind.__module__ == "psycopg" else "; a library that wraps psycopg's, as SQLAlchemy does, has it inside"
+    return f"connection must be a {wanted} here, not {kind.__module__}.{kind.__qualname__}{inside}"
+
+
+@contextmanager
+def _encodable(connection: psycopg.Connection | psycopg.AsyncConnection) -> Iterator[None]:
+    """On a connection of the caller's, with the encoding that the caller chose."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        encoding = connection.info.parameter_status("client_encoding")
+        cannot = f"which has no {error.object[error.start : error.end][:20]!r}"
+        raise UsageError(
+            f"the connection's client_encoding is {encoding}, {cannot}; the statement was not sent. SET client_encoding TO 'UTF8'"
+        ) from None
 
 
 def _needs_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:

@@ -145,7 +145,14 @@ class JobType(Generic[P, Q, R]):
     def _new_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:
         if isinstance(arguments, Mapping):
             raise UsageError(f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping")
-        return [NewJob(self, self.codec.encode((), dict(given), index), self.chosen) for index, given in enumerate(arguments)]
+        return [
+            NewJob(self, self.codec.encode((), self._mapping(given, index), index), self.chosen) for index, given in enumerate(arguments)
+        ]
+
+    def _mapping(self, given: object, index: int) -> dict[str, Any]:
+        if not isinstance(given, Mapping):
+            raise UsageError(f"job type {self.name!r}: job {index} of the list is {given!r}; enqueue_many takes a list of mappings")
+        return dict(given)
 
     def _named(self, verb: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         # What Python's warning prints of a coroutine that was never awaited.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -169,6 +170,11 @@ def test_what_is_no_job_is_refused_by_its_place(app: rota.App, send: Send) -> No
         app.enqueue_many([send.new(1), 7])  # type: ignore[list-item]
     with pytest.raises(rota.UsageError, match="takes a list of mappings, not one mapping"):
         send.enqueue_many({"user": 1})  # type: ignore[dict-item]
+    others: list[Any] = [7, "ab", [("user", 1)], None, send.new(1)]
+    for wrong in others:
+        with pytest.raises(rota.UsageError, match=r"'send': job 1 of the list is .*; enqueue_many takes a list of mappings"):
+            send.enqueue_many([{"user": 1}, wrong])
+    assert app.jobs() == []
 
 
 def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota.App, send: Send) -> None:

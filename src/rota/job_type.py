@@ -83,7 +83,7 @@ class JobType(Generic[P, Q, R]):
         self.rules = Rules(settings.max_attempts, settings.retry, settings.retry_on, settings.fatal_on, settings.on_lost == "dead")
         self.chosen = Chosen()
 
-    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
+    def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
         """Run the function here and now, as if it were not decorated."""
         return self.func(*args, **kwargs)
 
@@ -117,11 +117,11 @@ class JobType(Generic[P, Q, R]):
         other.chosen = self.chosen.updated(options)
         return other
 
-    def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError when they do not fit."""
         return NewJob(self, self.codec.encode(args, kwargs), self.chosen)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
 
         Raises:
@@ -130,7 +130,7 @@ class JobType(Generic[P, Q, R]):
         """
         return self.registry.sender.enqueue(self.new(*args, **kwargs))
 
-    def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
+    def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
         """Insert a job with these arguments; `await` it. The arguments are checked at the call."""
         return self._named("aenqueue", self.registry.sender.aenqueue(self.new(*args, **kwargs)))
 

@@ -187,6 +187,19 @@ def test_a_name_that_comes_twice_after_the_app_has_taken_its_jobs_in_is_refused_
         app.drain()
 
 
+@rule("M12")
+def test_a_parameter_may_be_called_self() -> None:
+    @rota.Jobs().job("clone")
+    def clone(self: int) -> int:
+        return self
+
+    assert (clone.new(self=7).payload_json, clone.new(7).payload_json) == ('{"self":7}', '{"self":7}')
+    assert (clone(self=7), clone(7)) == (7, 7)
+    for enqueue in (clone.enqueue, clone.aenqueue):
+        with pytest.raises(rota.UsageError, match="belong to no App yet"):
+            enqueue(self=7)
+
+
 def test_a_jobs_belongs_to_one_app() -> None:
     jobs = rota.Jobs()
     rota.App(jobs=[jobs])

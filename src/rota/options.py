@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from rota.duration import Duration, seconds
-from rota.errors import UsageError
+from rota.errors import PayloadError, UsageError
 from rota.payload import Codec
 
 EXPIRES_S_MIN = 0.001
@@ -103,7 +103,10 @@ def check_text(value: Any, name: str, most: int) -> str:
 def _meta(value: Any, name: str) -> str:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} must be a mapping, not {value!r}")
-    return META.encode((), {"meta": dict(value)})[len('{"meta":') : -1]
+    try:
+        return META.encode((), {"meta": dict(value)})[len('{"meta":') : -1]
+    except PayloadError as error:
+        raise UsageError(f"{error.argument or name}: {error.reason}") from None
 
 
 def _callers_meta(meta: dict[str, Any]) -> None: ...

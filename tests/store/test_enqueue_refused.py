@@ -167,8 +167,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"idempotency_key": "a\0b"}, "idempotency_key must be 1 to 255"),
     ({"idempotency_key": 12}, "idempotency_key must be 1 to 255"),
     ({"meta": [1]}, "meta must be a mapping"),
-    ({"meta": {"user": User()}}, "a User cannot be stored"),
-    ({"meta": {"at": math.nan}}, "nan cannot be stored"),
+    ({"meta": {"user": User()}}, "meta: a User cannot be stored"),
+    ({"meta": {"at": [math.nan]}}, "meta.at[0]: nan cannot be stored"),
+    ({"meta": {"at": "a\0b"}}, "meta: text with a NUL character cannot be stored"),
     ({"runat": NOW}, "takes no option 'runat'; it takes run_at, delay, priority"),
 ]
 

@@ -34,6 +34,22 @@ class Address(pydantic.BaseModel):
     since: datetime | None = None
 
 
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr = pydantic.SecretStr("")
+    token: pydantic.SecretBytes | None = None
+
+
+class Vault(pydantic.BaseModel):
+    logins: list[Login]
+
+
+class OpenLogin(Login):
+    @pydantic.field_serializer("password", when_used="json")
+    def _open(self, password: pydantic.SecretStr) -> str:
+        return password.get_secret_value()
+
+
 class DateRange(TypedDict):
     from_: str
 

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretBytes, SecretStr
 
 from rota.context import Context
 from rota.errors import DeclarationError, PayloadError
 from rota.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
 from rota.payload import Codec
-from tests.pure.payload_types import Address, Colour, Node, Period, User
+from tests.pure.payload_types import Address, Colour, Login, Node, OpenLogin, Period, User, Vault
 from tests.support.rules import rule
 
 if TYPE_CHECKING:
@@ -164,6 +165,20 @@ def test_nan_and_infinity_are_refused_however_deep(number: Any, wrap: Any) -> No
     assert argument is not None
     assert argument.startswith("value")
     assert reason == f"{number} cannot be stored"
+
+
+def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
+    def opens(vault: Vault | None = None, login: Login | None = None, opened: OpenLogin | None = None) -> None: ...
+
+    hidden = Login(user="ann", password=SecretStr("hunter2"))
+    why = "a SecretStr is stored as asterisks; pass a reference to the secret"
+    assert refusal(opens, login=hidden) == ("login.password", why)
+    assert refusal(opens, vault=Vault(logins=[hidden])) == ("vault.logins[0].password", why)
+    assert refusal(opens, login=Login(user="ann", token=SecretBytes(b"x")))[0] == "login.token"
+    # But not where none is lost: the model writes it out, or none was given, or the payload came by SQL.
+    for kept in ({"opened": OpenLogin(user="ann", password=SecretStr("hunter2"))}, {"login": Login(user="ann")}):
+        assert there_and_back(opens, **kept) == kept
+    assert codec(opens).decode('{"login": {"user": "ann", "password": "hunter2"}}')[0] == {"login": hidden}
 
 
 def test_nan_is_refused_in_a_typed_argument_too() -> None:

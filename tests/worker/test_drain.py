@@ -219,6 +219,22 @@ async def test_the_urgent_run_first(database: str, connection: Connection) -> No
     assert order == [100] * 5 + [7] * 5 + [0] * 5 + [-100] * 5
 
 
+@rule("M61")
+async def test_the_urgent_run_first_also_with_priorities_that_no_type_declares(database: str, connection: Connection) -> None:
+    jobs = rota.Jobs()
+    order: list[int] = []
+
+    async def handler(ctx: rota.Context) -> None:
+        order.append(ctx.job.priority)
+
+    jobs.job("work", takes_context=True)(handler)
+    priorities = [0, 5, -5, 100, 5, 99, -100, 50, -4]
+    for priority in priorities:
+        connection.execute("insert into rota.job (job_type, priority) values ('work', %s)", [priority])
+    await Hand(database, jobs, drain=True, slots=1).run()
+    assert order == sorted(priorities, reverse=True)
+
+
 @rule("M80", "M83")
 async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and_claims_nothing(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch

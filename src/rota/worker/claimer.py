@@ -221,6 +221,11 @@ class Claimer(Service):
 
     async def _learn(self, look: Look, claimed: Claimed, now: float, took_s: float) -> None:
         """Move the frontiers; where a look back found more than it could take, ask all workers to look back."""
+        for queue, priority in claimed.news.priorities:
+            self._frontiers[queue].setdefault(priority, Frontier())
+        if claimed.news.priorities:
+            self._look_back_as_asked(claimed)
+            return  # nothing was claimed: that nothing came says nothing
         by_queue: dict[str, list[Job | RefusedClaim]] = {}
         seen = claimed.seen
         for job in seen:
@@ -237,13 +242,13 @@ class Claimer(Service):
             if behind is not None and now - self._asked_at.get(queue, -1.0) >= 1.0:
                 self._asked_at[queue] = now
                 await self._link.run(ops.look_back(queue, behind))
+        self._look_back_as_asked(claimed)
+
+    def _look_back_as_asked(self, claimed: Claimed) -> None:
         for queue, to, asked_at in claimed.news.look_back:
             self._asked_since[queue] = asked_at
             for frontier in self._frontiers[queue].values():
                 frontier.look_back(to)
-        for queue, priority in claimed.news.priorities:
-            self._frontiers[queue].setdefault(priority, Frontier())
-            self._probe_at = 0.0  # there may be more between the gaps that this leaves
 
     def _advance(
         self, queue: str, jobs: list[Job | RefusedClaim], look: Look, started: datetime, now: float, took_s: float, *, cut: bool

@@ -74,7 +74,7 @@ begin
   where j.id = any (p_ids) and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;
 
--- Priorities in use in a queue that a worker does not know: one index descent per gap between the known ones.
+-- All priorities in use in a queue that a worker does not know: one index descent per gap between the known ones, and one for each that is found.
 create function rota.unknown_priorities(p_queue text, p_known smallint[]) returns setof smallint
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path = rota, pg_temp as $$
 begin
@@ -83,9 +83,17 @@ begin
   from (select k.priority as low, lead(k.priority, 1, 101::smallint) over (order by k.priority) as high
         from unnest(p_known || (-101)::smallint) k(priority)) gap
   cross join lateral (
-    select b.priority from rota.job b
-    where b.queue = p_queue and b.priority > gap.low and b.priority < gap.high and b.status in ('queued', 'failed')
-    order by b.priority desc limit 1) found;  -- the most urgent first
+    with recursive used as (
+      (select b.priority from rota.job b
+       where b.queue = p_queue and b.priority > gap.low and b.priority < gap.high and b.status in ('queued', 'failed')
+       order by b.priority desc limit 1)
+      union all
+      select less.priority from used u
+      cross join lateral (
+        select b.priority from rota.job b
+        where b.queue = p_queue and b.priority > gap.low and b.priority < u.priority and b.status in ('queued', 'failed')
+        order by b.priority desc limit 1) less)
+    select u.priority from used u) found;
 end $$;
 
 -- Asks all workers to look at a queue again from p_to on: something became claimable behind their frontiers. Written at most once a second; what

@@ -8,10 +8,12 @@
 --   start_recorded bool (false: job_start must record it before it begins); losses int2; suspected bool; schedule text; scheduled_for timestamptz.
 --   One row with a NULL id when nothing was due; for each paused queue one that has a queue and no id.
 --   news is NULL, or JSON: {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
+--   With priorities in it nothing was claimed: one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job is handed to two; M31, a claim is a lease; M22, due by the database's clock.
 select rota.clock() as started, news.news, c.id, c.origin_id, c.queue, c.job_type, c.payload, c.payload_version, c.priority, c.run_at, c.expires_at,
   c.attempts, c.max_attempts, c.claims, c.idempotency_key, c.meta, c.created_at, c.start_recorded, c.losses, c.suspected, c.schedule, c.scheduled_for
 from rota.worker_news(:queues::text[], :asked_since::timestamptz[], :probe::bool, :known::jsonb) news(news)
-left join rota.job_claim(:worker::text, :release::text, :types::text[], :leases::interval[], :records::bool[], :queues::text[], :slots::int[], :lo::int[], :hi::int[],
-  :priorities::int2[], :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[], :limit::int) c on true
+left join lateral rota.job_claim(:worker::text, :release::text, :types::text[], :leases::interval[], :records::bool[], :queues::text[], :slots::int[], :lo::int[], :hi::int[],
+  :priorities::int2[], :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[],
+  case when news.news::jsonb -> 'priorities' <> '[]' then 0 else :limit::int end) c on true

@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -37,7 +38,7 @@ from rota.worker.reach import setup_of
 from rota.worker.worker import Worker
 from tests.support.rules import rule
 from tests.support.wait import eventually
-from tests.worker import heavy
+from tests.worker import apart, heavy
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.process import ROOT
@@ -483,6 +484,37 @@ async def test_a_job_for_which_no_process_can_be_started_costs_no_attempt(
     kept = "select status, attempts, run_at > updated_at + interval '5 seconds' from rota.job"
     assert rows(connection, kept) == [("queued", 0, True)] * 2
     assert caplog.text.count("no process can be started for it: [Errno 2] No such file or directory: '/nowhere/python'") >= 2
+
+
+@rule("M33")
+@pytest.mark.parametrize(("jobs", "job_type", "what"), [(apart.jobs, "target", "thread"), (heavy.jobs, "add", "process")])
+async def test_a_job_for_which_no_thread_can_be_started_costs_no_attempt(
+    database: str,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    jobs: rota.Jobs,
+    job_type: str,
+    what: str,
+) -> None:
+    """As where a limit of tasks is reached (`ulimit -u`, a container's pids limit): a plain function needs a thread, and so does who looks after a
+    process."""
+    start = threading.Thread.start
+
+    def none_for_jobs(thread: threading.Thread) -> None:
+        if thread.name.startswith(("rota-handler", "rota-process")):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", none_for_jobs)
+    arguments = {"a": 1, "b": 2} if job_type == "add" else {}
+    ids = [put(connection, job_type, **arguments) for _ in range(3)]
+    connection.execute("update rota.job set max_attempts = 1 where id > %s", [ids[0]])
+    report = await Hand(database, jobs, drain=True).run()
+    assert (report.failed, report.dead) == (0, 0)
+    kept = "select status, attempts, run_at > updated_at + interval '5 seconds' from rota.job"
+    assert rows(connection, kept) == [("queued", 0, True)] * 3
+    assert caplog.text.count(f"no {what} can be started for it: can't start new thread") >= 3
 
 
 @rule("M33")

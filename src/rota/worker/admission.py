@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rota")
 
+NOT_STARTED_S = 10.0
+"""How long a job stays away for which no thread or process could be started."""
+
 
 def refused(held: Held) -> End | None:
     """Why a job may not begin now; None when it may."""
@@ -64,3 +67,11 @@ def too_late(held: Held) -> End | None:
     if end is not None:
         held.started_at = held.begun_at = None
     return end
+
+
+def not_started(held: Held, what: str, error: Exception) -> End:
+    """The machine gives the worker no thread or process for a job: no fault of the job's, which goes back."""
+    logger.error("job %s %s: no %s can be started for it: %s", held.job.id, held.job.job_type, what, error)
+    end = too_late(held)
+    held.started_at = held.begun_at = None
+    return end or HandedBack(f"no {what} can be started for it: {error}", NOT_STARTED_S)

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.context import enter
-from rota.worker.admission import too_late
+from rota.worker.admission import not_started, too_late
 from rota.worker.attempt import end_of, end_of_error
 from rota.worker.forked import leave_if_forked
 from rota.worker.threads import Threads
@@ -42,7 +42,10 @@ class Handlers:
             held.task = self._loop.create_task(self._on_loop(held, arguments), context=self._context.copy(), name=f"rota job {held.job.id}")
         else:
             held.begun_at = held.started_at
-            self._threads.submit(self._in_thread(held, arguments))
+            try:
+                self._threads.submit(self._in_thread(held, arguments))
+            except RuntimeError as error:
+                self._loop.call_soon(self._on_ended, held, not_started(held, "thread", error))
 
     def close(self) -> None:
         """Let the threads end; end the processes."""

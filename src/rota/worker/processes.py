@@ -7,7 +7,6 @@ nothing of what has to die is left.
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
 from collections import defaultdict
 from contextlib import suppress
@@ -19,7 +18,7 @@ import msgspec
 
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
-from rota.worker.admission import too_late
+from rota.worker.admission import not_started, too_late
 from rota.worker.child import Begun, Ended, NotReady, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory
 from rota.worker.process import Process
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
     from rota.context import Context
     from rota.worker.held import Held
 
-logger = logging.getLogger("rota")
-
-NOT_STARTED_S = 10.0
-"""How long a job stays away for which no process could be started."""
 START_S = 60.0
 """How long a process may take to import its handler; the attempt's own time begins after that."""
 TOLD_S = 0.4
@@ -70,7 +65,12 @@ class Processes:
             with suppress(RuntimeError):  # the loop is closed, and the process was killed before that
                 loop.call_soon_threadsafe(over.set_result, came_to)
 
-        self._threads.submit(call)
+        try:
+            self._threads.submit(call)
+        except RuntimeError as error:  # nobody would look after the process
+            if process is not None:
+                idle.append(process)
+            return not_started(held, "process", error)
         while not over.done():
             try:
                 await asyncio.shield(over)
@@ -89,7 +89,7 @@ class Processes:
             process.kill()
         for idle in self._idle.values():
             while idle:
-                self._threads.submit(idle.pop().end)
+                self._end(idle.pop())
         self._threads.close()
 
     def _keep(self, name: str, process: Process, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,7 +102,13 @@ class Processes:
     def _end_idle(self, name: str, process: Process, jobs: int) -> None:
         if process.jobs == jobs and process in self._idle[name]:
             self._idle[name].remove(process)
+            self._end(process)
+
+    def _end(self, process: Process) -> None:
+        try:
             self._threads.submit(process.end)
+        except RuntimeError:  # no thread is to be had: here, which takes a moment
+            process.end()
 
     # In a thread
 
@@ -132,8 +138,7 @@ class Processes:
         except _NotStoppedError:
             end = _stopped(held)
         except _NotStartedError as error:
-            logger.error("job %s %s: no process can be started for it: %s", held.job.id, held.job.job_type, error)  # noqa: TRY400 - no fault of ours
-            end = too_late(held) or HandedBack(f"no process can be started for it: {error}", NOT_STARTED_S)
+            end = not_started(held, "process", error)
         except Exception as error:  # noqa: BLE001 - the process died or must be killed, arguments may not pickle
             # Where in the worker it was noticed helps nobody.
             end = _stopped(held) if self._closed else Errored(error.with_traceback(None))

@@ -17,11 +17,11 @@ class Threads:
         self._count = 0
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run `call` in a thread; it must not raise. From one thread only."""
-        self._work.put(call)
+        """Run `call` in a thread; it must not raise. From one thread only. Raises RuntimeError when the machine gives no thread: then it will not run."""
         if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._main, name=f"{self._name}-{self._count + 1}", daemon=True).start()
             self._count += 1
-            threading.Thread(target=self._main, name=f"{self._name}-{self._count}", daemon=True).start()
+        self._work.put(call)
 
     def close(self) -> None:
         """Let idle threads end; one that still runs ends when its call returns."""

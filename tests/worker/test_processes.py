@@ -32,7 +32,7 @@ from rota.worker import processes
 from rota.worker.child import Begun, Ended, Progressed, Ready, Run, Stop, Stopped
 from rota.worker.crew import Crew
 from rota.worker.held import Held
-from rota.worker.process import Process
+from rota.worker.process import _BOOT, Process
 from rota.worker.processes import Processes
 from rota.worker.reach import setup_of
 from rota.worker.worker import Worker
@@ -515,6 +515,32 @@ async def test_a_job_for_which_no_thread_can_be_started_costs_no_attempt(
     kept = "select status, attempts, run_at > updated_at + interval '5 seconds' from rota.job"
     assert rows(connection, kept) == [("queued", 0, True)] * 3
     assert caplog.text.count(f"no {what} can be started for it: can't start new thread") >= 3
+
+
+NO_THREADS = """\
+import threading
+def none(thread): raise RuntimeError("can't start new thread")
+threading.Thread.start = none
+"""
+
+
+@rule("M33")
+@pytest.mark.parametrize(
+    ("first_of_all", "why"),
+    [(NO_THREADS, "can't start new thread"), ("import os; os._exit(1)", "the attempt's process exited with status 1")],
+    ids=["no threads", "no interpreter"],
+)
+async def test_a_job_whose_process_does_not_get_what_it_needs_to_come_up_costs_no_attempt(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, first_of_all: str, why: str
+) -> None:
+    """As under a limit of tasks, files or memory that the process itself runs into, before anything of the application's has been done."""
+    job = put(connection, "add", a=1, b=2)
+    connection.execute("update rota.job set max_attempts = 1")
+    monkeypatch.setattr("rota.worker.process._BOOT", f"{first_of_all}\n{_BOOT}")
+    report = await Hand(database, heavy.jobs, drain=True).run()
+    assert (report.failed, report.dead) == (0, 0)
+    assert rows(connection, "select id, status, attempts from rota.job") == [(job, "queued", 0)]
+    assert f"no process can be started for it: {why}" in caplog.text
 
 
 @rule("M33")

@@ -77,6 +77,16 @@ class Stop(msgspec.Struct, frozen=True):
 # What the process says
 
 
+class Importing(msgspec.Struct, frozen=True):
+    """It is up: what happens from here on, while the handler is imported, is the application's doing."""
+
+
+class NotStarted(msgspec.Struct, frozen=True):
+    """The machine does not give it what it needs to run a handler; the process ends."""
+
+    why: str
+
+
 class Ready(msgspec.Struct, frozen=True):
     """The handler is imported."""
 
@@ -130,6 +140,7 @@ def main(descriptor: int) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     connection = Connection(descriptor)
     setup: Setup = connection.recv()
+    connection.send(Importing())
     try:
         handler = _handler(setup)
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code; whatever it raises, the worker must hear it
@@ -193,8 +204,12 @@ class Child:
 
     def serve(self) -> None:
         """Run jobs until killed."""
-        for target in (self._listen, self._report):
-            threading.Thread(target=target, name="rota-child", daemon=True).start()
+        try:
+            for target in (self._listen, self._report):
+                threading.Thread(target=target, name="rota-child", daemon=True).start()
+        except RuntimeError as error:
+            self._connection.send(NotStarted(str(error)))
+            return
         self._connection.send(Ready())
         while True:
             run, context = self._runs.get()

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from rota.errors import ProcessDied
-from rota.worker.child import SIGNALS, Run, Setup, Stop
+from rota.worker.child import SIGNALS, Importing, Run, Setup, Stop
 from rota.worker.groups import is_living
 
 GONE_S = 1.0
@@ -40,6 +40,8 @@ class Process:
     terminal reaches it and one signal reaches all of it. One thread talks with it; `kill` from any."""
 
     def __init__(self, setup: Setup, living: set[Process]) -> None:
+        self.is_up = False
+        """Whether it has come so far that what happens is the application's doing."""
         self.is_ready = False
         """Whether it has imported its handler."""
         self.jobs = 0
@@ -87,12 +89,23 @@ class Process:
         exited = self._has_exited  # before the last look: what it said at the very end counts
         try:
             if self._connection.poll(for_s):
-                return self._connection.recv()
+                message = self._connection.recv()
+                if not isinstance(message, Importing):
+                    return message
+                self.is_up = True
+                return self.hear(for_s)
         except (EOFError, OSError):
+            self._wait_for_exit()
             exited = True
         if exited:
             raise ProcessDied(self.end())
         return None
+
+    def _wait_for_exit(self) -> None:
+        """It has closed its connection, so it is about to end: killed before that, it would seem to have been killed by somebody."""
+        until = monotonic() + GONE_S
+        while not self._has_exited and monotonic() < until:
+            sleep(0.01)
 
     def kill(self) -> None:
         """Kill it and all processes of its group, without waiting for their end."""

@@ -19,7 +19,7 @@ import msgspec
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
 from rota.worker.admission import not_started, too_late
-from rota.worker.child import Begun, Ended, NotReady, Progressed, Run, Said, Stop, Stopped
+from rota.worker.child import Begun, Ended, NotReady, NotStarted, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory
 from rota.worker.process import Process
 from rota.worker.reach import setup_of
@@ -138,7 +138,7 @@ class Processes:
         except _NotStoppedError:
             end = _stopped(held)
         except _NotStartedError as error:
-            end = not_started(held, "process", error)
+            end = _stopped(held) if self._closed else not_started(held, "process", error)
         except Exception as error:  # noqa: BLE001 - the process died or must be killed, arguments may not pickle
             # Where in the worker it was noticed helps nobody.
             end = _stopped(held) if self._closed else Errored(error.with_traceback(None))
@@ -150,7 +150,7 @@ class Processes:
     def _started(self, held: Held) -> Process:
         try:
             return Process(setup_of(held.job_type, self._worker, self._module), self._living)
-        except OSError as error:  # too many files or processes, no memory, no interpreter: nothing of the job's
+        except (OSError, ProcessDied) as error:  # too many files or processes, no memory, no interpreter: nothing of the job's
             raise _NotStartedError(str(error)) from None
 
 
@@ -182,6 +182,7 @@ class _Watch:
         """Return what the attempt came to.
 
         Raises:
+            _NotStartedError: the machine does not give the process what it needs.
             ProcessDied: the process ended before the handler did.
             MemoryExceeded: the process must be killed.
             _NotStoppedError: likewise, because the handler must stop and did not, or must not begin any more.
@@ -190,6 +191,8 @@ class _Watch:
             match self._next():
                 case NotReady(failure):
                     return Failed(failure)
+                case NotStarted(why):
+                    raise _NotStartedError(why)
             self._process.is_ready = True
         late = too_late(self._held)
         if late is not None:
@@ -208,7 +211,12 @@ class _Watch:
     def _next(self) -> Any:
         while True:
             self._look()
-            message = self._process.hear(LOOK_S)
+            try:
+                message = self._process.hear(LOOK_S)
+            except ProcessDied as death:
+                if not self._process.is_up:
+                    raise _NotStartedError(str(death)) from None
+                raise
             if message is not None:
                 return message
 

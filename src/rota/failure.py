@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import traceback
 from pathlib import Path
@@ -36,6 +37,7 @@ _BEARER = re.compile(
     rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=])[a-z0-9._~+/=-]{{8,2000}}"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_escape = codecs.getencoder("unicode_escape")  # found now, for it is a file: when there are no more descriptors, that must still be said
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -76,7 +78,7 @@ def escaped(text: str) -> str:
     """Return a text on one line: whatever would end the line, move a cursor or colour a screen is written as an escape, as Python writes it."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text)
+    return "".join(sign if sign.isprintable() else _escape(sign, "surrogatepass")[0].decode() for sign in text)
 
 
 def _redacted(text: str) -> str:

@@ -52,12 +52,16 @@ class Child:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
         with theirs:
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                process_group=0,  # Ctrl-C in a terminal is for the parent
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    process_group=0,  # Ctrl-C in a terminal is for the parent
+                )
+            except OSError:
+                self.channel.close()
+                raise
         self.pid = self.process.pid
         self.unwell: str | None = None
         self.unready: str | None = "starting"
@@ -162,7 +166,11 @@ class Fleet:
         return (self._count if self._fit else 1) - (self._spawned if self._drain else len(self._children))
 
     def _spawn(self) -> None:
-        child = Child(self._command)
+        try:
+            child = Child(self._command)
+        except OSError as error:  # no files, no memory, no room for another process
+            self._replace(f"a worker process could not be started: {error}", counts=True)
+            return
         self._children[child.pid] = child
         self._spawned += 1
         logger.info("worker process %s started", child.pid)
@@ -197,7 +205,8 @@ class Fleet:
         now = monotonic()
         if self._ping_url is not None and (self._pinged_at is None or now - self._pinged_at >= PING_S):
             self._pinged_at = now
-            threading.Thread(target=ping, args=(self._ping_url,), name="rota-ping", daemon=True).start()
+            with suppress(RuntimeError):  # no thread is to be had: a switch that is not told in time says so to people
+                threading.Thread(target=ping, args=(self._ping_url,), name="rota-ping", daemon=True).start()
 
     def _order(self) -> None:
         """Stop; ordered again, hurry."""
@@ -228,9 +237,9 @@ class Fleet:
             self._status = code
             self._give_up()
         else:
-            self._replace(how, counts=code not in (0, _DATABASE_AWAY))
+            self._replace(how, " though nobody asked it to", counts=code not in (0, _DATABASE_AWAY))
 
-    def _replace(self, how: str, *, counts: bool) -> None:
+    def _replace(self, how: str, unasked: str = "", *, counts: bool) -> None:
         """Have another started after a pause. An outage of the database is not counted: to end the others would not make it come back."""
         now = monotonic()
         self._ends.append((now, counts))
@@ -242,7 +251,7 @@ class Fleet:
             return
         pause_s = min(BACK_OFF_S[0] * 2 ** (len(self._ends) - 1), BACK_OFF_S[1])
         self._spawn_at = now + pause_s
-        logger.warning("%s though nobody asked it to; another follows in %.1f s", how, pause_s)
+        logger.warning("%s%s; another follows in %.1f s", how, unasked, pause_s)
 
     def _give_up(self) -> None:
         if self._children:

@@ -63,7 +63,11 @@ class _Server(socketserver.ThreadingTCPServer):  # not http.server's own: that o
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # no thread for it
+                self._room.release()
+                raise
         else:
             self.shutdown_request(request)
 

@@ -11,11 +11,12 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
 from rota.errors import UsageError
+from rota.resources import told
 
 T = TypeVar("T")
 logger = logging.getLogger("rota")
@@ -31,19 +32,26 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
     if _in_running_loop():
         work.close()
         raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
-    keep_standard_descriptors()
+    with told(), closing(work):  # which has not begun where there is no loop for it
+        keep_standard_descriptors()
+        return _run_alone(work, close)
+
+
+def _run_alone(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]]) -> T:
     runner = asyncio.Runner(loop_factory=_loop_factory())
     calls = _Calls()
     left: list[str] = []
     try:
         with _rare_collections():
-            runner.get_loop().set_default_executor(calls)
-            return _run(runner.get_loop(), _then_close(work, close, calls, left))
+            loop = runner.get_loop()
+            loop.set_default_executor(calls)
+            return _run(loop, _then_close(work, close, calls, left))
     finally:
         if left:  # closing the runner would wait for them for ever
             logger.error("handlers that do not stop were left behind: %s", ", ".join(left))
         else:
-            runner.close()
+            with suppress(RuntimeError):  # one that got no descriptor or thread cannot be closed either; what it came to is known
+                runner.close()
 
 
 class _Calls(ThreadPoolExecutor):

@@ -26,6 +26,7 @@ from rota.failure import one_line
 from rota.job import Action
 from rota.loop import keep_standard_descriptors
 from rota.release import VERSION
+from rota.resources import told
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
@@ -86,7 +87,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if sys.platform == "win32":
             raise ConfigurationError("Rota runs on Linux and macOS, not on Windows; use WSL or a container")
-        status = typer.main.get_command(cli)(list(arguments), prog_name="rota", standalone_mode=False)
+        with told():
+            status = typer.main.get_command(cli)(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
         return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:

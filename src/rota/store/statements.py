@@ -46,6 +46,12 @@ class Statements:
             self._texts[name] = text
         return text
 
+    def read_all(self) -> None:
+        """Read every file now: a worker must not need one later, when its handlers have used up its descriptors, or a deploy has replaced the package."""
+        for file in files(__package__).joinpath("sql").iterdir():
+            if file.name.endswith(".sql"):
+                self[file.name.removesuffix(".sql")]
+
     @property
     def channel(self) -> str:
         """The NOTIFY channel: named like the schema, so that two schemas in one database do not wake each other."""

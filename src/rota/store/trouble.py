@@ -9,6 +9,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, RotaError, SchemaError, SchemaMissing
+from rota.resources import lack, lack_of_files
 from rota.store.pools import POOL_MAX
 
 
@@ -41,6 +42,11 @@ def refused() -> Iterator[None]:
         reason = f"the database refuses: {said}" if isinstance(said, SchemaError) else str(said)
         is_login = isinstance(error, ConfigurationError) and not isinstance(error, SchemaError)
         raise DatabaseUnavailable(reason, refused=not is_login and blames_rows(error)) from error
+    except (OSError, RuntimeError) as error:
+        missing = lack(error)
+        if missing is None:
+            raise
+        raise DatabaseUnavailable(f"no connection to the database: this process is out of {missing}: {error}") from error
 
 
 def blames_rows(error: Exception) -> bool:
@@ -98,6 +104,8 @@ def unavailable(error: Exception) -> RotaError:
         return ConfigurationError(
             f"connections share sessions, as behind a transaction pooler: use App(notify=False) behind it ({first_line(error)})"
         )
+    if state is None and (missing := lack_of_files()) is not None:
+        return DatabaseUnavailable(f"no connection to the database: this process is out of {missing} ({first_line(error)})")
     if isinstance(error, PoolTimeout):
         why = f"it cannot be reached, or all {POOL_MAX} that the App may have were in use"
         return DatabaseUnavailable(f"no connection to the database: {why} ({first_line(error)})")

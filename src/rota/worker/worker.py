@@ -87,6 +87,7 @@ class Worker:
             DatabaseUnavailable: at the start; in a drain also later. What its jobs came to was recorded if that was possible at all.
             WorkerExhausted: its slots are full of handlers that do not stop.
         """
+        self._database.statements.read_all()
         upkeep = Link(self._database, "upkeep")
         async with AsyncExitStack() as stack:
             stack.push_async_callback(upkeep.close)

@@ -1,0 +1,109 @@
+"""A machine that gives no more files or threads: nothing dies of it that never began, and whoever ends says why in one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+
+import rota
+from rota import fleet
+from rota.errors import ProcessesFailed
+from rota.events import JobSucceeded
+from rota.fleet import ENDS_MAX, Fleet
+from rota.health import CLIENTS_MAX, answering
+from rota.store import statements
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.process import ROOT
+from tests.worker.table import Connection, put, rows, status
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts them")]
+
+
+def _at_most(files: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+
+@rule("M33", "M83")
+@pytest.mark.parametrize("files", [10, 11, 12, 13, 14, 15, 16, 18])
+def test_a_worker_without_descriptors_says_so_and_charges_nobody(database: str, connection: Connection, files: int) -> None:
+    put(connection, "quick")
+    connection.execute("update rota.job set max_attempts = 1")
+    ran = subprocess.run(
+        [sys.executable, "-m", "rota", "work", "--drain", "--app=tests.worker.crew:app"],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "ROTA_DATABASE_URL": database, "CREW_NOTES": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=_at_most(files),
+    )
+    lines = ran.stderr.splitlines()
+    assert ran.returncode in (0, 4, 5), ran.stderr
+    assert not [line for line in lines if line.startswith("Traceback")], ran.stderr
+    if ran.returncode:
+        assert [line for line in lines if line.startswith("rota: ") and "this process is out of open files" in line], ran.stderr
+    assert rows(connection, "select status from rota.jobs where status not in ('queued', 'succeeded')") == []
+
+
+@rule("M83")
+async def test_a_worker_needs_no_more_files_of_rotas_once_it_has_begun(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handlers may have used up the descriptors, or a deploy may have replaced the package."""
+
+    def none(name: str) -> str:
+        raise OSError(errno.EMFILE, "Too many open files", name)
+
+    statements.source.cache_clear()
+    jobs = rota.Jobs()
+
+    @jobs.job("fine")
+    async def fine() -> None: ...
+
+    async with Hand(database, jobs) as hand:
+        monkeypatch.setattr(statements, "source", none)
+        job = put(connection, "fine")
+        await hand.heard(JobSucceeded, job=job)
+    assert status(connection, job) == "succeeded"
+
+
+@rule("M83")
+def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def none(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", none)
+    monkeypatch.setattr(fleet, "BACK_OFF_S", (0.01, 0.01))
+    with pytest.raises(ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"):
+        Fleet(["nothing"], 2, drain=False).run()
+    assert len(tries) == ENDS_MAX
+
+
+def test_probes_that_got_no_thread_take_no_room_from_the_next(monkeypatch: pytest.MonkeyPatch, free_port: int) -> None:
+    start = threading.Thread.start
+
+    def none_for_probes(thread: threading.Thread) -> None:
+        if "process_request" in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with answering(free_port, lambda: None, lambda: None):
+        with monkeypatch.context() as short:
+            short.setattr(threading.Thread, "start", none_for_probes)
+            for _ in range(CLIENTS_MAX + 1):
+                with pytest.raises(OSError):  # cut off, in one of several ways
+                    urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10)
+        assert urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10).status == 200

@@ -141,10 +141,10 @@ async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitabl
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        calls.shutdown(wait=False, cancel_futures=True)
         running = [asyncio.wrap_future(call) for call in list(calls.running)]
         if tasks or running:
             await asyncio.wait([*tasks, *running], timeout=LEFT_BEHIND_S)
+        calls.shutdown(wait=False, cancel_futures=True)  # not before: tasks that were cancelled may put away in threads what they had
         left += [task.get_name() for task in tasks if not task.done()]
         if calls.running:
             left.append(f"calls in threads ({len(calls.running)})")

@@ -141,6 +141,29 @@ def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
         ended.wait(30)
 
 
+@rule("M2")
+def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `aiofiles` closes a file."""
+    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    cleaned_up = threading.Event()
+
+    async def leave_behind(begun: asyncio.Event) -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(cleaned_up.set)
+
+    async def work() -> set[asyncio.Task[None]]:
+        begun = asyncio.Event()
+        task = asyncio.create_task(leave_behind(begun))
+        await begun.wait()
+        return {task}
+
+    run_alone("run", work(), _nothing)
+    assert cleaned_up.is_set()
+
+
 @pytest.mark.parametrize("where", ["in a task", "in a callback", "in the work itself"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_a_signal_s_handler_raises_ends_the_loop(

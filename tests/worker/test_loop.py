@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -162,6 +163,37 @@ def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kin
 
     run_alone("run", work(), _nothing)
     assert cleaned_up.is_set()
+
+
+@rule("M2")
+def test_a_call_in_a_thread_that_fails_when_nobody_waits_for_it_any_more_is_no_line_in_the_log(
+    loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    may_fail = threading.Event()
+
+    def fail(begun: Callable[[], object]) -> None:
+        begun()
+        may_fail.wait(60)
+        raise ValueError("nobody waits for this")
+
+    async def let_it_fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            may_fail.set()
+
+    async def work() -> set[asyncio.Task[None]]:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.run_in_executor(None, fail, lambda: loop.call_soon_threadsafe(begun.set)).cancel()
+        task = asyncio.create_task(let_it_fail())
+        await begun.wait()
+        return {task}
+
+    run_alone("run", work(), _nothing)
+    gc.collect()
+    assert may_fail.is_set()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("where", ["in a task", "in a callback", "in the work itself"])

@@ -145,6 +145,8 @@ async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitabl
         running = asyncio.gather(*(asyncio.wrap_future(call) for call in list(calls.running)), return_exceptions=True)
         await asyncio.wait([*tasks, running], timeout=LEFT_BEHIND_S)
         calls.shutdown(wait=False, cancel_futures=True)  # not before: tasks that were cancelled may put away in threads what they had
+        # The loop waits for its executor when it is closed, as long as that takes: one that the application has set is not to keep it.
+        asyncio.get_running_loop().set_default_executor(_Calls())
         left += [task.get_name() for task in tasks if not task.done()]
         if calls.running:
             left.append(f"calls in threads ({len(calls.running)})")

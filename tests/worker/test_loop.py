@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -137,6 +138,31 @@ def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
         assert run_alone("run", work(), _nothing) == "done"
         assert not ended.is_set(), "it was waited for"
         assert "left behind: calls in threads (1)" in caplog.text
+    finally:
+        may_end.set()
+        ended.wait(30)
+
+
+@rule("M2", "M35")
+def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(loop_of_either_kind: None) -> None:
+    """As a lifespan does for whom the loop's own has too few threads."""
+    may_end, ended = threading.Event(), threading.Event()
+
+    def hang(begun: Callable[[], object]) -> None:
+        begun()
+        may_end.wait(10)
+        ended.set()
+
+    async def work() -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        hanging = loop.run_in_executor(None, hang, lambda: loop.call_soon_threadsafe(begun.set))
+        await begun.wait()
+        hanging.cancel()
+
+    try:
+        run_alone("run", work(), _nothing)
+        assert not ended.is_set(), "it was waited for"
     finally:
         may_end.set()
         ended.wait(30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,15 @@ def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
 def test_a_thread_that_does_not_end_does_not_keep_the_process(left: str, arguments: list[str], status: int) -> None:
     ran = ended(f"leaving.LEAVE_S = 0.1\n{left}", arguments)
     assert ran.returncode == status
+    assert "threads that do not end were left behind: hangs_0" in ran.stderr
+
+
+@rule("M35", "M2")
+def test_nor_where_the_command_ends_in_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("raise ValueError('a fault in the application')\n")
+    left = f"sys.path.insert(0, {str(tmp_path)!r})\nleaving.LEAVE_S = 0.1\nthreading.Thread(target=never, name='hangs_0').start()"
+    ran = ended(left, ["rota", "work", "--app", "shop:app"])
+    assert ran.returncode == 1
     assert "threads that do not end were left behind: hangs_0" in ran.stderr
 
 

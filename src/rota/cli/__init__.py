@@ -71,8 +71,11 @@ def main() -> None:
         signal.signal(
             signal.SIGTERM, _end
         )  # the kernel lets no signal end pid 1 for which it has no handler; a worker has its own once it is up
-    status = run(sys.argv[1:])
-    leave(status)
+    status = 1  # of what it raises, which Python shows
+    try:
+        status = run(sys.argv[1:])
+    finally:
+        leave(status)
     sys.exit(status)
 
 

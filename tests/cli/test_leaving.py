@@ -33,6 +33,7 @@ def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     "left",
     [
         "threading.Thread(target=never, name='hangs_0').start()",
+        "timer = threading.Timer(0, never); timer.name = 'hangs_0'; timer.start()",
         "concurrent.futures.ThreadPoolExecutor(thread_name_prefix='hangs').submit(never)",
         # As a handler does: threads of a daemon are daemons, and are waited for all the same where they belong to a ThreadPoolExecutor.
         "pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix='hangs')\n"

@@ -27,10 +27,9 @@ def leave(status: int) -> None:
 
 
 def _leave_at_once(status: int) -> None:
-    names = [
-        thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not isinstance(thread, threading.Timer)
-    ]
-    logger.error("threads that do not end were left behind: %s", ", ".join(name for name in names if not name.startswith("rota-")))
+    ours = threading.main_thread(), threading.current_thread()
+    names = [thread.name for thread in threading.enumerate() if thread not in ours and not thread.name.startswith("rota-")]
+    logger.error("threads that do not end were left behind: %s", ", ".join(names))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # it may be closed
             stream.flush()

@@ -159,15 +159,19 @@ async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_sam
 @rule("M2")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("in_thread", [True, False])
-async def test_a_copy_that_a_handler_forks_ends_with_it(database: str, connection: Connection, in_thread: bool) -> None:
+@pytest.mark.parametrize(("error", "exit_status"), [(SystemExit(3), 3), (OSError("no route"), 1)])
+async def test_a_copy_that_a_handler_forks_ends_with_it(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, error: BaseException, exit_status: int, in_thread: bool
+) -> None:
     """Else the copy goes on as a worker: with the jobs, the connections and the health port of the original, for ever."""
     jobs = rota.Jobs()
     ended: list[int | None] = []
+    monkeypatch.setattr(sys, "excepthook", lambda *_: sys.exit(7))  # as an application's may do
 
     def fork() -> None:
         pid = os.fork()
         if pid == 0:
-            sys.exit(3)
+            raise error
         ended.append(_status(pid))
 
     async def fork_awaiting() -> None:
@@ -176,7 +180,7 @@ async def test_a_copy_that_a_handler_forks_ends_with_it(database: str, connectio
     jobs.job("forks")(fork if in_thread else fork_awaiting)
     job = put(connection, "forks")
     await Hand(database, jobs, drain=True).run()
-    assert ended == [3]
+    assert ended == [exit_status]
     assert status(connection, job) == "succeeded"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 
 from rota.outcome import End, Errored
 
@@ -15,11 +14,12 @@ def leave_if_forked(original: int, end: End) -> None:
     if os.getpid() == original:
         return
     status = 1
-    with suppress(Exception):  # what the error or a stream of the application does when it is shown is the application's
+    try:
         status = _status(end)
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(status)
+    finally:  # whatever the error, a hook or a stream of the application raises when it is shown
+        os._exit(status)
 
 
 def _status(end: End) -> int:

@@ -213,3 +213,7 @@ def test_rates_are_what_was_finished_between_two_signs_of_life() -> None:
     assert rates.see(said(120.0, 210, stopped=True)) == 0.0
     assert rates.see([]) == 0.0
     assert Rates().see(said(100.0, 60, stopped=True)) == 0.0  # a drain that was over before anybody looked
+    rates = Rates()
+    assert rates.see([]) == 0.0
+    assert rates.see(said(100.0, 60, stopped=True)) == 2.0  # one that came and went between two looks, though nobody worked at the first
+    assert rates.see(said(100.0, 60, stopped=True)) == 0.0

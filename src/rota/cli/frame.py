@@ -24,6 +24,7 @@ class Rates:
 
     _before: dict[str, tuple[float, int]] = field(default_factory=dict)
     _rates: dict[str, float] = field(default_factory=dict)
+    _is_first: bool = True
 
     def see(self, workers: Iterable[dict[str, Any]]) -> float:
         """Take what the workers say now; return what they finish a second, all together."""
@@ -38,9 +39,9 @@ class Rates:
             rates[one["name"]] = (done - done_before) / (beat - before) if beat > before else self._rates.get(one["name"], 0.0)
             if beat <= before:
                 now[one["name"]] = (before, done_before)
-            if one["stopped"] and (not self._before or self._before.get(one["name"], (0.0,))[0] == beat):
+            if one["stopped"] and (self._is_first or self._before.get(one["name"], (0.0,))[0] == beat):
                 rates[one["name"]] = 0.0  # also the drains that were over before the first look
-        self._before, self._rates = now, rates
+        self._before, self._rates, self._is_first = now, rates, False
         return sum(rates.values())
 
 

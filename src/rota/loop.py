@@ -135,21 +135,29 @@ def _has_pythons_own_ctrl_c() -> bool:
 
 async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]], calls: _Calls, left: list[str]) -> T:
     try:
-        return await work
+        try:
+            return await work
+        finally:
+            await close()
     finally:
-        await close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        # What they come to is nobody's any more: an error in one is no line in the log.
-        running = asyncio.gather(*(asyncio.wrap_future(call) for call in list(calls.running)), return_exceptions=True)
+        left += await _leave_behind(calls)
+
+
+async def _leave_behind(calls: _Calls) -> list[str]:
+    """Cancel what handlers left behind, and give it a moment to end. Return what goes on all the same."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    # What they come to is nobody's any more: an error in one is no line in the log.
+    running = asyncio.gather(*(asyncio.wrap_future(call) for call in list(calls.running)), return_exceptions=True)
+    try:
         await asyncio.wait([*tasks, running], timeout=LEFT_BEHIND_S)
+    finally:  # Ctrl-C may end the moment
         calls.shutdown(wait=False, cancel_futures=True)  # not before: tasks that were cancelled may put away in threads what they had
         # The loop waits for its executor when it is closed, as long as that takes: one that the application has set is not to keep it.
         asyncio.get_running_loop().set_default_executor(_Calls())
-        left += [task.get_name() for task in tasks if not task.done()]
-        if calls.running:
-            left.append(f"calls in threads ({len(calls.running)})")
+    left = [task.get_name() for task in tasks if not task.done()]
+    return [*left, f"calls in threads ({len(calls.running)})"] if calls.running else left
 
 
 @contextmanager

@@ -57,6 +57,42 @@ def signals_as_they_were() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+class Hanging:
+    """A call in a thread that an async handler made and waits for no more; it ends when it may."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._may_end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def begin(self) -> None:
+        self._loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        call = self._loop.run_in_executor(None, self._hang, partial(self._loop.call_soon_threadsafe, begun.set))
+        await begun.wait()
+        call.cancel()
+
+    def end(self) -> None:
+        """Its executor has been shut down."""
+        self._may_end.set()
+        if self._thread is not None and self._loop is not None:
+            self._thread.join(30)
+            self._loop.close()  # it is left open where a call goes on, and Python warns of that in whichever test it finds it
+
+    def _hang(self, begun: Callable[[], object]) -> None:
+        self._thread = threading.current_thread()
+        begun()
+        self._may_end.wait(10)
+        self.has_ended = True
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    hanging = Hanging()
+    yield hanging
+    hanging.end()
+
+
 async def _nothing() -> None: ...
 
 
@@ -115,61 +151,55 @@ def test_a_handler_that_stops_the_loop_does_not_end_the_worker(
 
 @rule("M2", "M35")
 def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
-    loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    loop_of_either_kind: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An async handler that timed out in `asyncio.to_thread`: it stops, but its thread does not."""
     monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01)
-    may_end = threading.Event()
-    threads: list[threading.Thread] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    def hang(begun: Callable[[], object]) -> None:
-        threads.append(threading.current_thread())
-        begun()
-        may_end.wait(10)
-
-    async def work() -> str:
-        begun = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loops.append(loop)
-        hanging = asyncio.create_task(asyncio.to_thread(hang, lambda: loop.call_soon_threadsafe(begun.set)))
-        await begun.wait()
-        hanging.cancel()
-        return "done"
-
-    try:
-        assert run_alone("run", work(), _nothing) == "done"
-        assert threads[0].is_alive(), "it was waited for"
-        assert "left behind: calls in threads (1)" in caplog.text
-    finally:
-        may_end.set()
-        threads[0].join(30)
-        loops[0].close()  # it is left open where a call goes on, and Python warns of that in whichever test it finds it
+    run_alone("run", hanging.begin(), _nothing)
+    assert not hanging.has_ended, "it was waited for"
+    assert "left behind: calls in threads (1)" in caplog.text
 
 
 @rule("M2", "M35")
-def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(loop_of_either_kind: None) -> None:
+def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(loop_of_either_kind: None, hanging: Hanging) -> None:
     """As a lifespan does for whom the loop's own has too few threads."""
-    may_end, ended = threading.Event(), threading.Event()
-
-    def hang(begun: Callable[[], object]) -> None:
-        begun()
-        may_end.wait(10)
-        ended.set()
+    threads = ThreadPoolExecutor(1)
 
     async def work() -> None:
-        begun, loop = asyncio.Event(), asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(1))
-        hanging = loop.run_in_executor(None, hang, lambda: loop.call_soon_threadsafe(begun.set))
-        await begun.wait()
-        hanging.cancel()
+        asyncio.get_running_loop().set_default_executor(threads)
+        await hanging.begin()
 
-    try:
-        run_alone("run", work(), _nothing)
-        assert not ended.is_set(), "it was waited for"
-    finally:
-        may_end.set()
-        ended.wait(30)
+    run_alone("run", work(), _nothing)
+    threads.shutdown(wait=False)
+    assert not hanging.has_ended, "it was waited for"
+
+
+@rule("M2", "M35")
+@pytest.mark.parametrize(("when", "times"), [("while it closes", 1), ("while it closes", 2), ("in the moment that is left", 1)])
+def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
+    loop_of_either_kind: None, signals_as_they_were: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, when: str, times: int
+) -> None:
+    closes = when == "while it closes"
+    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
+
+    async def interrupted() -> None:
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0)
+
+    async def left_behind() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await interrupted()
+
+    async def work() -> set[asyncio.Task[None]]:
+        task = asyncio.create_task(_nothing() if closes else left_behind())
+        await hanging.begin()
+        return {task}
+
+    with pytest.raises(KeyboardInterrupt):
+        run_alone("run", work(), interrupted if closes else _nothing)
+    assert not hanging.has_ended, "it was waited for"
 
 
 @rule("M2")
@@ -215,9 +245,10 @@ def test_a_call_in_a_thread_that_fails_when_nobody_waits_for_it_any_more_is_no_l
 
     async def work() -> set[asyncio.Task[None]]:
         begun, loop = asyncio.Event(), asyncio.get_running_loop()
-        loop.run_in_executor(None, fail, lambda: loop.call_soon_threadsafe(begun.set)).cancel()
+        call = loop.run_in_executor(None, fail, lambda: loop.call_soon_threadsafe(begun.set))
         task = asyncio.create_task(let_it_fail())
         await begun.wait()
+        call.cancel()
         return {task}
 
     run_alone("run", work(), _nothing)

@@ -56,8 +56,7 @@ class _Opened:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pool: Future[SyncPool] | None = None
-        self.async_pools: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]]] = {}
-        """With their loops."""
+        self.async_pools: dict[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]] = {}
 
 
 class Pools:
@@ -115,11 +114,11 @@ class Pools:
         """Close the pool of the running loop, and the sync one."""
         opened = self._opened()
         with opened.lock:
-            known = opened.async_pools.pop(id(asyncio.get_running_loop()), None)
-        if known is not None:
-            await asyncio.wait([known[1]])
-            if not _has_failed(known[1]):
-                await known[1].result().close()
+            opening = opened.async_pools.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            await asyncio.wait([opening])
+            if not _has_failed(opening):
+                await opening.result().close()
         self.close()
 
     def _opened(self) -> _Opened:
@@ -161,12 +160,12 @@ class Pools:
     async def _async_pool(self) -> AsyncPool:
         loop, opened = asyncio.get_running_loop(), self._opened()
         with opened.lock:  # other threads have loops, too
-            opened.async_pools = {key: known for key, known in opened.async_pools.items() if not known[0].is_closed()}
-            known = opened.async_pools.get(id(loop))
-            if known is None or known[0] is not loop or _has_failed(known[1]):
+            opened.async_pools = {one: pool for one, pool in opened.async_pools.items() if not one.is_closed()}
+            opening = opened.async_pools.get(loop)
+            if opening is None or _has_failed(opening):
                 # Hundreds of requests may be the first at once, as above.
-                opened.async_pools[id(loop)] = known = (loop, loop.create_task(self._aopen()))
-        return await asyncio.shield(known[1])
+                opening = opened.async_pools[loop] = loop.create_task(self._aopen())
+        return await asyncio.shield(opening)
 
     async def _aopen(self) -> AsyncPool:
         await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _open

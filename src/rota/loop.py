@@ -47,9 +47,7 @@ def _run_alone(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]
             loop.set_default_executor(calls)
             return _run(loop, _then_close(work, close, calls, left))
     finally:
-        if left:  # closing the runner would wait for them for ever
-            logger.error("handlers that do not stop were left behind: %s", ", ".join(left))
-        else:
+        if not left:  # closing the runner would wait for them for ever
             with suppress(RuntimeError):  # one that got no descriptor or thread cannot be closed either; what it came to is known
                 runner.close()
 
@@ -144,7 +142,7 @@ async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitabl
 
 
 async def _leave_behind(calls: _Calls) -> list[str]:
-    """Cancel what handlers left behind, and give it a moment to end. Return what goes on all the same."""
+    """Cancel what handlers left behind, and give it a moment to end. Return the tasks that go on all the same."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -157,7 +155,10 @@ async def _leave_behind(calls: _Calls) -> list[str]:
         # The loop waits for its executor when it is closed, as long as that takes: one that the application has set is not to keep it.
         asyncio.get_running_loop().set_default_executor(_Calls())
     left = [task.get_name() for task in tasks if not task.done()]
-    return [*left, f"calls in threads ({len(calls.running)})"] if calls.running else left
+    threads = [f"calls in threads ({len(calls.running)})"] if calls.running else []
+    if left or threads:
+        logger.error("handlers that do not stop were left behind: %s", ", ".join(left + threads))
+    return left
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -398,6 +399,32 @@ def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path
     assert embedded.running(made_directory) is None
     assert not embedded.stop(made_directory)
     user = User(made_directory)
+    assert query(user.line()) == [(42,)]
+    user.leave()
+
+
+@pytest.mark.parametrize("text", ["", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n"], ids=["empty", "word", "sign", "huge"])
+def test_a_pid_file_that_names_nobody_is_no_server(made_directory: Path, text: str) -> None:
+    """As a machine that crashed may leave it."""
+    broken = made_directory / guard.DATA / "postmaster.pid"
+    broken.write_text(text)
+    shutil.copystat(made_directory / guard.DATA / "PG_VERSION", broken)
+    assert embedded.running(made_directory) is None
+    assert not embedded.stop(made_directory)
+    user = User(made_directory)
+    assert query(user.line()) == [(42,)]
+    user.leave()
+
+
+def test_the_socket_of_a_killed_server_does_not_hide_the_next_one_where_the_directory_was_moved_to(
+    made_directory: Path, place: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(made_directory / guard.DATA / ".s.PGSQL.5432"))
+    moved = place / ("m" * 120) / ".rota"
+    moved.parent.mkdir()
+    made_directory.rename(moved)
+    user = User(moved)
     assert query(user.line()) == [(42,)]
     user.leave()
 

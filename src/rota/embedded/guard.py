@@ -37,6 +37,7 @@ _POLL_S = 0.01
 _FAST_STOP_S = 60.0  # a fast shutdown writes a checkpoint, which takes a while after a bulk load on a slow disk
 _IMMEDIATE_STOP_S = 10.0
 _PID_FILE_S = 5.0
+_PID_DIGITS_MAX = 9  # more are no pid anywhere, and too many for the kernel's call
 
 
 def main(directory: Path, guard_lock: int) -> None:
@@ -133,9 +134,14 @@ def pid_file(directory: Path) -> list[str]:
 
 def postmaster(directory: Path) -> int | None:
     """The pid of the directory's server, if the one in its pid file is alive and not a stranger with the same number."""
-    first = pid_file(directory)[:1]
-    pid = int(first[0]) if first and first[0].strip().isdigit() else 0
+    pid = named_pid(pid_file(directory))
     return pid if pid and is_postmaster(pid, directory) else None
+
+
+def named_pid(lines: list[str]) -> int | None:
+    """The pid that a pid file names; None where it is empty or holds something else, as after a crash of the machine."""
+    first = lines[0].strip() if lines else ""
+    return int(first) if first.isascii() and first.isdigit() and len(first) <= _PID_DIGITS_MAX else None
 
 
 def is_postmaster(pid: int, directory: Path) -> bool:

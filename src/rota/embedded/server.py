@@ -152,14 +152,17 @@ def _forget_last_run(directory: Path) -> None:
     """Clear what a server that was killed left behind, and keep its log.
 
     PostgreSQL would take whoever has the old pid now for the old server: a stranger (common in containers), or its own
-    zombie. That no server and no session of one is left is known from their lock.
+    zombie; and it does not start on a pid file that names nobody. That no server and no session of one is left is known
+    from their lock. An old socket would be taken for that of a server which listens elsewhere, as after the directory was moved.
     """
     data = directory / guard.DATA
     lines = guard.pid_file(directory)
     guard.remove_socket_directory(lines)
-    (data / f"{_SOCKET}.lock").unlink(missing_ok=True)
-    if lines and guard.is_alive(int(lines[0])):
-        (data / "postmaster.pid").unlink()
+    for name in (_SOCKET, f"{_SOCKET}.lock"):
+        (data / name).unlink(missing_ok=True)
+    pid = guard.named_pid(lines)
+    if pid is None or guard.is_alive(pid):
+        (data / "postmaster.pid").unlink(missing_ok=True)
     if log_file(directory).exists():
         log_file(directory).replace(directory / "postgres.log.old")
 

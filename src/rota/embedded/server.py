@@ -59,7 +59,9 @@ def url(directory: Path) -> str | None:
         return None
     data = directory / guard.DATA
     home = data if (data / _SOCKET).exists() else Path(lines[4])
-    return f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}&port={_PORT}" if _is_answered(home / _SOCKET) else None
+    return (
+        f"postgresql://postgres@/postgres?host={quote(os.fsencode(home), safe='')}&port={_PORT}" if _is_answered(home / _SOCKET) else None
+    )
 
 
 def launch(directory: Path, binaries: Path) -> str:
@@ -170,11 +172,19 @@ def _forget_last_run(directory: Path) -> None:
 def _socket_directory(directory: Path, account: Account) -> Path:
     """The data directory, which nobody else may enter; a private one in /tmp where its path is too long or too odd for libpq."""
     data = directory / guard.DATA
-    if len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX and not set(str(data)) & set(",\"'\\"):
+    if len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX and not set(str(data)) & set(",\"'\\") and _is_utf8(data):
         return data
     made = Path(tempfile.mkdtemp(prefix=guard.SOCKET_DIRECTORIES.name, dir=guard.SOCKET_DIRECTORIES.parent))
     account.own(made)
     return made
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_answered(path: Path) -> bool:

@@ -6,7 +6,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -142,19 +142,26 @@ def _reference(reference: str | None) -> tuple[Path, str | None]:
 def _here() -> Path:
     """The directory that the shell is in, by the name it has there: a link such as `current` leads to the release of the day, which the next deploy
     leaves behind, and what is printed for cron is to follow it."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise ConfigurationError("the directory that you are in was deleted: cd into one that is there") from None
     named = Path(os.environ.get("PWD", ""))
-    return named if named.is_absolute() and ".." not in named.parts and named.exists() and named.samefile(Path.cwd()) else Path.cwd()
+    with suppress(OSError):  # it is not there, or not for this user to look at
+        if named.is_absolute() and ".." not in named.parts and named.samefile(here):
+            return named
+    return here
 
 
 def _from_pyproject(start: Path) -> tuple[Path, str | None]:
     """The nearest directory, upwards, whose pyproject.toml has [tool.rota], and what it says."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file() raises where this user may not look, as under `sudo -u app` in root's home
             continue
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("rota", {})
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from None
         reference = settings.get("app")
         if reference is not None and not isinstance(reference, str):

@@ -102,7 +102,10 @@ def reset(directory: Path | None = None) -> bool:
 
 
 def _resolved(directory: Path | None) -> Path:
-    return (Path.cwd() / ".rota" if directory is None else directory).resolve()
+    try:
+        return (Path.cwd() / ".rota" if directory is None else directory).resolve()
+    except FileNotFoundError as error:
+        raise EmbeddedError("the working directory was deleted, and the private PostgreSQL is in one: cd into one that is there") from error
 
 
 def _refuse_production() -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from rota import logs
 from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
 from rota.cli.leaving import leave
 from rota.cli.output import json_line
+from rota.cli.streams import escape_what_does_not_fit, is_of_stdout, unwritten
 from rota.errors import ConfigurationError, RotaError
 from rota.failure import one_line
 from rota.job import Action
@@ -63,10 +65,13 @@ cli.add_typer(db.app, name="db")
 # What typer raises for a wrong command line. It has no public name of its own: older releases take it from click, newer ones from inside.
 _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
+_UNWRITTEN = "what it has to say cannot be written to stdout"
+
 
 def main() -> None:
     """Run the command of this process's arguments, and exit."""
     keep_standard_descriptors()
+    escape_what_does_not_fit()
     if os.getpid() == 1:
         signal.signal(
             signal.SIGTERM, _end
@@ -74,6 +79,7 @@ def main() -> None:
     status = 1  # of what it raises, which Python shows
     try:
         status = run(sys.argv[1:])
+        unwritten(sys.stderr)  # whom could one tell?
     finally:
         leave(status)
     sys.exit(status)
@@ -99,12 +105,17 @@ def run(arguments: Sequence[str]) -> int:
     except _TyperError as error:
         return _fail_usage(error, as_json=as_json, logs_json=_logs_json(own))
     except Exception as error:
+        if is_of_stdout(error):
+            unwritten(sys.stdout)
+            return _fail(error, f"{_UNWRITTEN}: {error}", 1, as_json=as_json, logs_json=_logs_json(own))
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
             raise  # a fault of ours, or of the module that was imported: its traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
+    if refused := unwritten(sys.stdout):
+        return _fail(refused, f"{_UNWRITTEN}: {refused}", 1, as_json=as_json, logs_json=_logs_json(own))
     return status if isinstance(status, int) else 0
 
 
@@ -141,5 +152,6 @@ def _fail(error: BaseException, message: str, status: int, *, as_json: bool, log
         logger.error("%s", message.strip())
         return status
     what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}
-    typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
+    with suppress(OSError):  # stderr is full as well: the status still says it
+        typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
     return status

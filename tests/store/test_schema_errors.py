@@ -13,7 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
@@ -172,6 +172,19 @@ def test_a_payload_limit_out_of_range_is_refused_before_anything_is_made(empty_d
 def test_a_schema_name_that_would_need_quoting_is_refused(empty_database: str, name: str) -> None:
     with pytest.raises(ConfigurationError, match="a schema's name is"):
         migrate(empty_database, name)
+
+
+def test_a_schema_name_of_postgresqls_own_is_refused_before_it_is_asked(empty_database: str) -> None:
+    for name in ("pg_jobs", "pg_catalog"):
+        with pytest.raises(ConfigurationError, match="does not begin with pg_"):
+            migrate(empty_database, name)
+
+
+def test_a_role_that_may_not_connect_is_a_setting_and_not_an_outage(admin: Admin, empty_database: str, role: str) -> None:
+    name = str(conninfo_to_dict(empty_database)["dbname"])
+    admin.execute(sql.SQL("revoke connect on database {} from public").format(sql.Identifier(name)))
+    with pytest.raises(ConfigurationError, match=r"the role of the URL may not connect to its database: .*permission denied"):
+        migrate(make_conninfo(empty_database, user=role))
 
 
 def test_a_wrong_password_is_a_setting_and_not_an_outage(server: PostgresServer, admin: Admin, empty_database: str, role: str) -> None:

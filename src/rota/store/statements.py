@@ -28,6 +28,8 @@ def check_schema(schema: str) -> str:
     """Return the schema's name if it can be one. Raises ConfigurationError."""
     if not _NAME.fullmatch(schema):
         raise ConfigurationError(f"schema {schema!r}: a schema's name is up to 50 of a-z, 0-9 and _, not beginning with a digit")
+    if schema.startswith("pg_"):
+        raise ConfigurationError(f"schema {schema!r}: a schema's name does not begin with pg_, which is PostgreSQL's own")
     return schema
 
 

@@ -98,6 +98,8 @@ def unavailable(error: Exception) -> RotaError:
         return ConfigurationError(f"the database refuses the user or password of the URL: {first_line(error)}")
     if isinstance(error, psycopg.errors.InvalidCatalogName) or ("database" in text and "does not exist" in text):
         return ConfigurationError(f"the URL names a database that is not there: {first_line(error)}")
+    if "permission denied for database" in text:
+        return ConfigurationError(f"the role of the URL may not connect to its database: {first_line(error)}")
     if "unsupported startup parameter" in text:
         return ConfigurationError(f"{_OF_POOLER}: use App(notify=False) behind it, and migrate without it ({first_line(error)})")
     if is_of_shared_session(error):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import select
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -26,6 +28,11 @@ READ_ONLY = psycopg.errors.ReadOnlySqlTransaction
 opening new ones, so all are given up with the first that says so."""
 
 SyncPool = ConnectionPool[psycopg.Connection]
+
+_CLOSE_S = 5.0
+_EXIT_S = 1.0  # one that is just connecting to a server that does not answer does not hear that it is over
+
+_all: weakref.WeakSet[Pools] = weakref.WeakSet()
 
 
 class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
@@ -76,6 +83,7 @@ class Pools:
             "kwargs": {"autocommit": True, "prepare_threshold": PREPARE_AFTER if prepares else None},
         }
         self._by_process: dict[int, _Opened] = {}
+        _all.add(self)
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection]:
@@ -101,14 +109,20 @@ class Pools:
                 await pool.drain()
                 raise
 
-    def close(self) -> None:
-        """Close the sync pool. The next use opens it again."""
+    def close(self, threads_s: float = _CLOSE_S) -> None:
+        """Close the sync pool. The next use opens it again. Its threads have so long to end, each."""
         opened = self._opened()
         with opened.lock:
             opening, opened.pool = opened.pool, None
         if opening is not None:
             with suppress(CancelledError, psycopg.Error):  # or nothing has come of it
-                opening.result().close()
+                opening.result().close(threads_s)
+
+    def close_at_exit(self) -> None:
+        """Close the sync pool, if this process has one, and wait for nobody who is just opening it."""
+        opened = self._by_process.get(os.getpid())
+        if opened is not None and opened.pool is not None and opened.pool.done():
+            self.close(_EXIT_S)
 
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
@@ -172,6 +186,13 @@ class Pools:
         pool = AsyncPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
         await pool.open()
         return pool
+
+
+@atexit.register
+def _close_all() -> None:
+    """A pool that is still open when Python ends waits for its threads when nothing runs in them any more: on 3.13 for 5 s each, with warnings."""
+    for pools in list(_all):
+        pools.close_at_exit()
 
 
 def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:

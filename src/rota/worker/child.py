@@ -30,7 +30,7 @@ from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, R
 from rota.policy import DEFAULT_RETRY
 from rota.settle import Rules, judged
 from rota.worker.attempt import end_of, is_stop
-from rota.worker.forked import leave_if_forked
+from rota.worker.forked import generation, leave_if_forked
 
 PROGRESS_S = 0.25
 """What a handler says of its progress goes to the worker so often at most, which writes it more seldom still."""
@@ -192,7 +192,7 @@ class Child:
         self._connection = connection
         self._setup = setup
         self._handler = handler
-        self._process = os.getpid()
+        self._generation = generation()
         retry_on, fatal_on = pickle.loads(setup.errors)
         self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
@@ -256,7 +256,7 @@ class Child:
             end = asyncio.run(self._awaited(context, result)) if self._setup.is_async else end_of(run.job, result)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
             end = self._end_of_error(error)
-        leave_if_forked(self._process, end)
+        leave_if_forked(self._generation, end)
         return end
 
     async def _awaited(self, context: Context, result: Any) -> End:
@@ -269,7 +269,7 @@ class Child:
             end = end_of(context.job, await result)
         except BaseException as error:  # noqa: BLE001 - as above; here, so that the stack begins with the handler
             end = self._end_of_error(error)
-        leave_if_forked(self._process, end)  # before the loop is closed: what it waits with is the original's too
+        leave_if_forked(self._generation, end)  # before the loop is closed: what it waits with is the original's too
         self._cancel = None
         return end
 

@@ -7,11 +7,26 @@ import sys
 
 from rota.outcome import End, Errored
 
+_generation = 0
+
+
+def generation() -> int:
+    """How many forks ago this process was the one that imported Rota. A handler's own copy has one more; asked for each job, so no system call."""
+    return _generation
+
+
+def _count() -> None:
+    global _generation
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_count)
+
 
 def leave_if_forked(original: int, end: End) -> None:
-    """End this process where a handler came to its end in a copy that it forked, as Python ends a program; `original` is whose copy that is. Going
-    on, the copy would say a second time what the job came to, and run jobs that the original runs too."""
-    if os.getpid() == original:
+    """End this process where a handler came to its end in a copy that it forked, as Python ends a program; `original` is the generation of whoever
+    called the handler. Going on, the copy would say a second time what the job came to, and run jobs that the original runs too."""
+    if _generation == original:
         return
     status = 1
     try:

@@ -40,8 +40,11 @@ def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
         "thread = threading.Thread(target=pool.submit, args=[never], daemon=True)\n"
         "thread.start(); thread.join()",
     ],
+    ids=["a thread", "a timer", "an executor", "an executor used by a daemon"],
 )
-@pytest.mark.parametrize(("arguments", "status"), [(["rota", "--version"], 0), (["rota", "work", "--for", "5s"], 2)])
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["rota", "--version"], 0), (["rota", "work", "--for", "5s"], 2)], ids=["done", "refused"]
+)
 def test_a_thread_that_does_not_end_does_not_keep_the_process(left: str, arguments: list[str], status: int) -> None:
     ran = ended(f"leaving.LEAVE_S = 0.1\n{left}", arguments)
     assert ran.returncode == status

@@ -29,9 +29,9 @@ from rota.job import Job
 from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.store.db import Database
 from rota.worker import processes
-from rota.worker.child import Begun, Ended, Progressed, Ready, Run, Stop, Stopped
 from rota.worker.crew import Crew
 from rota.worker.held import Held
+from rota.worker.messages import Begun, Ended, Progressed, Ready, Run, Stop, Stopped
 from rota.worker.process import _BOOT, Process
 from rota.worker.processes import Processes
 from rota.worker.reach import setup_of

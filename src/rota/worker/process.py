@@ -15,8 +15,9 @@ from time import monotonic, sleep
 from typing import Any
 
 from rota.errors import ProcessDied
-from rota.worker.child import SIGNALS, Importing, Run, Setup, Stop
+from rota.worker.child import SIGNALS
 from rota.worker.groups import is_living
+from rota.worker.messages import Importing, Run, Setup, Stop
 
 GONE_S = 1.0
 """How long is waited for the end of a process that was killed and is not ours to wait for; in an uninterruptible sleep it may take for ever."""

@@ -19,8 +19,8 @@ import msgspec
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
 from rota.worker.admission import not_started, too_late
-from rota.worker.child import Begun, Ended, NotReady, NotStarted, Progressed, Run, Said, Stop, Stopped
 from rota.worker.groups import Memory
+from rota.worker.messages import Begun, Ended, NotReady, NotStarted, Progressed, Run, Said, Stop, Stopped
 from rota.worker.process import Process
 from rota.worker.reach import setup_of
 from rota.worker.threads import Threads

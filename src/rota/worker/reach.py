@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rota import logs
 from rota.errors import ConfigurationError, DeclarationError
-from rota.worker.child import Setup, find, refuse_worker
+from rota.worker.child import find, refuse_worker
+from rota.worker.messages import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -168,6 +168,9 @@ def _forget_the_start_of_the_server(url: str) -> None:
         connection.execute(
             "create or replace function rota.uptime() returns interval language sql stable parallel safe as $$select interval '1 day'$$"
         )
+        connection.execute(
+            "update rota.definition d set server_hash = md5(t.text) from rota.definition_texts() t where t.name = d.name and d.name = 'uptime'"
+        )
 
 
 def _drop(admin: psycopg.Connection[TupleRow], name: str) -> None:

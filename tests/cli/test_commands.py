@@ -16,7 +16,7 @@ import typer
 from psycopg.rows import TupleRow
 
 from rota.cli import cli, run
-from rota.store.migrate import migrations
+from rota.store.migrate import definitions, migrations
 from tests.support.cli import CommandLine
 from tests.support.project import enter
 from tests.support.rules import rule
@@ -47,9 +47,20 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path:
     here = ("--url", empty_database, "--schema", "jobs")
     status, sentence = rota("migrate", "--check", *here).error
     assert status == 3 and "rota migrate" in sentence
-    assert rota.ok("migrate", *here, "--payload-bytes-max", "2048", "--json").json == {"schema": "jobs", "applied": NAMES}
+    made = [definition.name for definition in definitions()]
+    assert rota.ok("migrate", *here, "--payload-bytes-max", "2048", "--json").json == {
+        "schema": "jobs", "applied": NAMES, "replaced": made, "newer": {},
+    }  # fmt: skip
     assert rota.ok("migrate", *here).out == "schema jobs: up to date\n"
-    assert rota.ok("migrate", "--check", *here, "--json").json == {"schema": "jobs", "applied": []}
+    assert rota.ok("migrate", "--check", *here, "--json").json == {"schema": "jobs", "applied": [], "replaced": [], "newer": {}}
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute("update jobs.definition set hash = 'x', release = '99.0.0' where name = 'words'")
+        assert rota.ok("migrate", *here).out == "schema jobs: left alone words, which release 99.0.0 wrote\n"
+        connection.execute("update jobs.definition set release = '0.0.1' where name = 'words'")
+        assert rota.ok("migrate", *here).out == "schema jobs: made or replaced words\n"
+        connection.execute("alter function jobs.words(interval) volatile")
+    status, sentence = rota("migrate", "--check", *here).error
+    assert status == 3 and "somebody has changed words by hand" in sentence
     rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
     with psycopg.connect(empty_database) as connection:
         kept = {what: keep / timedelta(days=1) for what, keep in rows(connection, "select what, keep from jobs.retention")}

@@ -174,10 +174,18 @@ def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(empty_database:
     assert "9999_more" in is_red(look(database, "migrations"), Level.WARN)
     connection.execute("update rota.migration set oldest_release = '999.0.0' where number = 9999")
     assert f"this is {VERSION}" in is_red(look(database, "migrations"))
-    connection.execute("delete from rota.migration where number = 9999; update rota.migration set name = '0005_mine' where number = 5")
-    assert "0005_mine" in is_red(look(database, "migrations"))
-    connection.execute("delete from rota.migration where number = 5")
-    assert "lacks 0005_retention" in is_red(look(database, "migrations"))
+    connection.execute("delete from rota.migration where number = 9999; update rota.migration set name = '0001_mine' where number = 1")
+    assert "0001_mine" in is_red(look(database, "migrations"))
+    connection.execute("delete from rota.migration where number = 1")
+    assert "lacks 0001_tables" in is_red(look(database, "migrations"))
+
+
+@rule("M3")
+def test_a_function_that_is_old_or_was_changed_by_hand_is_told(database: str, connection: Connection) -> None:
+    connection.execute("create or replace function rota.words(p_wait interval) returns text language sql as 'select null'")
+    assert "changed words by hand" in is_red(look(database, "migrations"), Level.WARN)
+    connection.execute("update rota.definition set hash = 'of an older release' where name = 'words'")
+    assert "lacks this release's words" in is_red(look(database, "migrations"))
 
 
 @pytest.fixture
@@ -375,7 +383,7 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(empty_da
             f" ('to come', 't', '0 2 * * *', {schema}.clock() + interval '5 minutes', null, null, null, null, false),"
             f" ('by hand', 't', null, {schema}.clock() - interval '5 minutes', null, null, null, null, false),"
             f" ('rested', 't', '0 2 * * *', {schema}.clock() - interval '5 minutes', {schema}.clock(), 'eva', 'holiday', null, false),"
-            f" ('broken', 't', '0 2 * *', {schema}.clock() + interval '1 day', {schema}.clock(), {schema}.itself(), 'no cron text', null, true),"
+            f" ('broken', 't', '0 2 * *', {schema}.clock() + interval '1 day', {schema}.clock(), 'rota', 'no cron text', null, true),"
             f" ('former', 't', '0 2 * * *', {schema}.clock() - interval '5 minutes', null, null, null, {schema}.clock(), false)".encode()
         )
         assert "late: nightly by 5 min; stopped by themselves: broken (no cron text)" in is_red(schedules())

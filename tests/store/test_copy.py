@@ -59,7 +59,7 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_t
         with psycopg.connect(server.url(name), autocommit=True) as copy:
             difference = check(copy)
             assert difference is not None and name in difference
-            assert migrate(server.url(name)) == []  # which does not stamp anew
+            assert migrate(server.url(name)).applied == []  # which does not stamp anew
             assert check(copy) == difference
             assert copy.execute("select rota.is_paused()").fetchone() == (True,)
             claimed = Hand(copy).claim()  # whoever claims by SQL learns it too

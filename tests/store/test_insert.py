@@ -141,7 +141,7 @@ def test_the_limit_that_migrate_sets_holds_for_insert_and_for_python(
     app: rota.App, database: str, connection: Connection, limit: int
 ) -> None:
     send = _declare(app)
-    assert migrate(database, payload_bytes_max=limit) == []
+    assert migrate(database, payload_bytes_max=limit).applied == []
     connection.execute("insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [_payload_of(limit)])
     with pytest.raises(psycopg.errors.CheckViolation, match="job_payload_is_small"):
         connection.execute("insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [_payload_of(limit + 1)])

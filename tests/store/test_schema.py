@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from rota.errors import SchemaError
 from rota.job import OVER, TRANSITIONS, Status
-from rota.store.migrate import as_sql, migrate, migrations
+from rota.store.migrate import Migrated, as_sql, definitions, migrate, migrations
 from tests.store.catalog import described, whole
 from tests.support.rules import rule
 
@@ -24,6 +24,8 @@ SNAPSHOT = Path(__file__).with_name("schema.txt")
 """Written again by WRITE_SNAPSHOTS=1: look at the difference before you commit it."""
 WRITES = os.environ.get("WRITE_SNAPSHOTS") == "1"
 NAMES = [migration.name for migration in migrations()]
+ALL = Migrated(NAMES, [definition.name for definition in definitions()], {})
+NOTHING = Migrated([], [], {})
 
 
 def _connect(url: str) -> psycopg.Connection[TupleRow]:
@@ -33,11 +35,9 @@ def _connect(url: str) -> psycopg.Connection[TupleRow]:
 @pytest.fixture
 def connection(database: str) -> Iterator[psycopg.Connection[TupleRow]]:
     """To a migrated database as it is elsewhere: with the server's real start."""
-    work = as_sql()
-    uptime = re.search(r"create function rota\.uptime\(\).*?';", work, re.DOTALL)
-    assert uptime is not None
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(uptime[0].replace("create", "create or replace", 1).encode())
+        connection.execute("delete from rota.definition where name = 'uptime'")
+        migrate(database)
         yield connection
 
 
@@ -77,13 +77,13 @@ def test_the_schema_is_the_one_in_the_snapshot(connection: psycopg.Connection[Tu
 def test_ten_migrations_that_start_at_once_apply_each_file_once(empty_database: str) -> None:
     together = Barrier(10)
 
-    def one(_: int) -> list[str]:
+    def one(_: int) -> Migrated:
         together.wait(30)
         return migrate(empty_database)
 
     with ThreadPoolExecutor(10) as pool:
         applied = list(pool.map(one, range(10)))
-    assert sorted(applied, key=len) == [[]] * 9 + [NAMES]
+    assert sorted(applied, key=lambda did: len(did.applied)) == [NOTHING] * 9 + [ALL]
     with _connect(empty_database) as connection:
         recorded = connection.execute("select name from rota.migration order by number").fetchall()
     assert [row[0] for row in recorded] == NAMES
@@ -91,7 +91,7 @@ def test_ten_migrations_that_start_at_once_apply_each_file_once(empty_database: 
 
 def test_migrating_again_changes_nothing(database: str, connection: psycopg.Connection[TupleRow]) -> None:
     before = whole(connection)
-    assert migrate(database) == []
+    assert migrate(database) == NOTHING
     assert whole(connection) == before
 
 
@@ -100,13 +100,13 @@ def test_the_plain_sql_makes_the_same_schema_as_migrate(empty_database: str, con
         with other.transaction():
             other.execute(as_sql().encode())
         assert whole(other) == whole(connection)
-    assert migrate(empty_database) == []
+    assert migrate(empty_database) == NOTHING
 
 
 def test_a_schema_of_another_name_is_the_same_schema(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
     name = "work_queue_2"
     with _connect(empty_database) as other:
-        assert migrate(empty_database, name) == NAMES
+        assert migrate(empty_database, name) == ALL
         first = whole(other, name)
         other.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
         with other.transaction():
@@ -114,23 +114,6 @@ def test_a_schema_of_another_name_is_the_same_schema(empty_database: str, connec
         assert whole(other, name) == first
         assert other.execute("select to_regnamespace('rota') is null").fetchone() == (True,)
     assert first == whole(connection)
-
-
-def test_migrate_goes_on_where_an_older_release_stopped(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
-    text = as_sql()
-    with _connect(empty_database) as older:
-        with older.transaction():
-            older.execute(text[: text.index(migrations()[2].text.rstrip())].encode())
-        assert migrate(empty_database) == NAMES[2:]
-        assert whole(older) == whole(connection)
-
-
-def test_the_plain_sql_after_a_number_holds_only_what_comes_after_it(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
-    text = as_sql()
-    with _connect(empty_database) as older, older.transaction():
-        older.execute(text[: text.index(migrations()[2].text.rstrip())].encode())
-        older.execute(as_sql(after=2).encode())
-        assert whole(older) == whole(connection)
 
 
 @rule("M15")

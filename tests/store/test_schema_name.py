@@ -10,7 +10,7 @@ import rota
 from rota.store import ops
 from rota.store.migrate import migrate
 from rota.store.statements import Statements
-from tests.store.test_sql_headers import NAMES
+from tests.store.test_sql_headers import CALLED, NAMES
 
 
 @pytest.fixture(params=["work_queue_2", "j", "job"])
@@ -23,7 +23,7 @@ def schema(request: pytest.FixtureRequest, empty_database: str) -> str:
 def test_every_statement_can_be_prepared_in_it(empty_database: str, schema: str) -> None:
     with psycopg.connect(empty_database) as connection:
         statements = Statements(schema)
-        for name in NAMES:
+        for name in [*NAMES, *CALLED]:
             assert b"rota." not in statements[name]
             # With NULLs, planned and not run: the server resolves every name and type.
             parameters = dict.fromkeys(_parameters(statements[name]))

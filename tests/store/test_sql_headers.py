@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -11,10 +10,18 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import statements
-from rota.store.migrate import migrations
-from rota.store.statements import Statements, in_schema, source
+from rota.store.migrate import Definition, definitions, migrations
+from rota.store.statements import Statements, read_function, source, sql_files
 
-NAMES = sorted(entry.name.removesuffix(".sql") for entry in files(statements.__package__).joinpath("sql").iterdir())
+NAMES = [file.name.removesuffix(".sql") for file in sql_files("statements")]
+DEFINITIONS = definitions()
+FUNCTIONS = {made.name: read_function(made.text) for made in DEFINITIONS if "create or replace function" in made.text}
+CALLED = [
+    name
+    for name, header in FUNCTIONS.items()
+    if name not in NAMES and header.returns != "trigger" and not {"job", "schedule"} & {kind for _, kind in header.arguments}
+]
+"""Those that a client can call by their header: a row of the schema's tables is no parameter."""
 LABELS = ["Parameters", "Rows", "Locks", "Keeps"]
 # As PostgreSQL spells them.
 SPELLINGS = {
@@ -55,7 +62,8 @@ def _facts(text: str) -> dict[str, str]:
 
 
 def _body(name: str) -> str:
-    return "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
+    lines = [line for line in source(name).splitlines() if not line.startswith("--")]
+    return "\n".join(lines).replace(":schema.", "rota.").replace(":'schema'", "'rota'")
 
 
 def _casts(name: str) -> dict[str, set[str]]:
@@ -111,17 +119,45 @@ def test_the_rows_of_a_header_are_those_that_the_server_returns(connection: psyc
     assert list(said.items()) == list(zip(names, kinds, strict=True))
 
 
-@pytest.mark.parametrize("text", [*map(source, NAMES), *(migration.text for migration in migrations())])
-def test_in_sql_the_word_rota_is_the_name_of_the_schema_and_nothing_else(text: str) -> None:
-    code = re.sub(r"--.*", "", text)
-    used_otherwise = re.findall(r".{0,20}\brota\b(?!\.).{0,20}", re.sub(r"set search_path = rota, pg_temp", "", code))
-    # As a text it is the schema too: in names that are put together, and in the lock of this schema.
-    assert [use for use in used_otherwise if "hashtext('rota')" not in use] == []
+@pytest.mark.parametrize("name", CALLED)
+def test_the_call_that_is_built_from_the_header_of_a_function_is_what_the_server_has(
+    connection: psycopg.Connection[TupleRow], name: str
+) -> None:
+    header = FUNCTIONS[name]
+    given, names, _ = _asked(connection, name)
+    [(arguments, takes_all)] = connection.execute(
+        "select proargnames[1:pronargs], pronargs = %s from pg_proc where pronamespace = 'rota'::regnamespace and proname = %s",
+        [len(given), name],
+    ).fetchall()
+    assert takes_all
+    assert [argument for argument, _ in header.arguments] == (arguments or [])
+    assert names == (list(header.columns) or [name])
 
 
-def test_the_word_is_replaced_wherever_it_means_the_schema() -> None:
-    assert in_schema("select rota.clock(), 'rota.job', hashtext('rota')", "other") == "select other.clock(), 'other.job', hashtext('other')"
-    assert in_schema("select rotate, rota_demo.job, x.rotas", "other") == "select rotate, rota_demo.job, x.rotas"
+@pytest.mark.parametrize("made", DEFINITIONS, ids=lambda made: made.name)
+def test_a_definition_begins_with_what_it_is_for(made: Definition) -> None:
+    assert made.text.startswith("-- ")
+
+
+@pytest.mark.parametrize("text", [*(made.text for made in DEFINITIONS), *(made.text for made in migrations())])
+def test_no_file_names_the_schema(text: str) -> None:
+    code = re.sub(r"--.*|'[^']*'", "", text)
+    assert not re.search(r"\brota\.", code)
+
+
+def test_no_function_has_the_name_of_one_of_the_servers(connection: psycopg.Connection[TupleRow]) -> None:
+    # Our files name no schema, and the server's own functions are found before ours.
+    taken = connection.execute(
+        "select proname from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = any (%s)", [list(FUNCTIONS)]
+    ).fetchall()
+    assert taken == []
+
+
+def test_the_schema_is_put_in_where_a_statement_names_it(monkeypatch: Any) -> None:
+    text = "select :schema.clock(), (:'schema' || '.job')::regclass, :schema_name::text, x.rota"
+    monkeypatch.setattr(statements, "source", lambda name: text)
+    made = "select other.clock(), ('other' || '.job')::regclass, %(schema_name)s::text, x.rota"
+    assert Statements("other")["any"] == made.encode()
 
 
 def test_a_percent_sign_in_a_statement_is_no_parameter_of_the_driver(connection: psycopg.Connection[TupleRow], monkeypatch: Any) -> None:

@@ -52,7 +52,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     old = start_worker(database, module="tests.worker.release_old")
     new = start_worker(database, module="tests.worker.release_new")
 
-    _freeze_between_two_claims(connection, new)  # the old one alone, while the new one is known
+    freeze_between_two_claims(connection, new)  # the old one alone, while the new one is known
     deploy()
     eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1)
     assert _done(connection) == {
@@ -66,7 +66,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
         ("thank", "queued", 0, False, None),
     ]
 
-    _freeze_between_two_claims(connection, old)  # the new one alone
+    freeze_between_two_claims(connection, old)  # the new one alone
     new.signal(signal.SIGCONT)
     connection.execute(THIRTY_SECONDS_PASS)
     connection.execute("truncate rota.job_history")
@@ -105,7 +105,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
         assert worker.wait() == 0, worker.log
 
 
-def _freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> None:
+def freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> None:
     """With a claim under way it would be given jobs that come later, and keep them for a lease."""
     at_rest = "select count(*) = 2 from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > interval '0.2 s'"
     eventually(lambda: value(connection, at_rest, connected(connection, "claim")))

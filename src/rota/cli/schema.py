@@ -14,6 +14,8 @@ from rota.errors import UsageError
 from rota.store import migrate as migrations
 
 DAY_S = 86400.0
+NAMES_MAX = 8
+"""Beyond that many, functions are counted and not named."""
 
 
 def migrate(
@@ -38,8 +40,10 @@ def migrate(
     keep_figures: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long figures per hour are kept. Defaults to what it is, at first 400d.")
     ] = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the migrations as SQL, and do nothing.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when a migration is missing.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the schema as SQL, and do nothing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 3 when something is missing or was changed by hand.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make or update Rota's tables. Safe to run by many at once."""
@@ -55,8 +59,8 @@ def migrate(
         print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
     elif check:
         with session(app, url, schema) as opened:
-            opened.run(migrations.check(opened.database.schema))
-            _say(opened.database.schema, [], as_json=as_json)
+            opened.run(migrations.check(opened.database.schema, server_text=True))
+            _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
         place, name = target(app, url, schema)
         _say(name, migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep), as_json=as_json)
@@ -66,13 +70,24 @@ def _periods(**asked: str | None) -> dict[str, timedelta]:
     return {what: timedelta(seconds=seconds(text, name=f"--keep-{what}", least=DAY_S)) for what, text in asked.items() if text is not None}
 
 
-def _say(schema: str, applied: list[str], *, as_json: bool) -> None:
+def _say(schema: str, did: migrations.Migrated, *, as_json: bool) -> None:
     if as_json:
-        print_json({"schema": schema, "applied": applied})
-    elif applied:
-        typer.echo(f"schema {schema}: applied {', '.join(applied)}")
-    else:
-        typer.echo(f"schema {schema}: up to date")
+        facts = {"applied": did.applied, "replaced": did.replaced, "newer": did.newer}
+        print_json({"schema": schema, **facts})
+        return
+    parts = [f"applied {', '.join(did.applied)}"] if did.applied else []
+    if did.replaced:
+        parts.append(f"made or replaced {_names(did.replaced)}")
+    if did.newer:
+        release = max(did.newer.values())
+        parts.append(f"left alone {_names(list(did.newer))}, which release {release} wrote")
+    typer.echo(f"schema {schema}: {'; '.join(parts) or 'up to date'}")
+
+
+def _names(names: list[str]) -> str:
+    if len(names) > NAMES_MAX:
+        return f"{len(names)} functions, views and triggers"
+    return ", ".join(names)
 
 
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:

@@ -80,7 +80,7 @@ def _is_own(schema: str, table: str) -> bool:
 
 
 def _rota_tables() -> set[str]:
-    return set(re.findall(r"^create (?:table(?: if not exists)?|view) rota\.(\w+)", migrate.as_sql(), re.MULTILINE))
+    return set(re.findall(r"^create (?:or replace )?(?:table(?: if not exists)?|view) (\w+)", migrate.as_sql(), re.MULTILINE))
 
 
 def _make_schemas(connection: psycopg.Connection) -> None:

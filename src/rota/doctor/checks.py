@@ -80,8 +80,12 @@ def _migrations(patient: Patient) -> Facts:
     facts: Facts = {"missing": list(ours.values()), "too_new": "", "newer": [], "other": [], "count": 0}
     try:
         applied = patient.look.rows("migrations", {}, ("number", "name", "oldest_release"))
+        recorded = patient.look.rows("definitions", {}, ("name", "hash", "release"))
+        changed = patient.look.rows("definitions_changed", {}, ("name",))
     except SchemaMissing:
         return facts
+    stale, _ = migrate.compare([tuple(row.values()) for row in recorded])
+    facts |= {"stale": [definition.name for definition in stale], "changed": [row["name"] for row in changed]}
     facts |= {"missing": [name for number, name in ours.items() if number not in {row["number"] for row in applied}], "count": len(applied)}
     facts["other"] = [row["name"] for row in applied if row["name"] != ours.get(row["number"], row["name"])]
     facts["newer"] = [row["name"] for row in applied if row["number"] not in ours]

@@ -79,6 +79,14 @@ def migrations(facts: Facts, limits: Limits) -> Finding:
             f"{', '.join(facts['other'])}: another migration has that number here",
             "the schema was not made by a release: compare it with `rota migrate --sql`",
         )
+    if facts["stale"]:
+        names = ", ".join(facts["stale"])
+        return bad(f"lacks this release's {names}", "run `rota migrate` as the owner of the schema")
+    if facts["changed"]:
+        return warn(
+            f"somebody has changed {', '.join(facts['changed'])} by hand",
+            "delete the rows of these names from `definition` and run `rota migrate`",
+        )
     if facts["newer"]:
         return warn(f"also has {', '.join(facts['newer'])}, of a newer release", "finish the deploy: this release can live with it")
     return ok(f"{facts['count']} migrations, none is missing")

@@ -1,13 +1,24 @@
-"""Make and check the schema. Migrations are numbered, forward-only, and never edited once released; ten that start at once apply each once."""
+"""Make and check the schema.
+
+Two kinds of SQL make it. A *migration* makes tables, constraints and indexes; migrations are numbered, go
+forward only, and are never edited once released. A *definition* is a function, a view or a trigger: it
+stands in a file of its own and is replaced whenever its text differs from what the database recorded. With
+each recorded text stands the release that wrote it, and an older release leaves the texts of a newer one
+alone.
+
+All of it happens in one transaction under one lock, so ten that start at once apply each file once. The
+files name no schema: they are run with the schema in front of the `search_path`, and each function keeps
+that path (`set search_path from current`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from importlib.resources import files
+from hashlib import sha256
 
 import psycopg
 from psycopg import sql
@@ -16,17 +27,51 @@ from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.jsonb import PAYLOAD_BYTES_LEAST
 from rota.release import VERSION
 from rota.store.db import Database, Operation, Query, Row
-from rota.store.statements import Statements, in_schema
+from rota.store.statements import Statements, check_schema, sql_files
 from rota.store.trouble import translated
 
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216
 _OLDEST = re.compile(r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)")
 
-# Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the schema already.
-BEFORE = """do $$ begin if to_regnamespace('rota') is null then create schema rota; end if; end $$;
-create table if not exists rota.migration (
-  number int primary key, name text not null, oldest_release text not null, release text not null, applied_at timestamptz not null default now());
+# Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the
+# schema already.
+_BEGIN = """\
+do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$;
+select set_config('rota.search_path', current_setting('search_path'), true);
+set local search_path = {schema}, pg_temp;
+set local check_function_bodies = off;
+create table if not exists migration (
+  number int primary key, name text not null, oldest_release text not null, release text not null,
+  applied_at timestamptz not null default now());
+create table if not exists definition (
+  name text primary key,
+  hash text not null,                            -- of the file that made it
+  release text not null,                         -- whose file that was
+  applied_at timestamptz not null default now(),
+  server_hash text,                              -- of what the server said of it then, ...
+  server_major int);                             -- ... in the words of this PostgreSQL
+"""
+_REFUSE_NEWER = """\
+do $$ begin
+  if exists (select from definition d where string_to_array(d.release, '.')::int[] > '{{{release}}}') then
+    raise 'schema {schema} has functions of a newer release than this script of {version}';
+  end if;
+end $$;
+"""
+_SETTING = """\
+do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
+{text}
+end if; end $setting$;
+"""
+_END = """\
+select stamp_missing();
+select partitions_ensure(7);
+update definition d
+set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000
+from definition_texts() t
+where t.name = d.name and d.name in ({names});
+select set_config('search_path', current_setting('rota.search_path'), true);
 """
 
 
@@ -47,34 +92,99 @@ class Migration:
         return found.group(1)
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One file of functions/, api/, views/ or triggers/."""
+
+    name: str
+    text: str
+
+    @property
+    def hash(self) -> str:
+        """By which the text is known in the database."""
+        return sha256(self.text.encode()).hexdigest()
+
+    def record(self) -> str:
+        """The statement that writes down which text of which release the database has."""
+        return (
+            "insert into definition (name, hash, release) "
+            f"values ('{self.name}', '{self.hash}', '{VERSION}')\n"
+            "on conflict (name) do update set hash = excluded.hash, release = excluded.release, applied_at = now();"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What `migrate` did."""
+
+    applied: list[str]
+    """The names of the migrations that it applied."""
+    replaced: list[str]
+    """The names of the functions, views and triggers that it made or replaced."""
+    newer: dict[str, str]
+    """Those that it left alone, each with the newer release that wrote its text."""
+
+
 @cache
 def migrations() -> tuple[Migration, ...]:
     """All migrations of this release, in order."""
-    found = [entry for entry in files(__package__).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]
     return tuple(
-        Migration(int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text(encoding="utf-8"))
-        for entry in sorted(found, key=lambda entry: entry.name)
+        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in sql_files("migrations")
+    )
+
+
+@cache
+def definitions() -> tuple[Definition, ...]:
+    """All definitions of this release, in the order in which they can be made.
+
+    A view calls functions, a function may return the rows of a view, and a trigger needs a table: so
+    functions come first, then views with the functions that return their rows, then triggers.
+    """
+    return tuple(
+        Definition(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for folder in ("functions", "api", "views", "triggers")
+        for file in sql_files(folder)
     )
 
 
 def as_sql(schema: str = "rota", after: int = 0) -> str:
-    """The migrations after number `after` as plain SQL, for Alembic, Django or a DBA. Run it in one transaction, as the owner of the schema to be."""
-    parts = [f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n{BEFORE}"]
-    parts += [f"{migration.text.rstrip()}\n{_record(migration)}\n" for migration in migrations() if migration.number > after]
-    return in_schema("\n".join(parts), schema)
+    """The migrations after number `after` and all definitions as plain SQL, for Alembic, Django or a DBA.
+
+    Run it in one transaction, as the owner of the schema to be. It refuses a schema with definitions of a
+    newer release, and leaves the session's `search_path` as it was.
+    """
+    title = f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n"
+    missing = [migration for migration in migrations() if migration.number > after]
+    return title + "\n".join(_script(schema, missing, definitions(), refuse_newer=True))
+
+
+def _script(schema: str, missing: Sequence[Migration], stale: Sequence[Definition], *, refuse_newer: bool = False) -> Iterator[str]:
+    check_schema(schema)
+    yield _BEGIN.format(schema=schema)
+    if refuse_newer:
+        release = ",".join(str(part) for part in _version(VERSION))
+        yield _REFUSE_NEWER.format(schema=schema, release=release, version=VERSION)
+    for file in sql_files("settings"):
+        name, text = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").rstrip()
+        yield _SETTING.format(schema=schema, name=name, text=text)
+    for migration in missing:
+        yield f"{migration.text.rstrip()}\n{_record(migration)}\n"
+    for definition in stale:
+        yield f"{definition.text.rstrip()}\n{definition.record()}\n"
+    yield _END.format(names=", ".join(f"'{definition.name}'" for definition in stale) or "''")
 
 
 def _record(migration: Migration) -> str:
     return (
-        "insert into rota.migration (number, name, oldest_release, release) "
+        "insert into migration (number, name, oldest_release, release) "
         f"values ({migration.number}, '{migration.name}', '{migration.oldest_release}', '{VERSION}');"
     )
 
 
 def migrate(
     url: str, schema: str = "rota", *, payload_bytes_max: int | None = None, keep: Mapping[str, timedelta] | None = None
-) -> list[str]:
-    """Apply what is missing, all of it or nothing; return the names of what was applied.
+) -> Migrated:
+    """Apply what is missing, all of it or nothing.
 
     Args:
         payload_bytes_max: the payload limit from now on. Defaults to what it is.
@@ -106,13 +216,15 @@ def migrate(
             ) from error
 
 
-def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int | None, keep: Mapping[str, timedelta]) -> list[str]:
+def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int | None, keep: Mapping[str, timedelta]) -> Migrated:
     # An advisory lock and not one on the table: the table is not there yet. LOCAL, so that it ends with the transaction.
     connection.execute("set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning")
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
     missing = pending(_applied(connection, schema), schema)
-    if missing:
-        connection.execute(as_sql(schema, after=missing[0].number - 1).encode())
+    recorded = _recorded(connection, schema)
+    stale, newer = compare(recorded)
+    if missing or stale:
+        connection.execute("\n".join(_script(schema, missing, stale)).encode())
     if payload_bytes_max is not None:
         connection.execute(
             sql.SQL("create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}").format(
@@ -126,7 +238,26 @@ def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int |
             ),
             [what, period],
         )
-    return [migration.name for migration in missing]
+    return Migrated([migration.name for migration in missing], [definition.name for definition in stale], newer)
+
+
+def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
+    """Compare this release's definitions with rows of (name, hash, release).
+
+    Returns those to make or to replace, and by name the newer release of each that is to be left alone.
+    """
+    there = {name: (hash_, release) for name, hash_, release, *_ in recorded}
+    stale: list[Definition] = []
+    newer: dict[str, str] = {}
+    for definition in definitions():
+        hash_, release = there.get(definition.name, (None, VERSION))
+        if hash_ == definition.hash:
+            continue
+        if _version(release) > _version(VERSION):
+            newer[definition.name] = release
+        else:
+            stale.append(definition)
+    return stale, newer
 
 
 def pending(applied: Sequence[Row], schema: str) -> list[Migration]:
@@ -140,12 +271,27 @@ def pending(applied: Sequence[Row], schema: str) -> list[Migration]:
     return [migration for migration in migrations() if migration.number not in numbers]
 
 
-def check(schema: str) -> Operation[None]:
-    """Raise SchemaMissing when a migration of this release is missing, SchemaTooNew when the schema is too new for it."""
+def check(schema: str, *, server_text: bool = False) -> Operation[None]:
+    """Raise SchemaMissing when the schema lacks something of this release, SchemaTooNew when it is too new for it.
+
+    With `server_text`, what the server itself says of each function, view and trigger is compared as well:
+    SchemaError names those that somebody has changed by hand.
+    """
     missing = pending((yield Query("migrations")), schema)
     if missing:
         names = ", ".join(migration.name for migration in missing)
         raise SchemaMissing(f"schema {schema!r} lacks {names}: run `rota migrate`")
+    stale, _ = compare((yield Query("definitions")))
+    if stale:
+        names = ", ".join(definition.name for definition in stale)
+        raise SchemaMissing(f"schema {schema!r} lacks this release's {names}: run `rota migrate`")
+    if server_text:
+        changed = [row[0] for row in (yield Query("definitions_changed"))]
+        if changed:
+            raise SchemaError(
+                f"in schema {schema!r} somebody has changed {', '.join(changed)} by hand: delete the rows of these names"
+                f" from {schema}.definition and run `rota migrate`, which makes them anew"
+            )
 
 
 def refuse_unfit_server(connection: psycopg.Connection) -> None:
@@ -168,6 +314,13 @@ def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     if found is None or not found[0]:
         return ()
     return connection.execute(Statements(schema)["migrations"]).fetchall()
+
+
+def _recorded(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
+    found = connection.execute("select to_regclass(%s) is not null", [f"{schema}.definition"]).fetchone()
+    if found is None or not found[0]:
+        return ()
+    return connection.execute(Statements(schema)["definitions"]).fetchall()
 
 
 def _missing_privilege(connection: psycopg.Connection, schema: str, error: psycopg.Error) -> SchemaError:

@@ -1,27 +1,106 @@
-"""The SQL files, as the driver wants them: the schema's name put in, `:name` parameters in the driver's spelling."""
+"""The SQL of this release, as a driver takes it.
+
+A statement is either a file of `schema/statements/` or a call of one of the schema's functions, which is
+built from the header of that function. In a file `:schema` is the schema's name and `:name` a parameter,
+as `psql` reads both: `\\set schema rota`, `\\set limit 10`, and the file can be pasted.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from rota.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
-_SCHEMA = re.compile(r"\brota\b")
+_QUOTED_SCHEMA = ":'schema'"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
+_FUNCTION = re.compile(
+    r"^create (?:or replace )?function (?P<name>\w+)\s*\((?P<arguments>.*?)\)\s+"
+    r"returns\s+(?P<returns>table\s*\((?P<columns>.*?)\)|(?:setof )?[\w\[\]]+(?: precision)?)\s",
+    re.MULTILINE | re.DOTALL,
+)
+_ARGUMENT = re.compile(r"\s*(\w+)\s+(.+?)(?:\s+default\s.*)?\s*", re.DOTALL)
+_CASTS = {"jsonb": "text::jsonb", "smallint": "int::smallint"}
+"""How a parameter of such a type is sent, where the driver sends another type."""
+_FOLDERS = ("settings", "functions", "api", "views", "triggers")
+"""Where the schema's functions stand; the last two hold views and triggers, too."""
+
+
+def sql_files(folder: str) -> list[Traversable]:
+    """The SQL files of a folder of schema/, by name."""
+    found = files(__package__).joinpath("schema", folder).iterdir()
+    return sorted((file for file in found if file.name.endswith(".sql")), key=lambda file: file.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The header of one of the schema's functions."""
+
+    name: str
+    arguments: tuple[tuple[str, str], ...]
+    """(name, type) each."""
+    columns: tuple[str, ...]
+    """The columns of its rows; none: it returns a value."""
+    returns: str
+
+    @property
+    def call(self) -> str:
+        """A SELECT of all that it returns. Parameters have the arguments' names, without their `p_`."""
+        arguments = ", ".join(f"{name} => :{name.removeprefix('p_')}::{_CASTS.get(kind, kind)}" for name, kind in self.arguments)
+        called = f":schema.{self.name}({arguments})"
+        if self.columns:
+            return f"select {', '.join(f'f.{column}' for column in self.columns)} from {called} f"
+        if self.returns.startswith("setof "):
+            return f"select f as {self.name} from {called} f"
+        return f"select {called}{'::text' if self.returns == 'void' else ''} as {self.name}"
+
+
+def read_function(text: str) -> Function:
+    """Read the header of the function that this file makes."""
+    found = _FUNCTION.search(text)
+    if found is None:
+        raise AssertionError(f"no header of a function in: {text[:200]}")
+    arguments = [_ARGUMENT.fullmatch(one) for one in _split(found["arguments"])]
+    columns = [_ARGUMENT.fullmatch(one) for one in _split(found["columns"] or "")]
+    return Function(
+        found["name"],
+        tuple((one[1], one[2]) for one in arguments if one),
+        tuple(one[1] for one in columns if one),
+        found["returns"],
+    )
+
+
+def _split(listed: str) -> list[str]:
+    """The parts between commas that stand in no quotes and no brackets."""
+    parts = re.findall(r"(?:[^,'(\[{]|'[^']*'|\([^)]*\)|\[[^\]]*\]|\{[^}]*\})+", re.sub(r"--.*", "", listed))
+    return [part for part in parts if part.strip()]
+
+
+@cache
+def _functions() -> dict[str, str]:
+    """The files that make functions, by name."""
+    return {
+        file.name.removesuffix(".sql"): text
+        for folder in _FOLDERS
+        for file in sql_files(folder)
+        if _FUNCTION.search(text := file.read_text(encoding="utf-8"))
+    }
 
 
 @cache
 def source(name: str) -> str:
-    """The text of sql/NAME.sql as written."""
-    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-
-
-def in_schema(sql: str, schema: str) -> str:
-    """The same SQL for a schema of another name: in our SQL the word `rota` means the schema and nothing else."""
-    return sql if schema == "rota" else _SCHEMA.sub(schema, sql)
+    """The text of a statement: its file, or the call that a function's header says."""
+    file = files(__package__).joinpath("schema", "statements", f"{name}.sql")
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    return read_function(_functions()[name]).call
 
 
 def check_schema(schema: str) -> str:
@@ -44,15 +123,22 @@ class Statements:
         text = self._texts.get(name)
         if text is None:
             lines = [line for line in source(name).splitlines() if not line.startswith("--")]
-            text = _PARAMETER.sub(r"%(\1)s", in_schema("\n".join(lines), self.schema).replace("%", "%%")).encode()
-            self._texts[name] = text
+            text = self._texts[name] = self._for_driver("\n".join(lines)).encode()
         return text
 
+    def _for_driver(self, text: str) -> str:
+        named = text.replace(_QUOTED_SCHEMA, f"'{self.schema}'").replace(":schema.", f"{self.schema}.")
+        return _PARAMETER.sub(r"%(\1)s", named.replace("%", "%%"))
+
     def read_all(self) -> None:
-        """Read every file now: a worker must not need one later, when its handlers have used up its descriptors, or a deploy has replaced the package."""
-        for file in files(__package__).joinpath("sql").iterdir():
-            if file.name.endswith(".sql"):
-                self[file.name.removesuffix(".sql")]
+        """Read every file now.
+
+        A worker must not need one later, when its handlers have used up its descriptors, or a deploy
+        has replaced the package.
+        """
+        statements = [file.name.removesuffix(".sql") for file in sql_files("statements")]
+        for name in [*_functions(), *statements]:
+            self[name]
 
     @property
     def channel(self) -> str:
@@ -61,5 +147,8 @@ class Statements:
 
     @property
     def worker_channel(self) -> str:
-        """The NOTIFY channel on which workers are called by name. No schema's name has a dot, so it is no other schema's bell."""
+        """The NOTIFY channel on which workers are called by name.
+
+        No schema's name has a dot, so it is no other schema's channel.
+        """
         return f"{self.schema}.workers"

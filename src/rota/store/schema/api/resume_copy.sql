@@ -1,0 +1,15 @@
+-- Says that this copy is to work: stamps it anew. False, and nothing written, when the stamp is right.
+-- Locks: the row of the site.
+-- Keeps: M87; a production dump in staging does nothing until somebody says so.
+create or replace function resume_copy(p_why text default null, p_by text default null) returns boolean
+language plpgsql security definer set search_path from current as $$
+declare v_copied text := copy_check(); begin
+  if v_copied is null then
+    return false;
+  end if;
+  perform stamp(system_identifier());
+  perform acted('resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied));
+  perform ring_all();
+  return true;
+end $$;
+revoke execute on function resume_copy(text, text) from public;

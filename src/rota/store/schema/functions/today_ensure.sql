@@ -1,0 +1,7 @@
+-- Makes today's partitions if nobody has: a caller's transaction cannot repeat what has failed, as a worker does.
+create or replace function today_ensure() returns void language plpgsql set search_path from current as $$
+begin
+  if to_regclass('job_history_' || to_char(clock() at time zone 'UTC', 'YYYYMMDD')) is null then
+    perform partitions_ensure(0);
+  end if;
+end $$;

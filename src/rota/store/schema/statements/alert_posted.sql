@@ -1,0 +1,6 @@
+-- Say that what was told of an alert is posted.
+-- Parameters: rule text; subject text; told int
+-- Rows: posted int4
+-- Locks: the alert's row.
+-- Keeps: M86, what was posted is not posted again.
+update :schema.alert set posted = greatest(posted, :told::int) where rule = :rule::text and subject = :subject::text returning posted

@@ -1,0 +1,8 @@
+-- List the functions, views and triggers that the schema has, and whose text each of them is.
+-- Parameters: none
+-- Rows: name text; hash text (SHA-256 of the file); release text (that wrote it)
+-- Locks: none.
+-- Keeps: an older release leaves the texts of a newer one alone.
+select d.name, d.hash, d.release
+from :schema.definition d
+order by d.name

@@ -1,0 +1,12 @@
+-- List the functions, views and triggers that are no longer as `rota migrate` made them.
+-- Parameters: none
+-- Rows: name text
+-- Locks: none.
+-- Keeps: what was changed by hand is seen. Each PostgreSQL has words of its own for a view, so what was
+--   made under another major version is not compared.
+select d.name
+from :schema.definition d
+left join :schema.definition_texts() t on t.name = d.name
+where d.server_major = current_setting('server_version_num')::int / 10000
+  and md5(t.text) is distinct from d.server_hash
+order by d.name

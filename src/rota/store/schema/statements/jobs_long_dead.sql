@@ -1,0 +1,8 @@
+-- Say which jobs have been dead for as long as dead ones are kept, where they cannot be put away in one statement.
+-- Parameters: limit int
+-- Rows: id int8
+-- Locks: none; index job_dead.
+-- Keeps: M13, one job that cannot be put away does not keep the others.
+select j.id from :schema.job j
+where j.status = 'dead' and j.failed_at < :schema.clock() - (select r.keep from :schema.retention r where r.what = 'dead')
+order by j.failed_at limit :limit::int

@@ -1,9 +1,0 @@
--- Ask producers to ring for these queues.
--- Parameters: queues text[]; until_s float8 (seconds from now; 0: no more)
--- Rows: name text
--- Locks: the rows of the queues, in the order of their names.
--- Keeps: the bell costs producers nothing while nobody waits.
-insert into rota.queue as q (name, bell_until)
-select name, rota.clock() + :until_s::float8 * interval '1 second' from unnest(:queues::text[]) name order by name
-on conflict (name) do update set bell_until = excluded.bell_until
-returning name

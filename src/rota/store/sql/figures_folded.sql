@@ -1,6 +1,0 @@
--- Say how far the figures go.
--- Parameters: none
--- Rows: folded_to timestamptz
--- Locks: none.
--- Keeps: M85, figures say what they do not yet hold.
-select f.folded_to from rota.stat_fold f

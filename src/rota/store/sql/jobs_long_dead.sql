@@ -1,8 +1,0 @@
--- Say which jobs have been dead for as long as dead ones are kept, where they cannot be put away in one statement.
--- Parameters: limit int
--- Rows: id int8
--- Locks: none; index job_dead.
--- Keeps: M13, one job that cannot be put away does not keep the others.
-select j.id from rota.job j
-where j.status = 'dead' and j.failed_at < rota.clock() - (select r.keep from rota.retention r where r.what = 'dead')
-order by j.failed_at limit :limit::int

@@ -1,6 +1,0 @@
--- Read when the oldest due job was due, over all queues and types.
--- Parameters: none
--- Rows: run_at timestamptz; waiting_s float8. NULLs when nothing is due.
--- Locks: none; index job_ready.
--- Keeps: M85, also due jobs nobody claims are seen.
-select due.run_at, extract(epoch from rota.clock() - due.run_at)::float8 as waiting_s from rota.oldest_due() due(run_at)

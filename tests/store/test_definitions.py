@@ -1,0 +1,110 @@
+"""Functions, views and triggers: replaced when their text changed, and never by an older release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.errors import SchemaError, SchemaMissing
+from rota.store import migrate as schema
+from rota.store.migrate import Migrated, as_sql, migrate
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def connection(empty_database: str) -> Iterator[Connection]:
+    """To a database that `migrate` alone has made."""
+    migrate(empty_database)
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        yield connection
+
+
+def _body(connection: Connection, name: str) -> str:
+    row = connection.execute("select prosrc from pg_proc where pronamespace = 'rota'::regnamespace and proname = %s", [name]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _record(connection: Connection, name: str, release: str) -> None:
+    """As if that release had made this one, with another text."""
+    connection.execute(f"create or replace function rota.{name}(p_wait interval) returns text language sql as 'select null'".encode())
+    connection.execute("update rota.definition set hash = 'another', release = %s where name = %s", [release, name])
+
+
+def test_a_function_whose_text_changed_is_replaced_and_no_other(connection: Connection, empty_database: str) -> None:
+    text = _body(connection, "words")
+    _record(connection, "words", "0.0.9")
+    before = connection.execute("select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
+    assert migrate(empty_database) == Migrated([], ["words"], {})
+    after = connection.execute("select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
+    assert {row[2] for row in set(after) - set(before)} == {"words"}
+    assert _body(connection, "words") == text
+    assert migrate(empty_database) == Migrated([], [], {})
+
+
+@rule("M3")
+def test_an_older_release_leaves_the_functions_of_a_newer_one_alone(connection: Connection, empty_database: str) -> None:
+    _record(connection, "words", "0.10.0")  # as numbers, not as texts
+    assert migrate(empty_database) == Migrated([], [], {"words": "0.10.0"})
+    assert _body(connection, "words") == "select null"
+    app = rota.App(empty_database)
+    assert app.sync() == 0  # and it works with them
+    app.close()
+
+
+def test_plain_sql_of_an_older_release_is_refused_by_a_newer_schema(connection: Connection) -> None:
+    _record(connection, "words", "0.10.0")
+    with pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release than this script"), connection.transaction():
+        connection.execute(as_sql().encode())
+    assert _body(connection, "words") == "select null"
+
+
+def test_a_release_whose_functions_are_missing_is_refused(connection: Connection, empty_database: str) -> None:
+    _record(connection, "words", "0.0.9")
+    app = rota.App(empty_database)
+    with pytest.raises(SchemaMissing, match="lacks this release's words: run `rota migrate`"):
+        app.database.run(schema.check("rota"))
+    app.close()
+
+
+@rule("M12", "M22")
+def test_a_setting_survives_every_migration(connection: Connection, empty_database: str) -> None:
+    migrate(empty_database, payload_bytes_max=2_048)
+    clock = "select pg_catalog.statement_timestamp() + interval '1 day'"
+    connection.execute(f"create or replace function rota.clock() returns timestamptz language sql stable as $${clock}$$".encode())
+    connection.execute("delete from rota.definition")
+    assert len(migrate(empty_database).replaced) > 100
+    with connection.transaction():
+        connection.execute(as_sql(after=1).encode())
+    assert _body(connection, "payload_bytes_max") == "select 2048"
+    assert _body(connection, "clock") == clock
+
+
+def test_the_check_sees_what_was_changed_by_hand(connection: Connection, empty_database: str) -> None:
+    app = rota.App(empty_database)
+    app.database.run(schema.check("rota", server_text=True))
+    connection.execute("alter function rota.words(interval) volatile")
+    connection.execute("drop trigger job_ring on rota.job")
+    with pytest.raises(SchemaError, match="somebody has changed job_ring, words by hand"):
+        app.database.run(schema.check("rota", server_text=True))
+    connection.execute("delete from rota.definition where name in ('words', 'job_ring')")
+    assert migrate(empty_database).replaced == ["words", "job_ring"]
+    app.database.run(schema.check("rota", server_text=True))
+    connection.execute("alter function rota.words(interval) volatile; update rota.definition set server_major = 13")
+    app.database.run(schema.check("rota", server_text=True))  # of another PostgreSQL's words nobody knows
+    app.close()
+
+
+def test_plain_sql_leaves_the_search_path_as_it_was(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("create schema mine; set search_path = mine")
+        connection.execute(as_sql().encode())
+        assert connection.execute("show search_path").fetchone() == ("mine",)
+        connection.execute("create table alembic_version (number text)")
+        assert connection.execute("select to_regclass('mine.alembic_version') is not null").fetchone() == (True,)

@@ -61,7 +61,7 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_t
             assert difference is not None and name in difference
             assert migrate(server.url(name)).applied == []  # which does not stamp anew
             assert check(copy) == difference
-            assert copy.execute("select rota.is_paused()").fetchone() == (True,)
+            assert copy.execute("select rota.site_paused() is not null").fetchone() == (True,)
             claimed = Hand(copy).claim()  # whoever claims by SQL learns it too
             assert (claimed.jobs, set(claimed.paused)) == ([], {"default"})
 
@@ -95,7 +95,7 @@ def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it
             assert copy.execute(claim).fetchall() == []
             assert [name in line and "rota.resume_copy()" in line for line in said] == [True]
             open_one.commit()
-            assert copy.execute("select rota.is_paused()").fetchone() == (True,)
+            assert copy.execute("select rota.site_paused() is not null").fetchone() == (True,)
             copy.execute("select rota.resume_copy()")
             assert len(copy.execute(claim).fetchall()) == 1
 

@@ -178,7 +178,7 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
     hand.settle((jobs[again], FAIL), (jobs[dead], GIVE_UP), (jobs[gone], FAIL), (jobs[over], FAIL))
     connection.execute("delete from rota.job where id = %s", [gone])
     connection.execute("update rota.job set cancel_requested_at = now() where id = %s", [over])
-    connection.execute("select rota.job_call_off(array[%s::int8])", [over])
+    connection.execute("select rota.job_archive(array[%s::int8], 'cancelled')", [over])
     fold(hand, datetime.now(UTC) + timedelta(minutes=5))
     rows = connection.execute("select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 order by 1").fetchall()
     assert rows == [("default", 1, 0, 0), ("q", 2, 1, 1)]

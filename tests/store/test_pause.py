@@ -111,14 +111,14 @@ def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(ap
     hand = Hand(connection, queues=["a", "b"])
     app.pause_queue("b")
     app.pause_all(why="restore", by="anna")
-    assert connection.execute("select rota.is_paused()").fetchone() == (True,)
+    assert connection.execute("select rota.site_paused() is not null").fetchone() == (True,)
     claimed = hand.claim()
     assert (claimed.jobs, set(claimed.paused)) == ([], {"a", "b"})
     assert [pause.queue for pause in app.pauses()] == [None, "b"]
 
     assert app.resume_all()
     assert not app.resume_all()
-    assert connection.execute("select rota.is_paused()").fetchone() == (False,)
+    assert connection.execute("select rota.site_paused() is not null").fetchone() == (False,)
     assert [job.queue for job in hand.claim().jobs] == ["a"]
     assert actions(connection)[1] == ("pause", None, "anna", "restore", None)
     assert [row[0] for row in actions(connection)] == ["pause", "pause", "resume"]
@@ -204,7 +204,7 @@ def test_the_question_whether_a_queue_is_paused_costs_a_claim_a_few_blocks_howev
     def blocks() -> int:
         row = connection.execute(
             "explain (analyze, buffers, format json) select * from rota.job_claim("
-            "'w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1)"
+            "'w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1, null, false)"
         ).fetchone()
         assert row is not None
         plan = row[0][0]["Plan"]

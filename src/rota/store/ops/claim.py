@@ -113,17 +113,15 @@ def claim(
         "known": msgspec.json.encode(known or {}).decode(),
     }
     if refused:
-        rows = yield Query("job_claim_around", {**params, "refused": list(refused)})
-        return _claimed(who, rows, around=True)
+        return _claimed(who, (yield Query("job_claim", {**params, "refused": list(refused)})), around=True)
     try:
-        rows = yield Query("job_claim", params)
+        rows = yield Query("job_claim", {**params, "refused": None})
     except (psycopg.Error, PayloadError, SchemaError) as error:
         if refused is None or not blames_rows(error) or is_waiting(error):
             raise
     else:
         return _claimed(who, rows, around=False)
-    rows = yield Query("job_claim_around", {**params, "refused": []})
-    return _claimed(who, rows, around=True)
+    return _claimed(who, (yield Query("job_claim", {**params, "refused": []})), around=True)
 
 
 def _claimed(who: Claimant, rows: list[Row], *, around: bool) -> Claimed:

@@ -185,6 +185,7 @@ def _finish(endings: Sequence[Ending], release: str, *, with_results: bool) -> O
             "ran_s": numbers([ending.ran_s for ending in endings]),
             "results": results if any(results) else None,
             "reasons": reasons if any(reasons) else None,
+            "resolutions": None,
             "release": release,
         },
     )
@@ -203,7 +204,7 @@ def numbers(values: Sequence[float | None]) -> str:
 
 def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool) -> Operation[dict[int, Written]]:
     outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
-    rows = yield Query("job_give_back", {"outcomes": outcomes, "release": release})
+    rows = yield Query("job_leave", {"outcomes": outcomes, "release": release})
     return {row[0]: Written(*row[1:]) for row in rows}
 
 

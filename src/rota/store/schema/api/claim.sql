@@ -1,23 +1,40 @@
--- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job counts as begun: where that must be recorded, it is. One that
--- is past its expires_at is not handed out but dead.
-create or replace function claim(queue text, types text[], worker text, n int default 1, release text default 'unknown')
-returns table (id bigint, claims int, job_type text, payload jsonb, payload_version smallint, attempt int, max_attempts int, run_at timestamptz,
-  expires_at timestamptz, locked_until timestamptz, origin_id bigint, idempotency_key text, meta jsonb, schedule text, scheduled_for timestamptz)
-language plpgsql security definer set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
+-- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job counts as
+-- begun: where that must be recorded, it is. One that is past its expires_at is not handed out but dead.
+--
+-- `after` says how far the last claim of this worker came, so that a long queue is not walked from its
+-- beginning each time: each row has the value for the next claim in `seen`. With `after`, a claim that finds
+-- nothing returns one row, which has nothing but that. Left out, the claim looks from the beginning; so it
+-- does with '{}', and once a minute. Else it looks 5 s behind, for what committed late, and further where
+-- somebody has asked for it.
+-- Locks: the rows it returns, with SKIP LOCKED; index job_ready. The worker's row, not waited for.
+-- Keeps: M15, a program that can run SQL can be a worker; M30; M31.
+create or replace function claim(
+  queue text, types text[], worker text, n int default 1, release text default 'unknown',
+  after jsonb default null)
+returns table (
+  id bigint, claims int, job_type text, payload jsonb, payload_version smallint, attempt int,
+  max_attempts int, run_at timestamptz, expires_at timestamptz, locked_until timestamptz,
+  origin_id bigint, idempotency_key text, meta jsonb, schedule text, scheduled_for timestamptz,
+  seen jsonb)
+language plpgsql security definer
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
 #variable_conflict use_column
 declare
   v_wrong text := case
     when coalesce(length(claim.queue), 0) not between 1 and 100 then 'queue must be 1 to 100 characters'
-    when coalesce(cardinality(claim.types), 0) not between 1 and 1000 or array_position(claim.types, null) is not null then 'types must be 1 to 1000 names'
+    when coalesce(cardinality(claim.types), 0) not between 1 and 1000
+      or array_position(claim.types, null) is not null then 'types must be 1 to 1000 names'
     when coalesce(length(claim.worker), 0) not between 1 and 200 then 'worker must be 1 to 200 characters'
     when claim.n is null or claim.n not between 1 and 1000 then 'n must be from 1 to 1000'
-    when coalesce(length(claim.release), 0) not between 1 and 200 then 'release must be 1 to 200 characters' end;
-  v_names text[];
-  v_ids bigint[];
-  v_begin bigint[];                              -- of these the ones whose start must be recorded, …
-  v_claims int[];                                -- … and their claims
-  v_late jsonb;
+    when coalesce(length(claim.release), 0) not between 1 and 200
+      then 'release must be 1 to 200 characters' end;
   v_copied text;
+  v_names text[];
+  v_seen jsonb;
+  v_jobs job[];
+  v_late jsonb;
+  v_begin bigint[];                              -- whose start must be recorded, ...
+  v_begin_claims int[];                          -- ... with their claims
 begin
   if v_wrong is not null then
     raise exception 'rota.claim: %', v_wrong using errcode = '22023';
@@ -29,29 +46,47 @@ begin
     return;
   end if;
   v_names := array(
-    select unnest(claim.types) union select unnest(t.aliases) from job_type t where t.name = any (claim.types) order by 1);
+    select unnest(claim.types)
+    union
+    select unnest(t.aliases) from job_type t where t.name = any (claim.types)
+    order by 1);
+  v_seen := claim_position(claim.queue, v_names, claim.after);
   perform worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
-    select array_agg(c.id) filter (where c.is_late is not true), array_agg(c.id) filter (where c.is_late is not true and not c.start_recorded),
-      array_agg(c.claims) filter (where c.is_late is not true and not c.start_recorded),
-      jsonb_agg(jsonb_build_object('id', c.id, 'claims', c.claims, 'status', 'dead', 'charged', false, 'error_type', 'Expired', 'verdict', 'fatal',
-        'verdict_rule', 'expired', 'message', format('not started before expires_at (%s): it was claimed too late',
-          to_char(c.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')))) filter (where c.is_late)
-    into v_ids, v_begin, v_claims, v_late
-    from (select a.*, a.expires_at <= clock() as is_late
-          from claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n) a) c;
+    select c.jobs, c.seen into v_jobs, v_seen
+    from claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;
+    select
+      jsonb_agg(jsonb_build_object(
+        'id', j.id, 'claims', j.claims, 'status', 'dead', 'charged', false,
+        'error_type', 'Expired', 'verdict', 'fatal', 'verdict_rule', 'expired',
+        'message', format('not started before expires_at (%s): it was claimed too late',
+          to_char(j.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'))))
+      filter (where j.expires_at <= clock()),
+      array_agg(j) filter (where (j.expires_at <= clock()) is not true)
+    into v_late, v_jobs
+    from unnest(v_jobs) j;
     exit when v_late is null;
     perform partitions_ensure(0);
-    perform job_give_back(v_late, claim.release);
-    exit when v_ids is not null;
+    perform job_leave(v_late, claim.release);
+    exit when v_jobs is not null;
   end loop;
+  select array_agg(j.id), array_agg(j.claims) into v_begin, v_begin_claims
+  from unnest(v_jobs) j
+  where not j.start_recorded;
   if v_begin is not null then
-    perform job_start(v_begin, v_claims);
+    perform job_start(v_begin, v_begin_claims);
   end if;
   return query
-  select j.id, j.claims, canonical_type(j.job_type), j.payload, j.payload_version, j.attempts, coalesce(j.max_attempts, t.max_attempts, 10), j.run_at,
-    j.expires_at, j.locked_until, coalesce(j.origin_id, j.id), j.idempotency_key, j.meta, j.schedule, j.scheduled_for
-  from job j left join job_type t on t.name = canonical_type(j.job_type)
-  where j.id = any (v_ids) order by j.priority desc, j.run_at, j.id;
+  select
+    j.id, j.claims, canonical_type(j.job_type), j.payload, j.payload_version, j.attempts,
+    coalesce(j.max_attempts, t.max_attempts, 10), j.run_at, j.expires_at, j.locked_until,
+    coalesce(j.origin_id, j.id), j.idempotency_key, j.meta, j.schedule, j.scheduled_for, v_seen
+  from unnest(v_jobs) j
+  left join job_type t on t.name = canonical_type(j.job_type)
+  order by j.priority desc, j.run_at, j.id;
+  if not found and claim.after is not null then
+    seen := v_seen;
+    return next;
+  end if;
 end $$;
-revoke execute on function claim(text, text[], text, int, text) from public;
+revoke execute on function claim(text, text[], text, int, text, jsonb) from public;

@@ -26,10 +26,10 @@ begin
   v_gives_up := coalesce(fail.fatal, false) or v_job.attempts >= coalesce(v_job.max_attempts, v_type.max_attempts, 10);
   v_delay_s := coalesce(extract(epoch from fail.retry_after)::float8,
     extract(epoch from coalesce(v_type.retry_after[least(v_job.attempts, cardinality(v_type.retry_after))], interval '10 seconds'))::float8
-    * (1 + 0.25 * (2 * stray(fail.id, fail.claims) - 1)));
+    * (0.75 + 0.5 * random()));
   perform partitions_ensure(0);
   return query
-  select r.status, r.run_at from job_give_back(jsonb_build_array(jsonb_build_object(
+  select r.status, r.run_at from job_leave(jsonb_build_array(jsonb_build_object(
     'id', fail.id, 'claims', fail.claims, 'status', case when v_gives_up then 'dead' else 'failed' end, 'charged', true,
     'delay_s', greatest(1, v_delay_s), 'ran_s', extract(epoch from clock() - v_job.started_at), 'error_type', v_kind,
     'message', coalesce(nullif(told(fail.message, 500), ''), v_kind), 'verdict', case when fail.fatal then 'fatal' else 'transient' end,

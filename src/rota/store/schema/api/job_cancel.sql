@@ -1,38 +1,52 @@
--- Calls jobs off. What waits is over at once; of what runs, the request is kept and its worker woken, and when the attempt ends without success the job
--- is cancelled in the same transaction. p_why is cut to 500 characters on one line, p_by to 200; the first
--- reason stays. Returns for each id what came of it (cancelled,
--- requested, refused, not found) and where the job stands now.
--- SECURITY DEFINER: whoever is granted this may call jobs off and needs no right on a table. Nobody is by default.
+-- Cancels jobs. A job that waits is over at once. Of one that runs the request is kept and its worker woken;
+-- when the attempt ends without success, the job is cancelled in the same transaction. p_why is cut to 500
+-- characters on one line, p_by to 200; the first reason stays. Returns for each id what came of it
+-- (cancelled, requested, refused, not found) and where the job stands now.
+-- SECURITY DEFINER: whoever is granted this may cancel jobs and needs no right on a table. Nobody is by
+-- default.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M87; M51, a cancelled job frees its key.
-create or replace function job_cancel(p_ids bigint[], p_why text default null, p_by text default null) returns table (id bigint, answer text, status text)
-language plpgsql security definer set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
-set search_path from current as $$
+create or replace function job_cancel(p_ids bigint[], p_why text default null, p_by text default null)
+returns table (id bigint, answer text, status text)
+language plpgsql security definer
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path from current as $$
 #variable_conflict use_column
-declare v_why text := one_line(p_why, 500); v_waiting bigint[]; v_workers text[]; v_over bigint[]; begin
+declare
+  v_why text := one_line(p_why, 500);
+  v_waiting bigint[];
+  v_workers text[];
+begin
   perform today_ensure();
   with asked as (
-    update job j set cancel_requested_at = clock(), cancel_reason = v_why
-    where j.id = any (p_ids) and j.cancel_requested_at is null and j.status <> 'dead'
+    update job j
+    set cancel_requested_at = clock(), cancel_reason = v_why
+    where j.id = any (p_ids)
+      and j.cancel_requested_at is null
+      and j.status <> 'dead'
     returning j.id, j.locked_by, j.status as was),
   logged as (
     insert into action (verb, job, by, why, detail)
-    select 'cancel', a.id, coalesce(one_line(p_by, 200), session_user), v_why,
+    select
+      'cancel', a.id, coalesce(one_line(p_by, 200), session_user), v_why,
       jsonb_strip_nulls(jsonb_build_object('was', a.was, 'worker', a.locked_by))
-    from asked a order by a.id)
-  select array_agg(a.id) filter (where a.locked_by is null), array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
-  into v_waiting, v_workers from asked a;
-  v_over := array(select job_call_off(v_waiting));
+    from asked a
+    order by a.id)
+  select
+    array_agg(a.id) filter (where a.locked_by is null),
+    array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
+  into v_waiting, v_workers
+  from asked a;
+  v_waiting := array(select job_archive(v_waiting, 'cancelled'));
   perform pg_notify(current_schema() || '.workers', worker) from unnest(v_workers) worker;
   return query
-  select given.id,
-    case when given.id = any (v_over) then 'cancelled' when stands.status = 'running' then 'requested' when stands.status is null then 'not found'
-      else 'refused' end,
-    stands.status
-  from (select distinct i.id from unnest(p_ids) i(id)) given
-  cross join lateral (
-    select coalesce((select j.status from job j where j.id = given.id), (select h.status from job_history h where h.id = given.id limit 1))
-  ) stands(status)
-  order by given.id;
+  select
+    a.id,
+    case
+      when a.id = any (v_waiting) then 'cancelled'
+      when a.status = 'running' then 'requested'
+      else a.answer end,
+    a.status
+  from job_answers(p_ids, '{}', null) a;
 end $$;
 revoke execute on function job_cancel(bigint[], text, text) from public;

@@ -1,25 +1,26 @@
--- Puts dead jobs away with a reason, which must be given. Their keys are free.
+-- Archives dead jobs with a reason, which must be given. Their keys are free.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M44; M51, an ignored job frees its key.
-create or replace function job_ignore(p_ids bigint[], p_why text, p_by text default null) returns table (id bigint, answer text, status text)
-language plpgsql security definer set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
-set search_path from current as $$
+create or replace function job_ignore(p_ids bigint[], p_why text, p_by text default null)
+returns table (id bigint, answer text, status text)
+language plpgsql security definer
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path from current as $$
 #variable_conflict use_column
 declare
   v_why text := one_line(p_why, 500);
   v_dead bigint[];
 begin
   if v_why is null then
-    raise exception 'say why these jobs are ignored: the reason is what stays of the decision' using errcode = 'invalid_parameter_value';
+    raise exception 'say why these jobs are ignored: the reason is what stays of the decision'
+      using errcode = 'invalid_parameter_value';
   end if;
   perform today_ensure();
-  v_dead := array(
-    select mine.id from (select j.id, j.status from job j where j.id = any (p_ids) order by j.id for update) mine where mine.status = 'dead');
-  delete from idempotency i using job d
-  where d.id = any (v_dead) and d.idempotency_key is not null
-    and i.job_type in (d.job_type, canonical_type(d.job_type)) and i.key = d.idempotency_key and i.job = d.id;
-  perform dead_resolve(v_dead, array(select jsonb_build_object('as', 'ignored') from unnest(v_dead)), v_why,
-    coalesce(one_line(p_by, 200), session_user));
+  v_dead := dead_lock(p_ids);
+  perform dead_resolve(
+    v_dead,
+    array_fill('{"as": "ignored"}'::jsonb, array[cardinality(v_dead)]),
+    v_why, coalesce(one_line(p_by, 200), session_user));
   return query
   select a.id, a.answer, a.status from job_answers(p_ids, v_dead, 'done') a;
 end $$;

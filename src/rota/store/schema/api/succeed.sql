@@ -15,7 +15,7 @@ declare v_job job := job_held(succeed.id, succeed.claims, false); v_kept jsonb :
   end if;
   perform partitions_ensure(0);
   perform job_finish(array[succeed.id], array[succeed.claims], null, array[extract(epoch from clock() - v_job.started_at)::float8],
-    array[v_kept::text], null, worker_release(v_job.locked_by));
+    array[v_kept::text], null, null, worker_release(v_job.locked_by));
   if not found then
     perform lease_lost(succeed.id, succeed.claims);
   end if;

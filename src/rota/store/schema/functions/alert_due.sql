@@ -21,9 +21,8 @@ language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit
       where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed') and j.run_at < clock() - p_period
       order by j.run_at limit 1000) b
     where (p_queue is null or r.queue = p_queue)
-      and not exists (select from queue q where q.name = r.queue
-                      and q.paused_at is not null
-                      and (q.paused_until is null or q.paused_until > clock()))
+      and not exists (
+        select from queue q where q.name = r.queue and is_in_force(q.paused_at, q.paused_until))
     group by b.queue, b.job_type)
   select d.queue, d.job_type, d.jobs, d.oldest,
     exists (select from seen s where d.job_type = any (s.job_types)),

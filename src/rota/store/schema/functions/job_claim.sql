@@ -1,51 +1,92 @@
--- Claims due jobs. Branch k is a priority with its frontier (p_after_…) and how far behind it to look (p_depths); queue q owns the branches
--- p_lo … p_hi, highest priority first, and takes at most p_slots; all together at most p_limit. p_leases and p_records go with p_types. A job that was
--- lost before, that has one attempt only, or whose type is in p_records, may begin only after job_start has recorded it. Paused queues are left out, and
--- each is told as a row with its name and no id: its emptiness means nothing, and must move no frontier.
+-- Claims due jobs, and returns their rows in no order.
+--
+-- Branch k is a priority with its frontier (p_after_run_at, p_after_id) and how far behind it to look
+-- (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and takes at most p_slots; all
+-- queues together take at most p_limit. p_leases and p_records go with p_types.
+--
+-- A paused queue is left out, and returned as a row with a queue and no id: that it gave nothing means
+-- nothing, and must move no frontier.
+--
+-- Where a trigger or a constraint of the user's refuses a row, all of them are refused, unless p_refused
+-- names the rows that are known to be refused (or none): then these are left out, and the others are
+-- claimed around each further one. That one is returned as it stands, with what the database says of it in
+-- last_error. p_alone: nothing else happens in this transaction.
+-- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
+-- Keeps: M30, no job is handed to two; M31, a claim is a lease; M22, due by the database's clock.
 create or replace function job_claim(
-  p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[], p_queues text[], p_slots int[], p_lo int[], p_hi int[],
-  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[], p_limit int)
-returns table (id bigint, origin_id bigint, queue text, job_type text, payload text, payload_version smallint, priority smallint, run_at timestamptz,
-  expires_at timestamptz, attempts int, max_attempts int, claims int, idempotency_key text, meta text, created_at timestamptz, start_recorded boolean,
-  losses smallint, suspected boolean, schedule text, scheduled_for timestamptz)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
-set search_path from current as $$
-#variable_conflict use_column
+  p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[],
+  p_queues text[], p_slots int[], p_lo int[], p_hi int[],
+  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[],
+  p_limit int, p_refused bigint[], p_alone boolean)
+returns setof job
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
-  -- Asked once and before the jobs are, so that what is told and what is taken agree.
-  v_paused text[] := case
-    when exists (select from site s
-                 where s.copied is not null or s.paused_at is not null and (s.paused_until is null or s.paused_until > clock())) then p_queues
-    else array(select p.name from queue p
-               where p.name = any (p_queues) and p.paused_at is not null and (p.paused_until is null or p.paused_until > clock())) end;
-begin
-  return query
-  update job j
-  set status = 'running', locked_by = p_worker, locked_until = clock() + p_leases[array_position(p_types, j.job_type)],
-    attempts = j.attempts + 1, claims = j.claims + 1, started_at = clock(),
-    start_recorded = case when j.losses > 0 or j.max_attempts = 1 or p_records[array_position(p_types, j.job_type)] then false end
-  where j.id = any (array(
+  -- Asked once and before the jobs are, so that what is said and what is taken agree.
+  v_paused text[] := paused_queues(p_queues);
+  v_refused bigint[] := coalesce(p_refused, '{}');
+  v_ids bigint[] := array(
     select picked.id
     from unnest(p_queues, p_slots, p_lo, p_hi) q(queue, slots, lo, hi)
     cross join lateral (
       select branch.id
       from generate_series(q.lo, q.hi) k
       cross join lateral (
-        select b.id from job b
-        where b.queue = q.queue and b.priority = p_priorities[k] and b.status in ('queued', 'failed')
-          and (b.run_at, b.id) > (least(p_after_run_at[k], clock() - p_depths[k]),
-                                  case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end)
-          and b.run_at <= clock() and b.job_type = any (p_types)
-          -- A misfit waits for another release; one that none has taken for an hour is looked at again, and ends dead if none is alive.
-          and (b.misfits is null or not p_release = any (b.misfits) or b.run_at < clock() - interval '1 hour')
-        order by b.run_at, b.id limit q.slots for update skip locked) branch
+        select b.id
+        from job b
+        where b.queue = q.queue
+          and b.priority = p_priorities[k]
+          and b.status in ('queued', 'failed')
+          and (b.run_at, b.id) > (
+            least(p_after_run_at[k], clock() - p_depths[k]),
+            case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end)
+          and b.run_at <= clock()
+          and b.job_type = any (p_types)
+          -- A misfit waits for another release. One that none has taken for an hour is looked at again,
+          -- and ends dead if no other is alive.
+          and (b.misfits is null
+            or not p_release = any (b.misfits)
+            or b.run_at < clock() - interval '1 hour')
+          and b.id <> all (v_refused)
+        order by b.run_at, b.id
+        limit q.slots
+        for update skip locked) branch
       limit q.slots) picked
     where q.queue <> all (v_paused)
-    limit p_limit))
-  returning j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type, j.payload::text, j.payload_version, j.priority, j.run_at,
-    j.expires_at, j.attempts, j.max_attempts, j.claims, j.idempotency_key, j.meta::text, j.created_at, j.start_recorded, j.losses,
-    case when j.losses > 0 and j.error_type = 'LeaseExpired' then true end, j.schedule, j.scheduled_for;
-  foreach queue in array v_paused loop
-    return next;
+    limit p_limit);
+  v_from int := 1;
+  v_size int := cardinality(v_ids);
+  v_row job;
+begin
+  if p_refused is null then
+    return query select * from job_take(v_ids, p_worker, p_types, p_leases, p_records);
+    v_from := v_size + 1;
+  elsif p_alone then
+    set constraints all immediate;  -- what is deferred would refuse all of them, at the end
+  end if;
+  while v_from <= cardinality(v_ids) loop
+    begin
+      return query
+      select * from job_take(
+        v_ids[v_from : v_from + v_size - 1], p_worker, p_types, p_leases, p_records);
+      v_from := v_from + v_size;
+      v_size := v_size * 2;
+    exception when others or assert_failure then
+      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
+        raise;  -- the whole server's trouble, or somebody is in the way: no row's fault
+      elsif v_size > 1 then
+        v_size := (v_size + 1) / 2;
+      else
+        select j.* into v_row from job j where j.id = v_ids[v_from];
+        v_row.last_error := sqlstate || ': ' || sqlerrm;
+        return next v_row;
+        v_from := v_from + 1;
+      end if;
+    end;
+  end loop;
+  v_row := null;
+  foreach v_row.queue in array v_paused loop
+    return next v_row;
   end loop;
 end $$;

@@ -5,7 +5,7 @@ language plpgsql set search_path from current as $$
 declare v_job job := job_held(p_id, p_claims); begin
   perform partitions_ensure(0);
   return query
-  select r.status, r.run_at from job_give_back(jsonb_build_array(jsonb_build_object('id', p_id, 'claims', p_claims, 'status', 'queued', 'charged', false,
+  select r.status, r.run_at from job_leave(jsonb_build_array(jsonb_build_object('id', p_id, 'claims', p_claims, 'status', 'queued', 'charged', false,
     'delay_s', p_delay_s, 'ran_s', extract(epoch from clock() - v_job.started_at))), worker_release(v_job.locked_by)) r;
   if not found then
     perform lease_lost(p_id, p_claims);

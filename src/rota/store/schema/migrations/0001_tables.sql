@@ -57,10 +57,10 @@ create index job_lease on job (locked_until) where status = 'running';
 -- When it ended stands first, because a search without an index looks at that in every row: to reach a column, PostgreSQL walks over all before it.
 create table job_history (
   finished_at timestamptz not null,
-  like job,
-  result jsonb,
   release text,
   resolution jsonb,                              -- of a dead job: who put it away, when and why
+  result jsonb,
+  like job,                                      -- last: a column that comes later stands last in both, as the view wants
   constraint job_history_status check (status in ('succeeded', 'cancelled', 'dead')),
   constraint job_history_dead_is_resolved check (status <> 'dead' or resolution is not null)
 ) partition by range (finished_at);
@@ -267,22 +267,6 @@ create index job_schedule on job (schedule, id) where schedule is not null and s
 create table release (
   name text primary key,
   started_at timestamptz not null                -- when its first worker started, the first after another release if none of it was at work then
-);
-
--- How far a worker in SQL has seen the due jobs of a queue, as worker/frontier.py keeps it in memory: such a worker may be a new session for every
--- statement. Written every few seconds, and with a claim of many jobs. Goes with its worker.
-create table frontier (
-  worker text not null references worker on delete cascade,
-  queue text not null,
-  job_types text[] not null,                     -- for other types it would be another frontier
-  priorities smallint[] not null,                -- those known to be in use, highest first …
-  run_ats timestamptz[] not null,                -- … and for each the (run_at, id) up to which everything was seen
-  ids bigint[] not null,
-  asked_at timestamptz not null,                 -- the newest request to look back that was heeded
-  look_due_at timestamptz not null,              -- when to look a while behind the frontier …
-  look_at_all_due_at timestamptz not null,       -- … and at everything
-  saved_at timestamptz not null,
-  primary key (worker, queue)
 );
 
 -- Errors are found through the attempts that ended so; only a failed attempt pays for it.

@@ -14,6 +14,6 @@ select json_build_object(
     group by r.queue order by 2 desc limit :limit::int) u),
   'paused', (select coalesce(json_agg(p), '[]') from (
     select q.name as queue, q.paused_until as until from :schema.queue q
-    where q.paused_at is not null and (q.paused_until is null or q.paused_until > :schema.clock())
+    where :schema.is_in_force(q.paused_at, q.paused_until)
     order by q.name limit :limit::int) p),
   'site', :schema.site_paused())::text as facts

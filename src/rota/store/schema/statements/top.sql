@@ -13,7 +13,7 @@ select json_build_object(
     select c.queue, c.priority, c.due, c.later, c.oldest_at, extract(epoch from :schema.clock() - c.oldest_at)::float8 as waiting_s
     from :schema.ready_counts(:queues::int, :counted::int) c) q),
   'paused', (select coalesce(json_agg(q.name order by q.name), '[]') from :schema.queue q
-    where q.paused_at is not null and (q.paused_until is null or q.paused_until > :schema.clock())),
+    where :schema.is_in_force(q.paused_at, q.paused_until)),
   'site', :schema.site_paused(),
   'running', (select coalesce(json_agg(j), '[]') from (
     select r.id, r.job_type, r.worker, extract(epoch from :schema.clock() - r.started_at)::float8 as ran_s,

@@ -1,0 +1,24 @@
+-- Of job_claim: gives these jobs to a worker, and returns their rows. A job that was lost before, that has
+-- one attempt only, or whose type is in p_records, may begin only after job_start has recorded it. It has
+-- no search_path of its own: job_claim has one.
+create or replace function job_take(
+  p_ids bigint[], p_worker text, p_types text[], p_leases interval[], p_records boolean[])
+returns setof job
+language plpgsql as $$
+begin
+  return query
+  update job j
+  set
+    status = 'running',
+    locked_by = p_worker,
+    locked_until = clock() + p_leases[array_position(p_types, j.job_type)],
+    attempts = j.attempts + 1,
+    claims = j.claims + 1,
+    started_at = clock(),
+    start_recorded = case
+      when j.losses > 0
+        or j.max_attempts = 1
+        or p_records[array_position(p_types, j.job_type)] then false end
+  where j.id = any (p_ids)
+  returning j.*;
+end $$;

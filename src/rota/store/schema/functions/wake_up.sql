@@ -1,0 +1,9 @@
+-- Wakes the workers that wait for jobs of these queues. Of a paused queue nobody may claim.
+create or replace function wake_up(p_queues text[]) returns void
+language sql set search_path from current as $$
+  select pg_notify(current_schema(), q.name)
+  from queue q
+  where q.name = any (p_queues)
+    and q.bell_until > clock()
+    and not is_in_force(q.paused_at, q.paused_until)
+$$;

@@ -1,4 +1,10 @@
--- Wakes all workers that wait for a ring.
-create or replace function ring_all() returns void language sql set search_path from current as $$
-  select pg_notify(current_schema(), q.name) from queue q where q.bell_until > clock()
+-- Wakes all workers that wait for a wake-up.
+create or replace function ring_all()
+returns void
+language sql
+set search_path from current
+as $$
+  select pg_notify(current_schema(), q.name)
+  from queue q
+  where q.bell_until > clock()
 $$;

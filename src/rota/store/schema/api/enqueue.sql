@@ -49,7 +49,7 @@ begin
     if found then
       return;
     end if;
-    -- The job that held the key was cancelled between the two: try again.
+    -- The job that held the key was cancelled after the INSERT and before this look-up: try again.
   end loop;
   raise exception
     'the idempotency key % of job type % was taken and freed again and again; '

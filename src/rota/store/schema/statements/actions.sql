@@ -1,8 +1,8 @@
 -- Read from the audit log what people did to jobs, and to their queues or to everything while the
 -- jobs were there, in order; and of which jobs these are another run.
 -- Parameters: jobs int8[]; created timestamptz[] (when each was made: another run is made in the
---   statement that says so); queues text[]; since timestamptz; until timestamptz (NULL: now); limit
---   int
+--   statement that says so); queues text[]; since timestamptz; until timestamptz (NULL: now);
+--   limit int
 -- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text
 -- Locks: none; indexes action_job and action_at.
 -- Keeps: M87, who and why.

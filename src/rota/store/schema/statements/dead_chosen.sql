@@ -1,6 +1,6 @@
 -- Find the dead jobs that a person wants to act on. Every filter is optional (NULL).
--- Parameters: job_type text; queue text; error_type text; release text (of the last attempt); since
---   timestamptz (when it died); since_ago interval (instead of since); limit int
+-- Parameters: job_type text; queue text; error_type text; release text (of the last attempt);
+--   since timestamptz (when it died); since_ago interval (instead of since); limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; index job_dead, and attempt_job of the days that the job lived.
 -- Keeps: M44, by type, error, release and time.

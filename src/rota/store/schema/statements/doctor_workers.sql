@@ -1,5 +1,5 @@
--- Read the workers of the last hour: which are alive, which sent no heartbeat, and how many results
--- came too late to be written.
+-- Read the workers of the last hour: which are alive, which stopped sending heartbeats, and how
+-- many results came too late to be written.
 -- Parameters: limit int
 -- Rows: facts text (JSON: alive, stopped [in order], silent: name, silent_s; rejected: name,
 --   rejected; waiting_s of the oldest due job or NULL)

@@ -1,8 +1,8 @@
 -- Read what ended in the last hours, the latest hour first.
 -- Parameters: hours int (with the present one); job_type text (NULL: all); queue text (NULL: all)
--- Rows: job_type text; hour timestamptz; succeeded int8; succeeded_late int8; retried int8; dead
---   int8; cancelled int8; waited text; ran text. One for each hour, type and queue; the last two
---   are buckets as JSON.
+-- Rows: job_type text; hour timestamptz; succeeded int8; succeeded_late int8; retried int8;
+--   dead int8; cancelled int8; waited text; ran text. One for each hour, type and queue; the last
+--   two are buckets as JSON.
 -- Locks: none; index stat_hour_pkey.
 -- Keeps: M85, with a bound on the rows read: those of the hours asked for, not of the jobs.
 select

@@ -1,7 +1,8 @@
 -- Insert one job.
--- Parameters: queue text; job_type text; payload text (JSON object); payload_version int; priority
---   int; run_at timestamptz (NULL: now); delay_s float8 (seconds from now); expires_s float8
---   (seconds from run_at); max_attempts int; idempotency_key text; meta text (JSON)
+-- Parameters: queue text; job_type text; payload text (JSON object); payload_version int;
+--   priority int; run_at timestamptz (NULL: now); delay_s float8 (seconds from now);
+--   expires_s float8 (seconds from run_at); max_attempts int; idempotency_key text; meta text
+--   (JSON)
 -- Rows: id int8. None when the idempotency key is taken.
 -- Locks: with a key, the row of `idempotency` that it becomes; waits for a transaction that is
 --   inserting the same key.

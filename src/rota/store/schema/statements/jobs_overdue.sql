@@ -1,6 +1,6 @@
 -- Say which waiting jobs are past their expiry, where one statement cannot end them all.
--- Parameters: after timestamptz; after_id int8 (read the index of expiries behind this key); limit
---   int
+-- Parameters: after timestamptz; after_id int8 (read the index of expiries behind this key);
+--   limit int
 -- Rows: id int8
 -- Locks: none; index job_expires.
 -- Keeps: M36, one job that cannot be ended does not hold back the others.

@@ -1,7 +1,7 @@
 -- List what is paused at present.
 -- Parameters: none
--- Rows: queue text (NULL: everything); paused_at timestamptz; paused_until timestamptz; paused_by
---   text; paused_why text
+-- Rows: queue text (NULL: everything); paused_at timestamptz; paused_until timestamptz;
+--   paused_by text; paused_why text
 -- Locks: none; index queue_paused.
 -- Keeps: M87, who and why can be seen.
 select null::text as queue, s.paused_at, s.paused_until, s.paused_by, s.paused_why

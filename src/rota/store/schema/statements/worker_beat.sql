@@ -1,8 +1,8 @@
 -- Write a worker's heartbeat and its counters since it started, and learn how many workers are
 -- alive.
--- Parameters: name text; host text; pid int; version text; release text; job_types text[]; queues
---   text (JSON: slots by queue); slots int (in all); running int; succeeded int8; failed int8; dead
---   int8; rejected int8 (results that came too late to be written)
+-- Parameters: name text; host text; pid int; version text; release text; job_types text[];
+--   queues text (JSON: slots by queue); slots int (in all); running int; succeeded int8;
+--   failed int8; dead int8; rejected int8 (results that came too late to be written)
 -- Rows: workers int8
 -- Locks: the worker's row.
 -- Keeps: M13, which worker and release ran a job; it is known which releases could read a payload.

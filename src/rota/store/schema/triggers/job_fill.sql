@@ -61,7 +61,7 @@ begin
       ) then
         return null;  -- the key is taken: INSERT 0 0
       end if;
-      -- Retention has deleted the key between the two, or the key was freed: try again.
+      -- Retention deleted the key between these statements, or the key was freed: try again.
     end loop;
   end if;
   return new;

@@ -1,42 +1,109 @@
--- Declares a job type as Python's `@app.job(…)` does; whoever declares a name last, has it. Left out is what Python leaves out, too.
+-- Declares a job type, as Python's `@app.job(…)` does. The last declaration of a name holds. What
+-- Python leaves out is left out here, too.
 create or replace function declare(
-  job_type text, queue text default 'default', priority int default 0, max_attempts int default 10, lease interval default '2 minutes',
-  retry_after interval[] default '{10 s,20 s,40 s,80 s,160 s,320 s,640 s,1280 s,2560 s,1 h}', expires interval default null,
-  key_ttl interval default '90 days', history text default 'all', on_lost text default 'retry', timeout interval default '5 minutes',
-  aliases text[] default '{}', version int default null, release text default 'unknown')
-returns void language plpgsql security definer set search_path from current as $$
+  job_type text,
+  queue text default 'default',
+  priority int default 0,
+  max_attempts int default 10,
+  lease interval default '2 minutes',
+  retry_after interval[]
+    default '{10 s,20 s,40 s,80 s,160 s,320 s,640 s,1280 s,2560 s,1 h}',
+  expires interval default null,
+  key_ttl interval default '90 days',
+  history text default 'all',
+  on_lost text default 'retry',
+  timeout interval default '5 minutes',
+  aliases text[] default '{}',
+  version int default null,
+  release text default 'unknown'
+)
+returns void
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_variable
-declare v_wrong text := case
-  when coalesce(length(job_type), 0) not between 1 and 200 then 'job_type must be 1 to 200 characters'
-  when coalesce(length(queue), 0) not between 1 and 100 then 'queue must be 1 to 100 characters'
-  when priority is null or priority not between -100 and 100 then 'priority must be from -100 to 100'
-  when max_attempts is null or max_attempts not between 1 and 10000 then 'max_attempts must be from 1 to 10000'
-  when lease is null or lease not between interval '1 second' and interval '365 days' then 'lease must be from 1 second to 365 days'
-  when timeout is null or timeout not between interval '1 millisecond' and interval '36525 days' then 'timeout must be from 1 ms to a hundred years'
-  when expires not between interval '1 millisecond' and interval '36525 days' then 'expires must be from 1 ms to a hundred years'
-  when key_ttl is null or key_ttl not between interval '0' and interval '36525 days' then 'key_ttl must be from 0 to a hundred years'
-  when coalesce(history, '') not in ('all', 'failures') then 'history must be all or failures'
-  when coalesce(on_lost, '') not in ('retry', 'dead') then 'on_lost must be retry or dead'
-  when coalesce(cardinality(retry_after), 0) not between 1 and 100 then 'retry_after must be 1 to 100 intervals; the last one repeats'
-  when exists (select from unnest(retry_after) one(wait) where wait is null or wait not between interval '1 second' and interval '365 days')
-    then 'each of retry_after must be from 1 second to 365 days'
-  when aliases is null or exists (select from unnest(aliases) one(name) where coalesce(length(name), 0) not between 1 and 200 or name = job_type)
-    then 'aliases must be other names of 1 to 200 characters'
-  when version not between 1 and 32767 then 'version must be from 1 to 32767'
-  when coalesce(length(release), 0) not between 1 and 200 then 'release must be 1 to 200 characters' end;
-v_words text;
+declare
+  v_wrong text := case
+    when coalesce(length(job_type), 0) not between 1 and 200
+      then 'job_type must be 1 to 200 characters'
+    when coalesce(length(queue), 0) not between 1 and 100
+      then 'queue must be 1 to 100 characters'
+    when priority is null or priority not between -100 and 100
+      then 'priority must be from -100 to 100'
+    when max_attempts is null or max_attempts not between 1 and 10000
+      then 'max_attempts must be from 1 to 10000'
+    when lease is null or lease not between interval '1 second' and interval '365 days'
+      then 'lease must be from 1 second to 365 days'
+    when timeout is null
+      or timeout not between interval '1 millisecond' and interval '36525 days'
+      then 'timeout must be from 1 ms to a hundred years'
+    when expires not between interval '1 millisecond' and interval '36525 days'
+      then 'expires must be from 1 ms to a hundred years'
+    when key_ttl is null or key_ttl not between interval '0' and interval '36525 days'
+      then 'key_ttl must be from 0 to a hundred years'
+    when coalesce(history, '') not in ('all', 'failures')
+      then 'history must be all or failures'
+    when coalesce(on_lost, '') not in ('retry', 'dead')
+      then 'on_lost must be retry or dead'
+    when coalesce(cardinality(retry_after), 0) not between 1 and 100
+      then 'retry_after must be 1 to 100 intervals; the last one repeats'
+    when exists (
+      select from unnest(retry_after) one(wait)
+      where wait is null
+        or wait not between interval '1 second' and interval '365 days'
+    )
+      then 'each of retry_after must be from 1 second to 365 days'
+    when aliases is null
+      or exists (
+        select from unnest(aliases) one(name)
+        where coalesce(length(name), 0) not between 1 and 200
+          or name = job_type
+      )
+      then 'aliases must be other names of 1 to 200 characters'
+    when version not between 1 and 32767
+      then 'version must be from 1 to 32767'
+    when coalesce(length(release), 0) not between 1 and 200
+      then 'release must be 1 to 200 characters'
+  end;
+  v_words text;
 begin
   if v_wrong is not null then
     raise exception 'rota.declare: %', v_wrong using errcode = '22023';
   end if;
-  select case when max_attempts = 1 then 'no retry, dead after the first failure'
-    else string_agg(words(wait), ', ' order by n) || case when max_attempts - 1 > cardinality(retry_after) then ', …' else '' end
-      || format(', dead after %s attempts', max_attempts) end
-  into v_words from unnest(retry_after) with ordinality plan(wait, n) where n < greatest(max_attempts, 2);
-  perform job_type_declare(jsonb_build_array(jsonb_build_object(
-    'name', job_type, 'aliases', aliases, 'queue', queue, 'priority', priority, 'max_attempts', max_attempts, 'timeout_s', extract(epoch from timeout),
-    'lease_s', extract(epoch from lease), 'expires_s', extract(epoch from expires), 'key_ttl_s', extract(epoch from key_ttl), 'history', history,
-    'on_lost', on_lost, 'version', version, 'retry_words', v_words,
-    'retry_after_s', (select jsonb_agg(extract(epoch from wait) order by n) from unnest(retry_after) with ordinality plan(wait, n)))), release);
+  select
+    case
+      when max_attempts = 1 then 'no retry, dead after the first failure'
+      else string_agg(words(wait), ', ' order by n)
+        || case when max_attempts - 1 > cardinality(retry_after) then ', …' else '' end
+        || format(', dead after %s attempts', max_attempts)
+    end
+  into v_words
+  from unnest(retry_after) with ordinality plan(wait, n)
+  where n < greatest(max_attempts, 2);
+  perform job_type_declare(
+    jsonb_build_array(jsonb_build_object(
+      'name', job_type,
+      'aliases', aliases,
+      'queue', queue,
+      'priority', priority,
+      'max_attempts', max_attempts,
+      'timeout_s', extract(epoch from timeout),
+      'lease_s', extract(epoch from lease),
+      'expires_s', extract(epoch from expires),
+      'key_ttl_s', extract(epoch from key_ttl),
+      'history', history,
+      'on_lost', on_lost,
+      'version', version,
+      'retry_words', v_words,
+      'retry_after_s', (
+        select jsonb_agg(extract(epoch from wait) order by n)
+        from unnest(retry_after) with ordinality plan(wait, n)
+      )
+    )),
+    release
+  );
 end $$;
-revoke execute on function declare(text, text, int, int, interval, interval[], interval, interval, text, text, interval, text[], int, text) from public;
+revoke execute on function declare(
+  text, text, int, int, interval, interval[], interval, interval,
+  text, text, interval, text[], int, text
+) from public;

@@ -1,32 +1,62 @@
--- Enqueues one job, and answers as Python's `enqueue` does: its id, or with a key that is taken the id and status of the job that holds it.
+-- Enqueues one job, and answers as Python's `enqueue` does: with its id or, when its key is taken,
+-- with the id and status of the job that holds the key.
 create or replace function enqueue(
-  job_type text, payload jsonb default '{}', queue text default null, priority int default null, run_at timestamptz default null,
-  expires_at timestamptz default null, max_attempts int default null, idempotency_key text default null, meta jsonb default null,
-  payload_version int default null)
-returns table (id bigint, created boolean, status text) language plpgsql security definer set search_path from current as $$
+  job_type text,
+  payload jsonb default '{}',
+  queue text default null,
+  priority int default null,
+  run_at timestamptz default null,
+  expires_at timestamptz default null,
+  max_attempts int default null,
+  idempotency_key text default null,
+  meta jsonb default null,
+  payload_version int default null
+)
+returns table (id bigint, created boolean, status text)
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
-declare v_wrong text := job_wrong(enqueue.job_type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.expires_at,
-  enqueue.max_attempts, enqueue.idempotency_key, enqueue.meta, enqueue.payload_version);
+declare
+  v_wrong text := job_wrong(
+    enqueue.job_type, enqueue.payload, enqueue.queue, enqueue.priority,
+    enqueue.run_at, enqueue.expires_at, enqueue.max_attempts,
+    enqueue.idempotency_key, enqueue.meta, enqueue.payload_version
+  );
 begin
   if v_wrong is not null then
     raise exception 'rota.enqueue: %; nothing was inserted', v_wrong using errcode = '22023';
   end if;
   for attempt in 1 .. 5 loop
     return query
-    insert into job (job_type, payload, queue, priority, run_at, expires_at, max_attempts, idempotency_key, meta, payload_version)
-    values (enqueue.job_type, coalesce(enqueue.payload, '{}'), enqueue.queue, enqueue.priority, coalesce(enqueue.run_at, clock()),
-      enqueue.expires_at, enqueue.max_attempts, enqueue.idempotency_key, enqueue.meta, enqueue.payload_version)
+    insert into job (
+      job_type, payload, queue, priority,
+      run_at, expires_at, max_attempts,
+      idempotency_key, meta, payload_version
+    )
+    values (
+      enqueue.job_type, coalesce(enqueue.payload, '{}'), enqueue.queue, enqueue.priority,
+      coalesce(enqueue.run_at, clock()), enqueue.expires_at, enqueue.max_attempts,
+      enqueue.idempotency_key, enqueue.meta, enqueue.payload_version
+    )
     returning job.id, true, job.status;
     if found then
       return;
     end if;
     return query
-    select holder.id, false, holder.status from key_holders(array[enqueue.job_type], array[enqueue.idempotency_key]) holder;
+    select holder.id, false, holder.status
+    from key_holders(array[enqueue.job_type], array[enqueue.idempotency_key]) holder;
     if found then
       return;
-    end if;  -- else its job was cancelled just then
+    end if;
+    -- The job that held the key was cancelled after the INSERT and before this look-up: try again.
   end loop;
-  raise exception 'the idempotency key % of job type % was taken and freed again and again; nothing was inserted, try again',
-    enqueue.idempotency_key, enqueue.job_type using errcode = '40001';
+  raise exception
+    'the idempotency key % of job type % was taken and freed again and again; '
+      'nothing was inserted, try again',
+    enqueue.idempotency_key, enqueue.job_type
+    using errcode = '40001';
 end $$;
-revoke execute on function enqueue(text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int) from public;
+revoke execute on function enqueue(
+  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int
+) from public;

@@ -1,16 +1,34 @@
 -- Pauses everything: no worker claims from any queue, and no schedule ticks.
-create or replace function pause_all(p_until timestamptz default null, p_why text default null, p_by text default null)
-returns table (queue text, paused_at timestamptz, paused_until timestamptz, paused_by text, paused_why text)
-language plpgsql security definer set search_path from current as $$
+create or replace function pause_all(
+  p_until timestamptz default null,
+  p_why text default null,
+  p_by text default null
+)
+returns table (
+  queue text,
+  paused_at timestamptz,
+  paused_until timestamptz,
+  paused_by text,
+  paused_why text
+)
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   perform pause_refuse_past(p_until);
   perform stamp_missing();
   return query
   update site s
-  set paused_at = coalesce(paused_since(s.paused_at, s.paused_until), clock()), paused_until = p_until,
-    paused_by = coalesce(one_line(p_by, 200), session_user), paused_why = one_line(p_why, 500)
+  set
+    paused_at = coalesce(paused_since(s.paused_at, s.paused_until), clock()),
+    paused_until = p_until,
+    paused_by = coalesce(one_line(p_by, 200), session_user),
+    paused_why = one_line(p_why, 500)
   returning null::text, s.paused_at, s.paused_until, s.paused_by, s.paused_why;
-  perform acted('pause', p_why, p_by, p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end);
+  perform acted(
+    'pause', p_why, p_by,
+    p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
+  );
 end $$;
 revoke execute on function pause_all(timestamptz, text, text) from public;

@@ -1,8 +1,22 @@
--- Pauses a queue: once this is committed, nothing of it is claimed until p_until has passed (NULL: until somebody resumes it). What runs goes on. The queue
--- need not have had a job yet. SECURITY DEFINER: whoever is granted this needs no right on a table.
-create or replace function queue_pause(p_queue text, p_until timestamptz default null, p_why text default null, p_by text default null)
-returns table (queue text, paused_at timestamptz, paused_until timestamptz, paused_by text, paused_why text)
-language plpgsql security definer set search_path from current as $$
+-- Pauses a queue: once this is committed, no job of it is claimed until p_until has passed (NULL:
+-- until a person resumes it). Running jobs go on. The queue need not have had a job yet. SECURITY
+-- DEFINER: a role that is granted this function needs no right on a table.
+create or replace function queue_pause(
+  p_queue text,
+  p_until timestamptz default null,
+  p_why text default null,
+  p_by text default null
+)
+returns table (
+  queue text,
+  paused_at timestamptz,
+  paused_until timestamptz,
+  paused_by text,
+  paused_why text
+)
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   if p_queue is null or length(p_queue) not between 1 and 100 then
@@ -11,11 +25,22 @@ begin
   perform pause_refuse_past(p_until);
   return query
   insert into queue as q (name, paused_at, paused_until, paused_by, paused_why)
-  values (p_queue, clock(), p_until, coalesce(one_line(p_by, 200), session_user), one_line(p_why, 500))
+  values (
+    p_queue, clock(), p_until,
+    coalesce(one_line(p_by, 200), session_user),
+    one_line(p_why, 500)
+  )
   on conflict (name) do update
-  set paused_at = coalesce(paused_since(q.paused_at, q.paused_until), excluded.paused_at), paused_until = excluded.paused_until,
-    paused_by = excluded.paused_by, paused_why = excluded.paused_why
+  set
+    paused_at = coalesce(paused_since(q.paused_at, q.paused_until), excluded.paused_at),
+    paused_until = excluded.paused_until,
+    paused_by = excluded.paused_by,
+    paused_why = excluded.paused_why
   returning q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why;
-  perform acted('pause', p_why, p_by, p_queue => p_queue, p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end);
+  perform acted(
+    'pause', p_why, p_by,
+    p_queue => p_queue,
+    p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
+  );
 end $$;
 revoke execute on function queue_pause(text, timestamptz, text, text) from public;

@@ -1,15 +1,36 @@
--- Resumes a queue; false, and nothing written, when it is not paused. The frontiers of the workers have waited where they were; they are woken.
+-- Resumes a queue. Returns false, and writes nothing, when the queue is not paused. The frontiers
+-- of the workers have waited where they were; the workers are woken.
 -- Locks: the row of the queue.
 -- Keeps: M87.
-create or replace function queue_resume(p_queue text, p_why text default null, p_by text default null) returns boolean
-language plpgsql security definer set search_path from current as $$
-declare v_was_paused boolean; begin
+create or replace function queue_resume(
+  p_queue text,
+  p_why text default null,
+  p_by text default null
+)
+returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  v_was_paused boolean;
+begin
   with before as (
-    select q.name, paused_since(q.paused_at, q.paused_until) is not null as was_paused from queue q
-    where q.name = p_queue and q.paused_at is not null for update)
-  update queue q set paused_at = null, paused_until = null, paused_by = null, paused_why = null
-  from before b where q.name = b.name returning b.was_paused into v_was_paused;
-  if v_was_paused is not true then  -- one whose time had passed is cleared, and was not paused
+    select q.name, paused_since(q.paused_at, q.paused_until) is not null as was_paused
+    from queue q
+    where q.name = p_queue
+      and q.paused_at is not null
+    for update
+  )
+  update queue q
+  set
+    paused_at = null,
+    paused_until = null,
+    paused_by = null,
+    paused_why = null
+  from before b
+  where q.name = b.name
+  returning b.was_paused into v_was_paused;
+  if v_was_paused is not true then  -- a pause whose end had passed is cleared, but was no pause
     return false;
   end if;
   perform acted('resume', p_why, p_by, p_queue => p_queue);

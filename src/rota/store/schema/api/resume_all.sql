@@ -1,13 +1,29 @@
--- Ends a pause of everything; false, and nothing written, when there is none. Queues that were paused by name stay paused.
+-- Ends a pause of everything. Returns false, and writes nothing, when there is none. Queues that
+-- were paused by name stay paused.
 -- Locks: the row of the site.
 -- Keeps: M87.
-create or replace function resume_all(p_why text default null, p_by text default null) returns boolean
-language plpgsql security definer set search_path from current as $$
-declare v_was_paused boolean; begin
+create or replace function resume_all(p_why text default null, p_by text default null)
+returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  v_was_paused boolean;
+begin
   with before as (
-    select paused_since(s.paused_at, s.paused_until) is not null as was_paused from site s where s.paused_at is not null for update)
-  update site s set paused_at = null, paused_until = null, paused_by = null, paused_why = null
-  from before b returning b.was_paused into v_was_paused;
+    select paused_since(s.paused_at, s.paused_until) is not null as was_paused
+    from site s
+    where s.paused_at is not null
+    for update
+  )
+  update site s
+  set
+    paused_at = null,
+    paused_until = null,
+    paused_by = null,
+    paused_why = null
+  from before b
+  returning b.was_paused into v_was_paused;
   if v_was_paused is not true then
     return false;
   end if;

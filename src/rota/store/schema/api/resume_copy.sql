@@ -1,9 +1,15 @@
--- Says that this copy is to work: stamps it anew. False, and nothing written, when the stamp is right.
+-- Allows this copy to work: stamps it anew. Returns false, and writes nothing, when the stamp is
+-- right.
 -- Locks: the row of the site.
--- Keeps: M87; a production dump in staging does nothing until somebody says so.
-create or replace function resume_copy(p_why text default null, p_by text default null) returns boolean
-language plpgsql security definer set search_path from current as $$
-declare v_copied text := copy_check(); begin
+-- Keeps: M87; a production dump in staging does nothing until a person says that it is to work.
+create or replace function resume_copy(p_why text default null, p_by text default null)
+returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  v_copied text := copy_check();
+begin
   if v_copied is null then
     return false;
   end if;

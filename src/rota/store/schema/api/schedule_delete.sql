@@ -1,12 +1,25 @@
--- Deletes a schedule; its runs stay. Returns `deleted`, `code` (the code declares it, and would make it again) or `not found`.
+-- Deletes a schedule; its runs stay. Returns `deleted`, `code` (the code declares the schedule, and
+-- would make it again) or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_delete(p_name text, p_why text default null, p_by text default null) returns text
-language plpgsql security definer set search_path from current as $$
+create or replace function schedule_delete(
+  p_name text,
+  p_why text default null,
+  p_by text default null
+)
+returns text
+language plpgsql security definer
+set search_path from current
+as $$
 begin
-  delete from schedule s where s.name = p_name and (s.origin <> 'code' or s.disabled_at is not null);
+  delete from schedule s
+  where s.name = p_name
+    and (s.origin <> 'code' or s.disabled_at is not null);
   if not found then
-    return case when exists (select from schedule s where s.name = p_name) then 'code' else 'not found' end;
+    return case
+      when exists (select from schedule s where s.name = p_name) then 'code'
+      else 'not found'
+    end;
   end if;
   perform acted('delete', p_why, p_by, p_name);
   return 'deleted';

@@ -1,12 +1,23 @@
--- Pauses a schedule: from now on no tick is enqueued; what is enqueued already runs. Paused again, the newest p_why and p_by hold; paused_at stays.
--- Returns `paused` or `not found`.
+-- Pauses a schedule: from now on no tick is enqueued; a run that is already enqueued still runs. A
+-- second pause replaces p_why and p_by; paused_at stays. Returns `paused` or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_pause(p_name text, p_why text default null, p_by text default null) returns text
-language plpgsql security definer set search_path from current as $$
+create or replace function schedule_pause(
+  p_name text,
+  p_why text default null,
+  p_by text default null
+)
+returns text
+language plpgsql security definer
+set search_path from current
+as $$
 begin
-  update schedule s set paused_at = coalesce(s.paused_at, clock()), paused_by = coalesce(one_line(p_by, 200), session_user),
-    paused_why = one_line(p_why, 500), refused = false
+  update schedule s
+  set
+    paused_at = coalesce(s.paused_at, clock()),
+    paused_by = coalesce(one_line(p_by, 200), session_user),
+    paused_why = one_line(p_why, 500),
+    refused = false
   where s.name = p_name;
   if not found then
     return 'not found';

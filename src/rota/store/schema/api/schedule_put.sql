@@ -1,21 +1,55 @@
--- Makes a schedule, or changes the one of that name; p_origin: api, cli or sql. Pauses and next_run_at stay as in schedules_declare. Returns `made`,
--- `changed`, or `code`: the code declares it, and nothing was changed.
+-- Makes a schedule, or changes the one of that name. p_origin is api, cli or sql. A pause and
+-- next_run_at stay as in schedules_declare. Returns `made`, `changed`, or `code`: the code declares
+-- the schedule, and nothing was changed.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_put(p_schedule jsonb, p_origin text, p_why text default null, p_by text default null) returns text
-language plpgsql security definer set search_path from current as $$
-declare v_name text := p_schedule ->> 'name'; v_made boolean; begin
-  insert into schedule as s (name, origin, job_type, payload, payload_version, queue, priority, max_attempts, expires, meta, cron, timezone, catch_up,
-    overlap, jitter)
-  select d.name, p_origin, d.job_type, coalesce(d.payload, '{}'), d.payload_version, d.queue, d.priority, d.max_attempts,
-    make_interval(secs => d.expires_s), d.meta, d.cron, coalesce(d.timezone, 'UTC'), coalesce(d.catch_up, 'latest'), coalesce(d.overlap, 'skip'),
+create or replace function schedule_put(
+  p_schedule jsonb,
+  p_origin text,
+  p_why text default null,
+  p_by text default null
+)
+returns text
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  v_name text := p_schedule ->> 'name';
+  v_made boolean;
+begin
+  insert into schedule as s (
+    name, origin, job_type, payload, payload_version,
+    queue, priority, max_attempts, expires, meta,
+    cron, timezone, catch_up, overlap, jitter
+  )
+  select
+    d.name, p_origin, d.job_type, coalesce(d.payload, '{}'), d.payload_version,
+    d.queue, d.priority, d.max_attempts, make_interval(secs => d.expires_s), d.meta,
+    d.cron,
+    coalesce(d.timezone, 'UTC'),
+    coalesce(d.catch_up, 'latest'),
+    coalesce(d.overlap, 'skip'),
     make_interval(secs => d.jitter_s)
   from schedules_read(jsonb_build_array(p_schedule)) d
-  on conflict (name) do update set origin = excluded.origin, job_type = excluded.job_type, payload = excluded.payload,
-    payload_version = excluded.payload_version, queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    expires = excluded.expires, meta = excluded.meta, cron = excluded.cron, timezone = excluded.timezone, catch_up = excluded.catch_up,
-    overlap = excluded.overlap, jitter = excluded.jitter, disabled_at = null
-  where s.origin <> 'code' or s.disabled_at is not null
+  on conflict (name) do update
+  set
+    origin = excluded.origin,
+    job_type = excluded.job_type,
+    payload = excluded.payload,
+    payload_version = excluded.payload_version,
+    queue = excluded.queue,
+    priority = excluded.priority,
+    max_attempts = excluded.max_attempts,
+    expires = excluded.expires,
+    meta = excluded.meta,
+    cron = excluded.cron,
+    timezone = excluded.timezone,
+    catch_up = excluded.catch_up,
+    overlap = excluded.overlap,
+    jitter = excluded.jitter,
+    disabled_at = null
+  where s.origin <> 'code'
+    or s.disabled_at is not null
   returning s.xmax = 0 into v_made;
   if v_made is null then
     return 'code';

@@ -1,12 +1,29 @@
--- Ends a pause. The ticks in it are not caught up with. Returns `resumed`, `not paused` or `not found`.
+-- Ends the pause of a schedule. Ticks during the pause are not caught up. Returns `resumed`,
+-- `not paused` or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_resume(p_name text, p_why text default null, p_by text default null) returns text
-language plpgsql security definer set search_path from current as $$
+create or replace function schedule_resume(
+  p_name text,
+  p_why text default null,
+  p_by text default null
+)
+returns text
+language plpgsql security definer
+set search_path from current
+as $$
 begin
-  update schedule s set paused_at = null, paused_by = null, paused_why = null where s.name = p_name and s.paused_at is not null;
+  update schedule s
+  set
+    paused_at = null,
+    paused_by = null,
+    paused_why = null
+  where s.name = p_name
+    and s.paused_at is not null;
   if not found then
-    return case when exists (select from schedule s where s.name = p_name) then 'not paused' else 'not found' end;
+    return case
+      when exists (select from schedule s where s.name = p_name) then 'not paused'
+      else 'not found'
+    end;
   end if;
   perform acted('resume', p_why, p_by, p_name);
   return 'resumed';

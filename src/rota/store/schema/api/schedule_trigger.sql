@@ -1,16 +1,33 @@
--- Enqueues a run now, also of a schedule that is paused or disabled, also while another run is going. Returns the job's id; NULL: there is no such
--- schedule.
+-- Enqueues a run now, also of a schedule that is paused or disabled, and also while another run is
+-- not over. Returns the job's id; NULL: there is no such schedule.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_trigger(p_name text, p_why text default null, p_by text default null) returns bigint
-language plpgsql security definer set search_path from current as $$
-declare v_schedule schedule; v_job bigint; begin
-  select * into v_schedule from schedule s where s.name = p_name for no key update;
+create or replace function schedule_trigger(
+  p_name text,
+  p_why text default null,
+  p_by text default null
+)
+returns bigint
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  v_schedule schedule;
+  v_job bigint;
+begin
+  select * into v_schedule
+  from schedule s
+  where s.name = p_name
+  for no key update;
   if not found then
     return null;
   end if;
   v_job := schedule_enqueue(v_schedule, null, clock());
-  update schedule s set last_run_at = clock(), last_job = v_job where s.name = p_name;
+  update schedule s
+  set
+    last_run_at = clock(),
+    last_job = v_job
+  where s.name = p_name;
   perform acted('trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job));
   return v_job;
 end $$;

@@ -1,7 +1,23 @@
--- Writes down what a person did to a schedule or a queue, or, with neither, to everything.
-create or replace function acted(p_verb text, p_why text, p_by text, p_schedule text default null, p_queue text default null, p_detail jsonb default null)
-returns void language plpgsql set search_path from current as $$
+-- Writes to the audit log what a person did to a schedule or a queue or, with neither, to
+-- everything.
+create or replace function acted(
+  p_verb text,
+  p_why text,
+  p_by text,
+  p_schedule text default null,
+  p_queue text default null,
+  p_detail jsonb default null
+)
+returns void
+language plpgsql
+set search_path from current
+as $$
 begin
   insert into action (verb, schedule, queue, by, why, detail)
-  values (p_verb, p_schedule, p_queue, coalesce(one_line(p_by, 200), session_user), one_line(p_why, 500), p_detail);
+  values (
+    p_verb, p_schedule, p_queue,
+    coalesce(one_line(p_by, 200), session_user),
+    one_line(p_why, 500),
+    p_detail
+  );
 end $$;

@@ -1,13 +1,28 @@
--- Forgets what people did, when that is as old as the setting. Returns how many.
+-- Deletes entries of the audit log that are older than the setting. Returns how many.
 -- Locks: the rows of the actions, with SKIP LOCKED; index action_at.
 -- Keeps: a table that grows stops growing.
-create or replace function actions_forget(p_limit int) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path from current as $$
-declare v_count int; begin
+create or replace function actions_forget(p_limit int)
+returns int
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+declare
+  v_count int;
+begin
   with old as materialized (
-    select a.id from action a
-    where a.at < clock() - (select r.keep from retention r where r.what = 'actions') order by a.at limit p_limit for update skip locked)
-  delete from action a using old o where a.id = o.id;
+    select a.id
+    from action a
+    where a.at < clock() - (select r.keep from retention r where r.what = 'actions')
+    order by a.at
+    limit p_limit
+    for update skip locked
+  )
+  delete from action a
+  using old o
+  where a.id = o.id;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

@@ -1,8 +1,22 @@
--- The newest 10,000 attempts that failed since then. A storm of failures is known by these as well as by all.
-create or replace function alert_failures(p_since timestamptz, p_until timestamptz) returns table (job bigint, job_type text, error_type text, finished_at timestamptz)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set search_path from current as $$
+-- Returns the newest 10,000 attempts that failed between p_since and p_until. They are enough to
+-- recognise a storm of failures.
+create or replace function alert_failures(p_since timestamptz, p_until timestamptz)
+returns table (job bigint, job_type text, error_type text, finished_at timestamptz)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+set search_path from current
+as $$
   select newest.job, newest.job_type, newest.error_type, newest.finished_at
-  from (select a.job, a.job_type, a.error_type, a.finished_at, a.outcome from attempt a
-        where a.finished_at > p_since and a.finished_at <= p_until order by a.finished_at desc limit 10000) newest
+  from (
+    select a.job, a.job_type, a.error_type, a.finished_at, a.outcome
+    from attempt a
+    where a.finished_at > p_since
+      and a.finished_at <= p_until
+    order by a.finished_at desc
+    limit 10000
+  ) newest
   where newest.outcome in ('failed', 'dead')
 $$;

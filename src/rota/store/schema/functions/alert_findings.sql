@@ -1,10 +1,18 @@
--- What a rule finds now: its subjects, each with a figure and a sentence, the worst 100 first. Reads only, and only so much: a rule costs
--- the same however many jobs there are. SECURITY DEFINER: who watches need not be able to read payloads; it tells the names of types, queues and errors.
+-- Returns what a rule finds now: its subjects, each with a figure and a sentence, the worst 100
+-- first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a role that
+-- watches needs no right to read payloads; the function shows names of types, queues and errors
+-- only.
 -- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
 -- Keeps: M86, at the same cost however many jobs there are.
-create or replace function alert_findings(p_rule text) returns table (subject text, value float8, message text)
-language plpgsql stable security definer set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current as $$
+create or replace function alert_findings(p_rule text)
+returns table (subject text, value float8, message text)
+language plpgsql stable security definer
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set intervalstyle = 'postgres'
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_rule alert_rule;
@@ -16,77 +24,187 @@ declare
   v_types text[];
   v_resumed timestamptz;
 begin
-  select r.* into v_rule from alert_rule r where r.name = p_rule;
+  select r.* into v_rule
+  from alert_rule r
+  where r.name = p_rule;
   v_minutes := extract(epoch from v_rule.period) / 60;
-  if v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue') and is_paused() then
+  if v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue')
+    and is_paused()
+  then
     return;  -- nothing is to run
   end if;
   if v_rule.kind = 'dead' then
     select count(*), array_agg(died.job_type) into v_count, v_types
-    from (select j.job_type from job j
-          where j.status = 'dead' and j.failed_at > v_now - v_rule.period and (v_rule.job_type is null or j.job_type = v_rule.job_type)
-          order by j.failed_at desc limit greatest(v_rule.at_least, 1000)) died;
+    from (
+      select j.job_type
+      from job j
+      where j.status = 'dead'
+        and j.failed_at > v_now - v_rule.period
+        and (v_rule.job_type is null or j.job_type = v_rule.job_type)
+      order by j.failed_at desc
+      limit greatest(v_rule.at_least, 1000)
+    ) died;
     if v_count >= v_rule.at_least then
-      return query select '', v_count::float8, format('%s%s jobs died within %s and wait for a person: %s',
-        case when v_count >= greatest(v_rule.at_least, 1000) then 'at least ' else '' end, v_count, v_rule.period, alert_names(v_types));
+      return query
+      select
+        '',
+        v_count::float8,
+        format(
+          '%s%s jobs died within %s and wait for a person: %s',
+          case when v_count >= greatest(v_rule.at_least, 1000) then 'at least ' else '' end,
+          v_count, v_rule.period, alert_names(v_types)
+        );
     end if;
   elsif v_rule.kind = 'same_error' then
     return query
-    select coalesce(one.error_type, '?'), count(*)::float8,
-      format('%s different jobs failed with %s within %s: %s', count(*), coalesce(one.error_type, '?'), v_rule.period, alert_names(array_agg(one.job_type)))
-    from (select distinct f.error_type, f.job_type, f.job from alert_failures(v_now - v_rule.period, v_now) f
-          where v_rule.job_type is null or f.job_type = v_rule.job_type) one
-    group by one.error_type having count(*) >= v_rule.at_least order by 2 desc limit 100;
+    select
+      coalesce(one.error_type, '?'),
+      count(*)::float8,
+      format(
+        '%s different jobs failed with %s within %s: %s',
+        count(*), coalesce(one.error_type, '?'), v_rule.period,
+        alert_names(array_agg(one.job_type))
+      )
+    from (
+      select distinct f.error_type, f.job_type, f.job
+      from alert_failures(v_now - v_rule.period, v_now) f
+      where v_rule.job_type is null
+        or f.job_type = v_rule.job_type
+    ) one
+    group by one.error_type
+    having count(*) >= v_rule.at_least
+    order by 2 desc
+    limit 100;
   elsif v_rule.kind = 'failure_rate' then
-    select count(*), array_agg(f.job_type), extract(epoch from v_now - min(f.finished_at)) / 60 into v_count, v_types, v_span
-    from alert_failures(v_now - v_rule.period, v_now) f where v_rule.job_type is null or f.job_type = v_rule.job_type;
+    select
+      count(*),
+      array_agg(f.job_type),
+      extract(epoch from v_now - min(f.finished_at)) / 60
+    into v_count, v_types, v_span
+    from alert_failures(v_now - v_rule.period, v_now) f
+    where v_rule.job_type is null
+      or f.job_type = v_rule.job_type;
     if v_count >= v_rule.at_least then
       if v_count >= 10000 then
-        v_minutes := least(v_minutes, greatest(v_span, 1.0 / 60));  -- there were more than were read
+        -- There were more than were read.
+        v_minutes := least(v_minutes, greatest(v_span, 1.0 / 60));
       end if;
-      select count(*) / greatest(60, extract(epoch from v_now - v_rule.period - min(f.finished_at)) / 60) into v_usual
+      select
+        count(*) / greatest(
+          60,
+          extract(epoch from v_now - v_rule.period - min(f.finished_at)) / 60
+        )
+      into v_usual
       from alert_failures(v_now - v_rule.period - interval '1 day', v_now - v_rule.period) f
-      where v_rule.job_type is null or f.job_type = v_rule.job_type;
+      where v_rule.job_type is null
+        or f.job_type = v_rule.job_type;
       if v_count / v_minutes >= v_rule.factor * coalesce(v_usual, 0) then
-        return query select '', v_count / v_minutes, format('%s failures a minute over %s, usually %s: %s', round((v_count / v_minutes)::numeric, 1),
-          v_rule.period, round(coalesce(v_usual, 0)::numeric, 2), alert_names(v_types));
+        return query
+        select
+          '',
+          v_count / v_minutes,
+          format(
+            '%s failures a minute over %s, usually %s: %s',
+            round((v_count / v_minutes)::numeric, 1), v_rule.period,
+            round(coalesce(v_usual, 0)::numeric, 2), alert_names(v_types)
+          );
       end if;
     end if;
   elsif v_rule.kind = 'unclaimed' then
     return query
-    select d.queue, extract(epoch from v_now - min(d.oldest))::float8,
-      format('the oldest due job of queue %s has been waiting since %s, though workers serve it', d.queue,
-        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'))
+    select
+      d.queue,
+      extract(epoch from v_now - min(d.oldest))::float8,
+      format(
+        'the oldest due job of queue %s has been waiting since %s, though workers serve it',
+        d.queue,
+        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+      )
     from alert_due(v_rule.queue, v_rule.period) d
-    where d.known and d.served and d.tried and (v_rule.job_type is null or d.job_type = v_rule.job_type)
-    group by d.queue having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
+    where d.known
+      and d.served
+      and d.tried
+      and (v_rule.job_type is null or d.job_type = v_rule.job_type)
+    group by d.queue
+    having sum(d.jobs) >= v_rule.at_least
+    order by 2 desc
+    limit 100;
   elsif v_rule.kind = 'unknown_type' then
     return query
-    select d.job_type, sum(d.jobs)::float8, format('no worker seen within %s knows type %s, and jobs of it are due since %s', v_rule.period, d.job_type,
-        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'))
+    select
+      d.job_type,
+      sum(d.jobs)::float8,
+      format(
+        'no worker seen within %s knows type %s, and jobs of it are due since %s',
+        v_rule.period, d.job_type,
+        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+      )
     from alert_due(v_rule.queue, v_rule.period) d
-    where not d.known and d.served and (v_rule.job_type is null or d.job_type = v_rule.job_type)
-    group by d.job_type having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
+    where not d.known
+      and d.served
+      and (v_rule.job_type is null or d.job_type = v_rule.job_type)
+    group by d.job_type
+    having sum(d.jobs) >= v_rule.at_least
+    order by 2 desc
+    limit 100;
   elsif v_rule.kind = 'no_worker' then
     return query
-    select d.queue, extract(epoch from v_now - min(d.oldest))::float8, format('no worker seen within %s serves queue %s, and jobs in it are due since %s',
-        v_rule.period, d.queue, to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'))
+    select
+      d.queue,
+      extract(epoch from v_now - min(d.oldest))::float8,
+      format(
+        'no worker seen within %s serves queue %s, and jobs in it are due since %s',
+        v_rule.period, d.queue,
+        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+      )
     from alert_due(v_rule.queue, v_rule.period) d
-    where not d.served and (v_rule.job_type is null or d.job_type = v_rule.job_type)
-    group by d.queue having sum(d.jobs) >= v_rule.at_least order by 2 desc limit 100;
+    where not d.served
+      and (v_rule.job_type is null or d.job_type = v_rule.job_type)
+    group by d.queue
+    having sum(d.jobs) >= v_rule.at_least
+    order by 2 desc
+    limit 100;
   elsif v_rule.kind = 'schedule_overdue' then
-    -- One that paused itself, for it cannot be run as it is, is late as well; one that a person paused is not. Nor is what a worker that has just begun,
-    -- after a time without any, is about to fire, nor what waits since everything goes on again.
-    select max(a.at) into v_resumed from alert_resumed(v_rule.period) a where a.queue is null;
+    -- A schedule that Rota paused, because it cannot be run as it is, is late as well. Not late
+    -- are: a schedule that a person paused; one that a worker is about to fire that has just
+    -- started, after a time without workers; and one that waits since a pause of everything ended.
+    select max(a.at) into v_resumed
+    from alert_resumed(v_rule.period) a
+    where a.queue is null;
     return query
-    select late.name, extract(epoch from v_now - late.at)::float8, case when late.paused then format('schedule %s has stopped by itself: %s', late.name, late.why)
-      else format('schedule %s was to run at %s', late.name, to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')) end
-    from (select s.name, s.paused_at is not null as paused, coalesce(s.paused_at, s.next_run_at, s.since) as at, s.paused_why as why
-          from schedule s
-          where s.cron is not null and s.disabled_at is null and (s.paused_at is null or s.refused)) late
+    select
+      late.name,
+      extract(epoch from v_now - late.at)::float8,
+      case
+        when late.paused
+          then format('schedule %s has stopped by itself: %s', late.name, late.why)
+        else format(
+          'schedule %s was to run at %s',
+          late.name,
+          to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+        )
+      end
+    from (
+      select
+        s.name,
+        s.paused_at is not null as paused,
+        coalesce(s.paused_at, s.next_run_at, s.since) as at,
+        s.paused_why as why
+      from schedule s
+      where s.cron is not null
+        and s.disabled_at is null
+        and (s.paused_at is null or s.refused)
+    ) late
     where greatest(late.at, case when not late.paused then v_resumed end) < v_now - v_rule.period
-      and (late.paused or v_now - least(v_rule.period, interval '1 minute') > (
-        select coalesce(min(w.started_at), '-infinity') from worker w where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period))
-    order by 2 desc limit 100;
+      and (
+        late.paused
+        or v_now - least(v_rule.period, interval '1 minute') > (
+          select coalesce(min(w.started_at), '-infinity')
+          from worker w
+          where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period
+        )
+      )
+    order by 2 desc
+    limit 100;
   end if;
 end $$;

@@ -1,6 +1,19 @@
--- Names, the most frequent first, as a person reads them.
-create or replace function alert_names(p_names text[]) returns text language sql immutable as $$
-  select string_agg(named.name || ' (' || named.times || ')', ', ' order by named.times desc, named.name)
+-- Writes the three most frequent names with their counts, for people to read.
+create or replace function alert_names(p_names text[])
+returns text
+language sql immutable
+as $$
+  select
+    string_agg(
+      named.name || ' (' || named.times || ')', ', '
+      order by named.times desc, named.name
+    )
     || case when max(named.kinds) > 3 then ', …' else '' end
-  from (select n.name, count(*) as times, count(*) over () as kinds from unnest(p_names) n(name) group by n.name order by 2 desc, 1 limit 3) named
+  from (
+    select n.name, count(*) as times, count(*) over () as kinds
+    from unnest(p_names) n(name)
+    group by n.name
+    order by 2 desc, 1
+    limit 3
+  ) named
 $$;

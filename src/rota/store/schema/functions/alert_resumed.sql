@@ -1,11 +1,32 @@
--- What goes on again: by people within p_period, as the newest 10,000 actions tell, and by the hour that they gave. queue NULL: everything.
-create or replace function alert_resumed(p_period interval) returns table (queue text, at timestamptz)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
+-- Returns which pauses ended, and when: those that people ended within p_period, among the newest
+-- 10,000 actions, and those whose given end has passed. queue NULL: everything.
+create or replace function alert_resumed(p_period interval)
+returns table (queue text, at timestamptz)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
   select a.queue, a.at
-  from (select l.* from action l where l.at > clock() - p_period order by l.at desc limit 10000) a
-  where a.verb = 'resume' and a.job is null and a.schedule is null
+  from (
+    select l.*
+    from action l
+    where l.at > clock() - p_period
+    order by l.at desc
+    limit 10000
+  ) a
+  where a.verb = 'resume'
+    and a.job is null
+    and a.schedule is null
   union all
-  select q.name, q.paused_until from queue q where q.paused_at is not null and q.paused_until <= clock()
+  select q.name, q.paused_until
+  from queue q
+  where q.paused_at is not null
+    and q.paused_until <= clock()
   union all
-  select null, s.paused_until from site s where s.paused_at is not null and s.paused_until <= clock()
+  select null, s.paused_until
+  from site s
+  where s.paused_at is not null
+    and s.paused_until <= clock()
 $$;

@@ -1,16 +1,38 @@
--- Takes the rules that are due to be evaluated, each for one worker: nobody else is given them for the next 50 s. What a disabled rule had found is over.
+-- Takes the rules that are due to be evaluated. One worker gets a rule; no other worker gets it for
+-- the next 50 s. The alerts of a disabled rule end.
 -- Locks: the rows of the rules, with SKIP LOCKED.
 -- Keeps: M86, over a whole fleet a rule is evaluated by one worker at a time.
-create or replace function alert_take() returns table (name text, repeat_after interval) language plpgsql set search_path from current as $$
+create or replace function alert_take()
+returns table (name text, repeat_after interval)
+language plpgsql
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
-  update alert a set over_at = clock(), state = 'over', told = a.told + 1, posted = a.told + 1
-  from alert_rule r where r.name = a.rule and not r.enabled and a.over_at is null;
+  update alert a
+  set
+    over_at = clock(),
+    state = 'over',
+    told = a.told + 1,
+    posted = a.told + 1
+  from alert_rule r
+  where r.name = a.rule
+    and not r.enabled
+    and a.over_at is null;
   return query
-  update alert_rule r set due_at = clock() + interval '50 seconds'
+  update alert_rule r
+  set due_at = clock() + interval '50 seconds'
   where r.name = any (array(
-    select d.name from alert_rule d
-    where d.enabled and (d.due_at is null or d.due_at <= clock() or d.due_at > clock() + interval '1 day')
-    order by d.name for update skip locked))
+    select d.name
+    from alert_rule d
+    where d.enabled
+      and (
+        d.due_at is null
+        or d.due_at <= clock()
+        or d.due_at > clock() + interval '1 day'
+      )
+    order by d.name
+    for update skip locked
+  ))
   returning r.name, r.repeat_after;
 end $$;

@@ -1,16 +1,43 @@
--- Takes what was told of alerts and not posted yet, each for one worker: nobody else is given it for the next 50 s. What was posted is not given again;
--- what was tried in vain stands behind what was not, or a few that the URL refuses would keep all others back.
+-- Takes the notifications of alerts that are not posted yet. One worker gets each; no other worker
+-- gets it for the next 50 s. A posted one is never taken again. One whose posting failed stands
+-- behind those that were not tried, so that a few that the URL refuses do not keep all others back.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
--- Keeps: M86, over a whole fleet one posts it; one that could not be posted is tried again.
+-- Keeps: M86, over a whole fleet one worker posts it; one that could not be posted is tried again.
 create or replace function alert_unposted(p_limit int)
-returns table (rule text, subject text, state text, severity text, since timestamptz, over_at timestamptz, told int, value float8, message text)
-language sql set search_path from current as $$
-  update alert a set post_at = clock() + interval '50 seconds'
+returns table (
+  rule text,
+  subject text,
+  state text,
+  severity text,
+  since timestamptz,
+  over_at timestamptz,
+  told int,
+  value float8,
+  message text
+)
+language sql
+set search_path from current
+as $$
+  update alert a
+  set post_at = clock() + interval '50 seconds'
   from alert_rule r
-  where r.name = a.rule and (a.rule, a.subject) in (
-    select u.rule, u.subject from alert u
-    where u.posted < u.told and (u.post_at is null or u.post_at <= clock() or u.post_at > clock() + interval '1 day')
-      and (u.over_at is null or u.over_at > clock() - interval '1 day')
-    order by u.post_at nulls first, u.last_told_at limit p_limit for update skip locked)
-  returning a.rule, a.subject, a.state, r.severity, a.since, a.over_at, a.told, a.value, a.message
+  where r.name = a.rule
+    and (a.rule, a.subject) in (
+      select u.rule, u.subject
+      from alert u
+      where u.posted < u.told
+        and (
+          u.post_at is null
+          or u.post_at <= clock()
+          or u.post_at > clock() + interval '1 day'
+        )
+        and (u.over_at is null or u.over_at > clock() - interval '1 day')
+      order by u.post_at nulls first, u.last_told_at
+      limit p_limit
+      for update skip locked
+    )
+  returning
+    a.rule, a.subject, a.state,
+    r.severity,
+    a.since, a.over_at, a.told, a.value, a.message
 $$;

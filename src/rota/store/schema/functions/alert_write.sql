@@ -1,47 +1,94 @@
--- Writes what was decided of a rule's subjects: an array of objects step (fires, repeats, over, missed, still), subject, told (as it was seen; 0: no row),
--- value, message. Returns what is now to be told, for a step whose row somebody else has told of since is none. Where the rule says so, a job goes out in
--- the same transaction; what keeps it from going out is returned as problem. The rule is not evaluated again before p_pause.
+-- Writes what was decided about a rule's subjects. p_steps is an array of objects: step (fires,
+-- repeats, over, missed, still), subject, told (the count that was read; 0: no row), value,
+-- message. Returns the notifications to send; a step is left out when another worker has written a
+-- notification for its subject since. Where the rule says so, a job is enqueued in the same
+-- transaction; an error that prevents this is returned as problem. The rule is not evaluated again
+-- before p_pause has passed.
 -- Locks: the row of the rule, then those of its alerts, by subject.
--- Keeps: M86, each is told once: the row names how often it had been told.
+-- Keeps: M86, each notification is written once: the statement names the count that was read.
 create or replace function alert_write(p_rule text, p_steps jsonb, p_pause interval)
-returns table (subject text, state text, since timestamptz, told int, value float8, message text, severity text, problem text)
-language plpgsql set search_path from current as $$
+returns table (
+  subject text,
+  state text,
+  since timestamptz,
+  told int,
+  value float8,
+  message text,
+  severity text,
+  problem text
+)
+language plpgsql
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_rule alert_rule;
   v_step record;
 begin
-  update alert_rule r set due_at = greatest(r.due_at, clock() + p_pause) where r.name = p_rule returning r.* into v_rule;
+  update alert_rule r
+  set due_at = greatest(r.due_at, clock() + p_pause)
+  where r.name = p_rule
+  returning r.* into v_rule;
   if not found then
     return;
   end if;
   for v_step in
-    select * from jsonb_to_recordset(p_steps) s(step text, subject text, told int, value float8, message text) order by s.subject
+    select *
+    from jsonb_to_recordset(p_steps)
+      s(step text, subject text, told int, value float8, message text)
+    order by s.subject
   loop
     if v_step.step in ('missed', 'still') then
-      update alert a set missed = case when v_step.step = 'missed' then a.missed + 1 else 0 end,
-        value = coalesce(v_step.value, a.value), message = coalesce(v_step.message, a.message)
-      where a.rule = p_rule and a.subject = v_step.subject and a.told = v_step.told;
+      update alert a
+      set
+        missed = case when v_step.step = 'missed' then a.missed + 1 else 0 end,
+        value = coalesce(v_step.value, a.value),
+        message = coalesce(v_step.message, a.message)
+      where a.rule = p_rule
+        and a.subject = v_step.subject
+        and a.told = v_step.told;
       continue;
     end if;
     insert into alert as a (rule, subject, state, since, last_told_at, told, value, message)
-    select p_rule, v_step.subject, v_step.step, clock(), clock(), 1, coalesce(v_step.value, 0), coalesce(v_step.message, '')
-    where v_step.step = 'fires' or exists (select from alert e where e.rule = p_rule and e.subject = v_step.subject)
-    on conflict (rule, subject) do update set state = excluded.state, last_told_at = clock(), told = a.told + 1, missed = 0, post_at = null,
+    select
+      p_rule, v_step.subject, v_step.step,
+      clock(), clock(), 1,
+      coalesce(v_step.value, 0), coalesce(v_step.message, '')
+    where v_step.step = 'fires'
+      or exists (select from alert e where e.rule = p_rule and e.subject = v_step.subject)
+    on conflict (rule, subject) do update
+    set
+      state = excluded.state,
+      last_told_at = clock(),
+      told = a.told + 1,
+      missed = 0,
+      post_at = null,
       since = case when excluded.state = 'fires' then clock() else a.since end,
       over_at = case when excluded.state = 'over' then clock() end,
       value = case when excluded.state = 'over' then a.value else excluded.value end,
       message = case when excluded.state = 'over' then a.message else excluded.message end
     where a.told = v_step.told
-    returning a.subject, a.state, a.since, a.told, a.value, a.message into subject, state, since, told, value, message;
+    returning a.subject, a.state, a.since, a.told, a.value, a.message
+    into subject, state, since, told, value, message;
     continue when not found;
     severity := v_rule.severity;
     problem := null;
     if v_rule.tell_job is not null then
       begin
         insert into job (job_type, payload, idempotency_key)
-        values (v_rule.tell_job, jsonb_build_object('rule', p_rule, 'subject', subject, 'state', state, 'severity', severity, 'since', since, 'value', value,
-          'message', message), 'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, told)));
+        values (
+          v_rule.tell_job,
+          jsonb_build_object(
+            'rule', p_rule,
+            'subject', subject,
+            'state', state,
+            'severity', severity,
+            'since', since,
+            'value', value,
+            'message', message
+          ),
+          'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, told))
+        );
       exception when others then
         problem := sqlerrm;
       end;

@@ -1,11 +1,25 @@
--- Forgets alerts that have been over for 30 days. Returns how many.
+-- Deletes alerts that have been over for 30 days. Returns how many.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
 -- Keeps: M13, the table of alerts stops growing.
-create or replace function alerts_forget(p_limit int) returns int language plpgsql set search_path from current as $$
-declare v_count int; begin
+create or replace function alerts_forget(p_limit int)
+returns int
+language plpgsql
+set search_path from current
+as $$
+declare
+  v_count int;
+begin
   with old as materialized (
-    select a.rule, a.subject from alert a where a.over_at < clock() - interval '30 days' limit p_limit for update skip locked)
-  delete from alert a using old o where a.rule = o.rule and a.subject = o.subject;
+    select a.rule, a.subject
+    from alert a
+    where a.over_at < clock() - interval '30 days'
+    limit p_limit
+    for update skip locked
+  )
+  delete from alert a
+  using old o
+  where a.rule = o.rule
+    and a.subject = o.subject;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

@@ -1,7 +1,25 @@
--- The last p_limit attempts of the last day that did not succeed, the newest first.
+-- Returns the last p_limit attempts of the last day that did not succeed, the newest first.
 create or replace function attempts_latest(p_limit int)
-returns table (job bigint, job_type text, attempt int, outcome text, error_type text, message text, finished_at timestamptz)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
-  select a.job, a.job_type, a.attempt, a.outcome, a.error_type, a.message, a.finished_at
-  from attempt a where a.finished_at > clock() - interval '1 day' order by a.finished_at desc limit p_limit
+returns table (
+  job bigint,
+  job_type text,
+  attempt int,
+  outcome text,
+  error_type text,
+  message text,
+  finished_at timestamptz
+)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+  select
+    a.job, a.job_type, a.attempt,
+    a.outcome, a.error_type, a.message, a.finished_at
+  from attempt a
+  where a.finished_at > clock() - interval '1 day'
+  order by a.finished_at desc
+  limit p_limit
 $$;

@@ -1,22 +1,36 @@
--- Looks whether this is a restored copy, as a worker does, and writes what has changed.
+-- Checks whether this is a restored copy, as a worker does, and writes what has changed.
 -- Locks: the row of the site, when what is found differs from what it says.
--- Keeps: M87; a production dump in staging does nothing until somebody says so.
-create or replace function copy_check() returns text language plpgsql set search_path from current as $$
+-- Keeps: M87; a production dump in staging does nothing until a person says that it is to work.
+create or replace function copy_check()
+returns text
+language plpgsql
+set search_path from current
+as $$
 declare
   v_site site;
   v_copied text;
 begin
   perform stamp_missing();
-  select * into v_site from site;
+  select * into v_site
+  from site;
   v_copied := copy_seen();
-  if v_copied is distinct from v_site.copied or v_copied is null and (v_site.worked_at is null or v_site.database_name <> current_database()) then
-    -- Never waited for: a claim in SQL may look in a transaction that stays open. Somebody who stamped it meanwhile knows better.
-    perform from site s where s.stamped_at = v_site.stamped_at for no key update skip locked;
+  if v_copied is distinct from v_site.copied
+    or v_copied is null
+      and (v_site.worked_at is null or v_site.database_name <> current_database())
+  then
+    -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If the
+    -- row was stamped in the meantime, that stamp is the better one.
+    perform from site s
+    where s.stamped_at = v_site.stamped_at
+    for no key update skip locked;
     if found then
       if v_copied is null and v_site.database_name <> current_database() then
         perform stamp(system_identifier());
       end if;
-      update site set copied = v_copied, worked_at = case when v_copied is null then coalesce(worked_at, clock()) else worked_at end;
+      update site
+      set
+        copied = v_copied,
+        worked_at = case when v_copied is null then coalesce(worked_at, clock()) else worked_at end;
     end if;
   end if;
   return v_copied;

@@ -1,25 +1,47 @@
--- Whether this is a restored copy: whether the stamp says another database's name, or another server. Returns how it differs, NULL when it does not; reads
--- only. Where either side does not know the server, the names decide.
--- A copy in which there was nothing to protect stamps anew by itself: one that CREATE DATABASE … TEMPLATE made of a schema that had no job and never a
--- worker. That is seen by the ages of rows: in such a copy those of `migration` are older than the database, in a restored dump younger; and none of
--- the oldest thousand jobs may be as old.
-create or replace function copy_seen() returns text language plpgsql stable set search_path from current as $$
+-- Says whether this is a restored copy: whether the stamp names another database or another server.
+-- Returns how it differs, NULL when it does not; it only reads. Where either side does not know the
+-- server, the names decide.
+-- A copy that had nothing to protect may be stamped anew without a person: one that CREATE
+-- DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The ages of rows
+-- show it. In such a copy the rows of `migration` are older than the database; in a restored dump
+-- they are younger. And none of the oldest thousand jobs may be as old as the database.
+create or replace function copy_seen()
+returns text
+language plpgsql stable
+set search_path from current
+as $$
 declare
   v_site site;
   v_system bigint := system_identifier();
   v_same boolean;
   v_age int;
 begin
-  select * into v_site from site;
-  v_same := v_site.database_name = current_database() and coalesce(v_site.system_identifier = v_system, true);
-  if not v_same and v_site.worked_at is null and coalesce(v_site.system_identifier = v_system, true) then
+  select * into v_site
+  from site;
+  v_same := v_site.database_name = current_database()
+    and coalesce(v_site.system_identifier = v_system, true);
+  if not v_same
+    and v_site.worked_at is null
+    and coalesce(v_site.system_identifier = v_system, true)
+  then
     v_age := (select age(d.xmin) from pg_database d where d.datname = current_database());
     v_same := exists (select from migration m where age(m.xmin) > v_age)
-      and not exists (select from (select j.xmin as made from job j order by j.id limit 1000) oldest where age(oldest.made) >= v_age);
+      and not exists (
+        select from (
+          select j.xmin as made
+          from job j
+          order by j.id
+          limit 1000
+        ) oldest
+        where age(oldest.made) >= v_age
+      );
   end if;
-  if v_same is not false then  -- nor is it one without a stamp: it brought no data along
+  if v_same is not false then  -- without a stamp it is no copy either: it brought no data along
     return null;
   end if;
-  return format('stamped as database %I of server %s, and this is database %I of server %s', v_site.database_name,
-    coalesce(v_site.system_identifier::text, 'unknown'), current_database(), coalesce(v_system::text, 'unknown'));
+  return format(
+    'stamped as database %I of server %s, and this is database %I of server %s',
+    v_site.database_name, coalesce(v_site.system_identifier::text, 'unknown'),
+    current_database(), coalesce(v_system::text, 'unknown')
+  );
 end $$;

@@ -1,5 +1,18 @@
--- How many jobs are dead, counted to p_limit, and since when the longest of them.
-create or replace function dead_jobs(p_limit int) returns table (jobs bigint, oldest_at timestamptz)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
-  select count(*), min(d.failed_at) from (select j.failed_at from job j where j.status = 'dead' order by j.failed_at limit p_limit) d
+-- Counts the dead jobs, up to p_limit, and returns since when the oldest of them is dead.
+create or replace function dead_jobs(p_limit int)
+returns table (jobs bigint, oldest_at timestamptz)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+  select count(*), min(d.failed_at)
+  from (
+    select j.failed_at
+    from job j
+    where j.status = 'dead'
+    order by j.failed_at
+    limit p_limit
+  ) d
 $$;

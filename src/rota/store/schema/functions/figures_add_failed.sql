@@ -1,13 +1,45 @@
--- Of figures_fold: adds the attempts that failed in [p_from, p_to). Their queue is that of their job, or of its type where the job is gone.
-create or replace function figures_add_failed(p_hour timestamptz, p_from timestamptz, p_to timestamptz) returns void
-language sql set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
+-- Part of figures_fold: adds the attempts that failed in [p_from, p_to). Their queue is that of
+-- their job, or of its type where the job is gone.
+create or replace function figures_add_failed(
+  p_hour timestamptz,
+  p_from timestamptz,
+  p_to timestamptz
+)
+returns void
+language sql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
   insert into stat_hour as s (hour, job_type, queue, retried, dead)
-  select p_hour, a.job_type, a.queue, count(*) filter (where a.outcome = 'failed'), count(*) filter (where a.outcome = 'dead')
+  select
+    p_hour, a.job_type, a.queue,
+    count(*) filter (where a.outcome = 'failed'),
+    count(*) filter (where a.outcome = 'dead')
   from (
-    select a.job_type, a.outcome, coalesce((select j.queue from job j where j.id = a.job),
-      (select h.queue from job_history h where h.id = a.job and h.finished_at >= a.finished_at limit 1),
-      (select t.queue from job_type t where t.name = canonical_type(a.job_type)), 'default') as queue
-    from attempt a where a.finished_at >= p_from and a.finished_at < p_to and a.outcome in ('failed', 'dead')) a
+    select
+      a.job_type, a.outcome,
+      coalesce(
+        (select j.queue from job j where j.id = a.job),
+        (
+          select h.queue
+          from job_history h
+          where h.id = a.job
+            and h.finished_at >= a.finished_at
+          limit 1
+        ),
+        (select t.queue from job_type t where t.name = canonical_type(a.job_type)),
+        'default'
+      ) as queue
+    from attempt a
+    where a.finished_at >= p_from
+      and a.finished_at < p_to
+      and a.outcome in ('failed', 'dead')
+  ) a
   group by 2, 3
-  on conflict (hour, job_type, queue) do update set retried = s.retried + excluded.retried, dead = s.dead + excluded.dead
+  on conflict (hour, job_type, queue) do update
+  set
+    retried = s.retried + excluded.retried,
+    dead = s.dead + excluded.dead
 $$;

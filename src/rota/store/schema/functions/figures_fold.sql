@@ -1,13 +1,23 @@
--- Adds what ended in the minutes that are closed to the figures, up to an hour of it. Returns whether there is more. Minutes are closed when they are two
--- minutes old: Rota's own statements end within 30 s. One at a time over all workers, and in one transaction with how far it has come: so each row is
--- counted once, whoever is killed. An hour that is not over is added to from the end of the day's rows; when it is over it is counted anew, from the
--- whole day (up to two gigabytes of it): a row may also have gone into room that was left in an older block. No index is needed, so no finish pays for one.
--- What history has no more is not counted anew. A clock that was ahead, and was set right, has closed minutes that are yet to come: from the present hour
--- on they are counted again.
+-- Adds to the figures what ended in the closed minutes, up to an hour of it. Returns whether there
+-- is more. A minute is closed when it is two minutes old: Rota's own statements end within 30 s. Of
+-- all workers one folds at a time, and writes how far it went in the same transaction: so each row
+-- is counted once, whatever is killed.
+-- While an hour is not over, it reads only the end of the day's rows. When the hour is over it is
+-- counted again, from the whole day (at most two gigabytes of it), because a row may also have been
+-- written into free space of an older block. No index is needed, so no finish pays for one. What
+-- history no longer holds is not counted again.
+-- A clock that was ahead, and was set right, has closed minutes that are still to come: from the
+-- present hour on they are counted again.
 -- Locks: the row of stat_fold, with SKIP LOCKED; no index: the tail of one day's history, or once
--- an hour all of that day.
+--   an hour all of that day.
 -- Keeps: M85, each row counted once, and no finish pays for it.
-create or replace function figures_fold() returns boolean language plpgsql set jit = off set max_parallel_workers_per_gather = 0 set search_path from current as $$
+create or replace function figures_fold()
+returns boolean
+language plpgsql
+set jit = off
+set max_parallel_workers_per_gather = 0
+set search_path from current
+as $$
 declare
   v_closed timestamptz := date_trunc('minute', clock() - interval '2 minutes', 'UTC');
   v_from timestamptz;
@@ -17,7 +27,11 @@ declare
   v_blocks bigint;
   v_first bigint;
 begin
-  select f.folded_to into v_from from stat_fold f where f.folded_to < v_closed or f.folded_to > clock() for update skip locked;
+  select f.folded_to into v_from
+  from stat_fold f
+  where f.folded_to < v_closed
+    or f.folded_to > clock()
+  for update skip locked;
   if not found then
     return false;
   end if;
@@ -30,13 +44,17 @@ begin
   v_to := least(v_closed, v_hour + interval '1 hour');
   v_name := 'job_history_' || to_char(v_hour at time zone 'UTC', 'YYYYMMDD');
   if to_regclass('' || v_name) is not null then
-    v_blocks := pg_relation_size(('' || v_name)::regclass) / current_setting('block_size')::int;
+    v_blocks := pg_relation_size(('' || v_name)::regclass)
+      / current_setting('block_size')::int;
     v_first := history_block(v_name, v_from - interval '1 minute', v_blocks);
   end if;
   if v_blocks is not null or not exists (select from stat_hour s where s.hour = v_hour) then
     if v_to = v_hour + interval '1 hour' then
       v_from := v_hour;
-      v_first := least(history_block(v_name, v_from - interval '1 minute', v_blocks), greatest(0, v_blocks - 262144));
+      v_first := least(
+        history_block(v_name, v_from - interval '1 minute', v_blocks),
+        greatest(0, v_blocks - 262144)
+      );
       delete from stat_hour s where s.hour = v_hour;
     end if;
     if v_blocks > 0 then

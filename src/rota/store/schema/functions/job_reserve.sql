@@ -1,6 +1,12 @@
--- Ids for a bulk, ascending. SECURITY DEFINER: a producer needs no right on the sequence.
+-- Reserves ids for a bulk, in ascending order. SECURITY DEFINER: a producer needs no right on the
+-- sequence.
 -- Locks: none.
 -- Keeps: jobs due at the same time run in the order of the call.
-create or replace function job_reserve(p_count int) returns setof bigint language sql volatile security definer set search_path from current as $$
-  select nextval(pg_get_serial_sequence('job', 'id')) from generate_series(1, p_count)
+create or replace function job_reserve(p_count int)
+returns setof bigint
+language sql volatile security definer
+set search_path from current
+as $$
+  select nextval(pg_get_serial_sequence('job', 'id'))
+  from generate_series(1, p_count)
 $$;

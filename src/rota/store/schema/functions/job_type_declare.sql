@@ -1,28 +1,76 @@
--- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys that were taken under a former name move along.
+-- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys
+-- that were taken under a former name move to the new name.
 -- Locks: the rows of the types, in the order of their names.
 -- Keeps: M15, a plain INSERT takes what the type declares.
-create or replace function job_type_declare(p_types jsonb, p_release text) returns int language plpgsql set search_path from current as $$
-declare v_count int; begin
-  insert into job_type as t (name, aliases, queue, priority, max_attempts, timeout, lease, expires, key_ttl, history, on_lost, version, retry_after,
-    retry_words, release)
-  select d.name, d.aliases, d.queue, d.priority, d.max_attempts, make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
-    make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s), d.history, d.on_lost, d.version,
-    array(select make_interval(secs => s) from unnest(d.retry_after_s) with ordinality u(s, n) order by n), d.retry_words, p_release
-  from jsonb_to_recordset(p_types) d(name text, aliases text[], queue text, priority smallint, max_attempts int, timeout_s float8, lease_s float8,
-    expires_s float8, key_ttl_s float8, history text, on_lost text, version smallint, retry_after_s float8[], retry_words text)
+create or replace function job_type_declare(p_types jsonb, p_release text)
+returns int
+language plpgsql
+set search_path from current
+as $$
+declare
+  v_count int;
+begin
+  insert into job_type as t (
+    name, aliases, queue, priority, max_attempts,
+    timeout, lease, expires, key_ttl,
+    history, on_lost, version,
+    retry_after, retry_words, release
+  )
+  select
+    d.name, d.aliases, d.queue, d.priority, d.max_attempts,
+    make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
+    make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
+    d.history, d.on_lost, d.version,
+    array(
+      select make_interval(secs => s)
+      from unnest(d.retry_after_s) with ordinality u(s, n)
+      order by n
+    ),
+    d.retry_words, p_release
+  from jsonb_to_recordset(p_types) d(
+    name text, aliases text[], queue text, priority smallint, max_attempts int,
+    timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
+    history text, on_lost text, version smallint,
+    retry_after_s float8[], retry_words text
+  )
   order by d.name  -- ten workers that start at once lock in one order
-  on conflict (name) do update set aliases = excluded.aliases, queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, lease = excluded.lease, expires = excluded.expires, key_ttl = excluded.key_ttl, history = excluded.history, on_lost = excluded.on_lost,
+  on conflict (name) do update
+  set
+    aliases = excluded.aliases,
+    queue = excluded.queue,
+    priority = excluded.priority,
+    max_attempts = excluded.max_attempts,
+    timeout = excluded.timeout,
+    lease = excluded.lease,
+    expires = excluded.expires,
+    key_ttl = excluded.key_ttl,
+    history = excluded.history,
+    on_lost = excluded.on_lost,
     version = excluded.version,
-    retry_after = excluded.retry_after, retry_words = excluded.retry_words, release = excluded.release, declared_at = clock();
+    retry_after = excluded.retry_after,
+    retry_words = excluded.retry_words,
+    release = excluded.release,
+    declared_at = clock();
   get diagnostics v_count = row_count;
-  -- Two former names may share a key: one of them moves, the other stays where it is and is not looked for any more.
-  update idempotency i set job_type = moved.name
-  from (select distinct on (t.name, k.key) t.name, k.job_type, k.key
-        from job_type t
-        join idempotency k on k.job_type = any (t.aliases) and canonical_type(k.job_type) = t.name
-        where t.aliases <> '{}' and not exists (select from idempotency taken where taken.job_type = t.name and taken.key = k.key)
-        order by t.name, k.key, k.expires_at desc nulls first, k.job_type) moved
-  where i.job_type = moved.job_type and i.key = moved.key;
+  -- Two former names may have the same key: one of the two moves; the other stays where it is, and
+  -- is not looked up any more.
+  update idempotency i
+  set job_type = moved.name
+  from (
+    select distinct on (t.name, k.key) t.name, k.job_type, k.key
+    from job_type t
+    join idempotency k
+      on k.job_type = any (t.aliases)
+      and canonical_type(k.job_type) = t.name
+    where t.aliases <> '{}'
+      and not exists (
+        select from idempotency taken
+        where taken.job_type = t.name
+          and taken.key = k.key
+      )
+    order by t.name, k.key, k.expires_at desc nulls first, k.job_type
+  ) moved
+  where i.job_type = moved.job_type
+    and i.key = moved.key;
   return v_count;
 end $$;

@@ -1,13 +1,29 @@
--- Forgets keys whose time is over. Returns how many.
+-- Deletes keys that have expired. Returns how many.
 -- Locks: the rows of the keys, with SKIP LOCKED; index idempotency_expires.
--- Keeps: M51, a key is held until its time is over, and not for ever.
-create or replace function keys_expire(p_limit int) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path from current as $$
-declare v_count int; begin
+-- Keeps: M51, a key is held until it expires, and not for ever.
+create or replace function keys_expire(p_limit int)
+returns int
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+declare
+  v_count int;
+begin
   with old as materialized (
-    select i.job_type, i.key from idempotency i
-    where i.expires_at < clock() order by i.expires_at limit p_limit for update skip locked)
-  delete from idempotency i using old o where i.job_type = o.job_type and i.key = o.key;
+    select i.job_type, i.key
+    from idempotency i
+    where i.expires_at < clock()
+    order by i.expires_at
+    limit p_limit
+    for update skip locked
+  )
+  delete from idempotency i
+  using old o
+  where i.job_type = o.job_type
+    and i.key = o.key;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

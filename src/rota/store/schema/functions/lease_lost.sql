@@ -1,6 +1,13 @@
 -- Raises the error of a worker that no longer holds its job.
-create or replace function lease_lost(p_id bigint, p_claims int) returns void language plpgsql set search_path from current as $$
+create or replace function lease_lost(p_id bigint, p_claims int)
+returns void
+language plpgsql
+set search_path from current
+as $$
 begin
   raise exception 'lease lost: job % is no longer held under claim %', p_id, p_claims
-    using errcode = 'RT001', hint = 'Stop working on it: its lease expired, or somebody took it away, or this claim was settled already. Nothing was written.';
+    using
+      errcode = 'RT001',
+      hint = 'Stop working on it: its lease expired, or somebody took it away, '
+        || 'or this claim was settled already. Nothing was written.';
 end $$;

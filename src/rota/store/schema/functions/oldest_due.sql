@@ -1,8 +1,21 @@
--- When the oldest due job was due; NULL when nothing is.
-create or replace function oldest_due() returns timestamptz language sql stable set enable_seqscan = off set enable_bitmapscan = off set search_path from current as $$
+-- Returns when the oldest due job was due; NULL when no job is due.
+create or replace function oldest_due()
+returns timestamptz
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set search_path from current
+as $$
   select min(oldest.run_at)
   from ready_queues() r(queue, priority)
   cross join lateral (
-    select b.run_at from job b where b.queue = r.queue and b.priority = r.priority and b.status in ('queued', 'failed') and b.run_at <= clock()
-    order by b.run_at limit 1) oldest
+    select b.run_at
+    from job b
+    where b.queue = r.queue
+      and b.priority = r.priority
+      and b.status in ('queued', 'failed')
+      and b.run_at <= clock()
+    order by b.run_at
+    limit 1
+  ) oldest
 $$;

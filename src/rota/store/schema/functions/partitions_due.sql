@@ -1,25 +1,70 @@
--- What is to be done about partitions now, as commands, for DETACH … CONCURRENTLY runs in no function: of each table at most one partition to take off,
--- the one first whose taking off was cut short; and the tables that are off and older than what is kept. Partitions are known by their names.
+-- Returns what is to be done about partitions now. It returns commands, because DETACH …
+-- CONCURRENTLY cannot run in a function. For each table at most one partition is to be detached,
+-- first the one whose detaching was interrupted; and the detached tables that are older than the
+-- setting are to be dropped. Partitions are known by their names.
 -- Locks: none.
--- Keeps: M13, old history goes without anybody waiting.
-create or replace function partitions_due() returns table (step text, name text, command text) language sql stable set search_path from current as $$
+-- Keeps: M13, old history goes without making any other statement wait.
+create or replace function partitions_due()
+returns table (step text, name text, command text)
+language sql stable
+set search_path from current
+as $$
   with parent as materialized (
-    -- The last day that is over for so long: a day is dropped whole, when its last moment is that old.
-    select p.oid, p.relname, p.relnamespace, to_char((clock() - r.keep) at time zone 'UTC' - interval '1 day', 'YYYYMMDD') as last_day
+    -- A day is dropped whole, when its last moment is as old as the setting. last_day is the last
+    -- such day.
+    select
+      p.oid, p.relname, p.relnamespace,
+      to_char((clock() - r.keep) at time zone 'UTC' - interval '1 day', 'YYYYMMDD') as last_day
     from retention r
-    join pg_class p on p.oid = case r.what when 'history' then 'job_history'::regclass when 'attempts' then 'attempt'::regclass end),
+    join pg_class p on p.oid = case r.what
+      when 'history' then 'job_history'::regclass
+      when 'attempts' then 'attempt'::regclass
+    end
+  ),
   partition as (
-    select p.oid as parent, p.relname as parent_name, c.relname as name, i.inhrelid is not null as is_on, coalesce(i.inhdetachpending, false) as is_pending,
+    select
+      p.oid as parent,
+      p.relname as parent_name,
+      c.relname as name,
+      i.inhrelid is not null as is_on,
+      coalesce(i.inhdetachpending, false) as is_pending,
       right(c.relname::text, 8) <= p.last_day collate "C" as is_old
     from parent p
-    join pg_class c on c.relnamespace = p.relnamespace and c.relkind = 'r' and c.relname ~ '_[0-9]{8}$' and left(c.relname::text, -9) = p.relname::text
-    left join pg_inherits i on i.inhrelid = c.oid),
+    join pg_class c
+      on c.relnamespace = p.relnamespace
+      and c.relkind = 'r'
+      and c.relname ~ '_[0-9]{8}$'
+      and left(c.relname::text, -9) = p.relname::text
+    left join pg_inherits i on i.inhrelid = c.oid
+  ),
   off as (
     select distinct on (p.parent) p.parent_name, p.name, p.is_pending
-    from partition p where p.is_on and (p.is_pending or p.is_old) order by p.parent, p.is_pending desc, p.name)
-  select 'detach', o.name::text, format('alter table %I.%I detach partition %I.%I %s', current_schema(), o.parent_name, current_schema(), o.name,
-    case when o.is_pending then 'finalize' else 'concurrently' end)
+    from partition p
+    where p.is_on
+      and (p.is_pending or p.is_old)
+    order by p.parent, p.is_pending desc, p.name
+  )
+  select
+    'detach',
+    o.name::text,
+    format(
+      'alter table %I.%I detach partition %I.%I %s',
+      current_schema(), o.parent_name, current_schema(), o.name,
+      case
+        when o.is_pending then 'finalize'
+        else 'concurrently'
+      end
+    )
   from off o
   union all
-  (select 'drop', p.name::text, format('drop table if exists %I.%I', current_schema(), p.name) from partition p where p.is_old and not p.is_on order by p.name)
+  (
+    select
+      'drop',
+      p.name::text,
+      format('drop table if exists %I.%I', current_schema(), p.name)
+    from partition p
+    where p.is_old
+      and not p.is_on
+    order by p.name
+  )
 $$;

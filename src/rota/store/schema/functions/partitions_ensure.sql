@@ -1,15 +1,22 @@
--- Makes the partitions of today and the next p_days days. Returns how many were made. One at a time over all workers: where today's are there and
--- somebody is at it, the days ahead are left to whoever that is.
+-- Makes the partitions of today and of the next p_days days. Returns how many it made. Over all
+-- workers one makes them at a time: where today's exist and another worker is at it, the days ahead
+-- are left to that worker.
 -- Locks: SHARE UPDATE EXCLUSIVE on the parents, which readers and finishes do not wait for.
 -- Keeps: M13; a finish always finds its partition.
-create or replace function partitions_ensure(p_days int) returns int language plpgsql set search_path from current as $$
+create or replace function partitions_ensure(p_days int)
+returns int
+language plpgsql
+set search_path from current
+as $$
 declare
   v_today date := (clock() at time zone 'UTC')::date;
   v_made int := 0;
   v_missing int[] := array(
     select distinct a.ahead
-    from generate_series(0, p_days) a(ahead) cross join unnest(array['job_history', 'attempt']) t(name)
-    where to_regclass('' || t.name || '_' || to_char(v_today + a.ahead, 'YYYYMMDD')) is null);
+    from generate_series(0, p_days) a(ahead)
+    cross join unnest(array['job_history', 'attempt']) t(name)
+    where to_regclass('' || t.name || '_' || to_char(v_today + a.ahead, 'YYYYMMDD')) is null
+  );
 begin
   if cardinality(v_missing) = 0 then
     return 0;
@@ -20,7 +27,9 @@ begin
     return 0;
   end if;
   for v_ahead in 0 .. p_days loop
-    v_made := v_made + partition_ensure('job_history', v_today + v_ahead)::int + partition_ensure('attempt', v_today + v_ahead)::int;
+    v_made := v_made
+      + partition_ensure('job_history', v_today + v_ahead)::int
+      + partition_ensure('attempt', v_today + v_ahead)::int;
   end loop;
   return v_made;
 end $$;

@@ -1,11 +1,22 @@
--- Refuses an end of a pause that has passed, or that no client can read.
-create or replace function pause_refuse_past(p_until timestamptz) returns void language plpgsql set search_path from current as $$
+-- Refuses an end of a pause that has passed, or that a client could not read.
+create or replace function pause_refuse_past(p_until timestamptz)
+returns void
+language plpgsql
+set search_path from current
+as $$
 begin
   if p_until <= clock() then
-    raise invalid_parameter_value using message = format('until must lie in the future, not at %s; it is %s by the database''s clock', p_until, clock());
+    raise invalid_parameter_value using message = format(
+      'until must lie in the future, not at %s; it is %s by the database''s clock',
+      p_until, clock()
+    );
   end if;
-  if p_until >= '9000-01-01 00:00:00+00' then  -- Python could not read the row, and with it no other
-    raise invalid_parameter_value
-      using message = format('until must lie before the year 9000, not at %s; leave it out for a pause until somebody resumes it', p_until);
+  -- Python could not read such a row, nor any row of the same result.
+  if p_until >= '9000-01-01 00:00:00+00' then
+    raise invalid_parameter_value using message = format(
+      'until must lie before the year 9000, not at %s; '
+        || 'leave it out for a pause until somebody resumes it',
+      p_until
+    );
   end if;
 end $$;

@@ -1,4 +1,11 @@
--- Since when the pause of a queue, or of everything, is in force; NULL: it is not. Paused again, it is since then still, and who, why and until when are
--- the newest: people take a pause over from each other. The pause of a schedule goes by the same rule (0008_schedule.sql), and has no end of its own.
-create or replace function paused_since(p_paused_at timestamptz, p_paused_until timestamptz) returns timestamptz language sql stable
-set search_path from current as $$ select case when p_paused_until <= clock() then null else p_paused_at end $$;
+-- Returns since when the pause of a queue, or of everything, is in force; NULL: it is not. A second
+-- pause keeps the time of the first; its who, why and until replace the old ones: so a person can
+-- take over another's pause. The pause of a schedule follows the same rule (table schedule), and
+-- has no end of its own.
+create or replace function paused_since(p_paused_at timestamptz, p_paused_until timestamptz)
+returns timestamptz
+language sql stable
+set search_path from current
+as $$
+  select case when is_in_force(p_paused_at, p_paused_until) then p_paused_at end
+$$;

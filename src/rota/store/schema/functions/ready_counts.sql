@@ -1,11 +1,56 @@
--- The queues and priorities that have jobs ready or to come, at most p_queues of them, each counted to p_limit.
-create or replace function ready_counts(p_queues int, p_limit int) returns table (queue text, priority smallint, due bigint, later bigint, oldest_at timestamptz)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
-  select r.queue, r.priority,
-    (select count(*) from (select from job j where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed')
-                           and j.run_at <= clock() limit p_limit) counted),
-    (select count(*) from (select from job j where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed')
-                           and j.run_at > clock() limit p_limit) counted),
-    (select j.run_at from job j where j.queue = r.queue and j.priority = r.priority and j.status in ('queued', 'failed') order by j.run_at limit 1)
-  from (select q.queue, q.priority from ready_queues() q(queue, priority) limit p_queues) r
+-- Counts, each up to p_limit, the jobs that are due or to come, for at most p_queues pairs of queue
+-- and priority.
+create or replace function ready_counts(p_queues int, p_limit int)
+returns table (
+  queue text,
+  priority smallint,
+  due bigint,
+  later bigint,
+  oldest_at timestamptz
+)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+  select
+    r.queue,
+    r.priority,
+    (
+      select count(*)
+      from (
+        select from job j
+        where j.queue = r.queue
+          and j.priority = r.priority
+          and j.status in ('queued', 'failed')
+          and j.run_at <= clock()
+        limit p_limit
+      ) counted
+    ),
+    (
+      select count(*)
+      from (
+        select from job j
+        where j.queue = r.queue
+          and j.priority = r.priority
+          and j.status in ('queued', 'failed')
+          and j.run_at > clock()
+        limit p_limit
+      ) counted
+    ),
+    (
+      select j.run_at
+      from job j
+      where j.queue = r.queue
+        and j.priority = r.priority
+        and j.status in ('queued', 'failed')
+      order by j.run_at
+      limit 1
+    )
+  from (
+    select q.queue, q.priority
+    from ready_queues() q(queue, priority)
+    limit p_queues
+  ) r
 $$;

@@ -1,13 +1,32 @@
--- The queues and priorities that have jobs ready or to come: one index descent for each, however many jobs there are.
-create or replace function ready_queues() returns table (queue text, priority smallint)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set search_path from current as $$
+-- Returns the queues and priorities that have jobs that are due or to come: one index descent for
+-- each, however many jobs there are.
+create or replace function ready_queues()
+returns table (queue text, priority smallint)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set search_path from current
+as $$
   with recursive found as (
-    (select b.queue, b.priority from job b where b.status in ('queued', 'failed') order by b.queue, b.priority limit 1)
+    (
+      select b.queue, b.priority
+      from job b
+      where b.status in ('queued', 'failed')
+      order by b.queue, b.priority
+      limit 1
+    )
     union all
-    select further.queue, further.priority from found f
+    select further.queue, further.priority
+    from found f
     cross join lateral (
-      select b.queue, b.priority from job b
-      where b.status in ('queued', 'failed') and (b.queue, b.priority) > (f.queue, f.priority)
-      order by b.queue, b.priority limit 1) further)
-  select f.queue, f.priority from found f
+      select b.queue, b.priority
+      from job b
+      where b.status in ('queued', 'failed')
+        and (b.queue, b.priority) > (f.queue, f.priority)
+      order by b.queue, b.priority
+      limit 1
+    ) further
+  )
+  select f.queue, f.priority
+  from found f
 $$;

@@ -1,8 +1,18 @@
--- Whether a release is at work: a worker of it is alive, or was a drain, as is seen by its short life, and the next may come. Two crontabs whose drains
--- take turns would make each release the newest once a minute.
-create or replace function release_at_work(p_release text) returns boolean language sql stable set search_path from current as $$
+-- Says whether a release is at work: one of its workers is alive, or was a drain, as its short life
+-- shows, and the next drain may come. Without the second rule, two crontabs whose drains alternate
+-- would make each release the newest once a minute.
+create or replace function release_at_work(p_release text)
+returns boolean
+language sql stable
+set search_path from current
+as $$
   select exists (
     select from worker w
-    where w.release = p_release and case when w.stopped_at is null then w.heartbeat_at > clock() - interval '1 minute'
-      else w.stopped_at > clock() - interval '10 minutes' and w.stopped_at < w.started_at + interval '2 minutes' end)
+    where w.release = p_release
+      and case
+        when w.stopped_at is null then w.heartbeat_at > clock() - interval '1 minute'
+        else w.stopped_at > clock() - interval '10 minutes'
+          and w.stopped_at < w.started_at + interval '2 minutes'
+      end
+  )
 $$;

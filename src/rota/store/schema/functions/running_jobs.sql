@@ -1,7 +1,26 @@
--- At most p_limit of the jobs that run, those first whose leases end first.
+-- Returns at most p_limit of the running jobs, those first whose leases end first.
 create or replace function running_jobs(p_limit int)
-returns table (id bigint, job_type text, queue text, worker text, attempts int, started_at timestamptz, locked_until timestamptz, progress jsonb)
-language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
-  select j.id, j.job_type, j.queue, j.locked_by, j.attempts, j.started_at, j.locked_until, j.progress
-  from job j where j.status = 'running' order by j.locked_until limit p_limit
+returns table (
+  id bigint,
+  job_type text,
+  queue text,
+  worker text,
+  attempts int,
+  started_at timestamptz,
+  locked_until timestamptz,
+  progress jsonb
+)
+language sql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+  select
+    j.id, j.job_type, j.queue, j.locked_by,
+    j.attempts, j.started_at, j.locked_until, j.progress
+  from job j
+  where j.status = 'running'
+  order by j.locked_until
+  limit p_limit
 $$;

@@ -1,11 +1,33 @@
--- Inserts a job of a schedule; returns its id. p_tick NULL: somebody triggered it.
-create or replace function schedule_enqueue(p_schedule schedule, p_tick timestamptz, p_run_at timestamptz) returns bigint
-language plpgsql set search_path from current as $$
-declare v_job bigint; v_run_at timestamptz := greatest(p_run_at, clock()); begin
-  insert into job (queue, job_type, payload, payload_version, priority, run_at, expires_at, max_attempts, meta, schedule, scheduled_for)
-  values (p_schedule.queue, p_schedule.job_type, p_schedule.payload, p_schedule.payload_version, p_schedule.priority, v_run_at,
-    v_run_at + coalesce(p_schedule.expires, (select t.expires from job_type t where t.name = canonical_type(p_schedule.job_type))),
-    p_schedule.max_attempts, p_schedule.meta, p_schedule.name, p_tick)
+-- Inserts a job of a schedule. Returns its id. p_tick NULL: a person triggered it.
+create or replace function schedule_enqueue(
+  p_schedule schedule,
+  p_tick timestamptz,
+  p_run_at timestamptz
+)
+returns bigint
+language plpgsql
+set search_path from current
+as $$
+declare
+  v_job bigint;
+  v_run_at timestamptz := greatest(p_run_at, clock());
+begin
+  insert into job (
+    queue, job_type, payload, payload_version, priority,
+    run_at, expires_at, max_attempts,
+    meta, schedule, scheduled_for
+  )
+  values (
+    p_schedule.queue, p_schedule.job_type, p_schedule.payload, p_schedule.payload_version,
+    p_schedule.priority,
+    v_run_at,
+    v_run_at + coalesce(
+      p_schedule.expires,
+      (select t.expires from job_type t where t.name = canonical_type(p_schedule.job_type))
+    ),
+    p_schedule.max_attempts,
+    p_schedule.meta, p_schedule.name, p_tick
+  )
   returning id into v_job;
   return v_job;
 end $$;

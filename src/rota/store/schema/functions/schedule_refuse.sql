@@ -1,10 +1,27 @@
--- Pauses a schedule that cannot be planned or enqueued as it is, if it is still the one that was seen. Returns whether it did.
+-- Pauses a schedule that cannot be planned or enqueued as it is, if the schedule is still as it was
+-- read. Returns whether it did.
 -- Locks: the row of the schedule.
--- Keeps: one bad row keeps none of the others from being planned, and says what is the matter.
-create or replace function schedule_refuse(p_name text, p_next_run_at timestamptz, p_since timestamptz, p_why text) returns boolean
-language plpgsql set search_path from current as $$
+-- Keeps: one bad row does not keep the others from being planned, and says what is wrong with it.
+create or replace function schedule_refuse(
+  p_name text,
+  p_next_run_at timestamptz,
+  p_since timestamptz,
+  p_why text
+)
+returns boolean
+language plpgsql
+set search_path from current
+as $$
 begin
-  update schedule s set paused_at = clock(), paused_by = 'rota', paused_why = left(p_why, 500), refused = true
-  where s.name = p_name and s.next_run_at is not distinct from p_next_run_at and s.since = p_since and s.paused_at is null;
+  update schedule s
+  set
+    paused_at = clock(),
+    paused_by = 'rota',
+    paused_why = left(p_why, 500),
+    refused = true
+  where s.name = p_name
+    and s.next_run_at is not distinct from p_next_run_at
+    and s.since = p_since
+    and s.paused_at is null;
   return found;
 end $$;

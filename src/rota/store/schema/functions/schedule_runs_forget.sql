@@ -1,14 +1,30 @@
--- Forgets which jobs were runs, when that is as old as history is kept. Returns how many.
+-- Deletes the records of which jobs were runs, when they are older than history is kept. Returns
+-- how many.
 -- Locks: the rows of the runs, with SKIP LOCKED; index schedule_run_enqueued.
 -- Keeps: a table that grows stops growing.
-create or replace function schedule_runs_forget(p_limit int) returns int language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path from current as $$
-declare v_count int; begin
+create or replace function schedule_runs_forget(p_limit int)
+returns int
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
+declare
+  v_count int;
+begin
   with old as materialized (
-    select r.schedule, r.job from schedule_run r
+    select r.schedule, r.job
+    from schedule_run r
     where r.enqueued_at < clock() - (select k.keep from retention k where k.what = 'history')
-    order by r.enqueued_at limit p_limit for update skip locked)
-  delete from schedule_run r using old o where r.schedule = o.schedule and r.job = o.job;
+    order by r.enqueued_at
+    limit p_limit
+    for update skip locked
+  )
+  delete from schedule_run r
+  using old o
+  where r.schedule = o.schedule
+    and r.job = o.job;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

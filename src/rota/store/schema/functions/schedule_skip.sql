@@ -1,14 +1,36 @@
--- Leaves a row in history for a tick that was not enqueued, because an earlier run was still going; returns its id.
-create or replace function schedule_skip(p_schedule schedule, p_tick timestamptz, p_why text) returns bigint
-language plpgsql set search_path from current as $$
-declare v_job bigint := nextval(pg_get_serial_sequence('job', 'id')); v_type job_type; begin
+-- Writes a row to history for a tick that was not enqueued, because an earlier run was not over.
+-- Returns its id.
+create or replace function schedule_skip(p_schedule schedule, p_tick timestamptz, p_why text)
+returns bigint
+language plpgsql
+set search_path from current
+as $$
+declare
+  v_job bigint := nextval(pg_get_serial_sequence('job', 'id'));
+  v_type job_type;
+begin
   perform today_ensure();
-  select * into v_type from job_type t where t.name = canonical_type(p_schedule.job_type);
-  insert into job_history (id, queue, job_type, payload, payload_version, status, priority, run_at, attempts, max_attempts, claims, meta, schedule,
-    scheduled_for, created_at, updated_at, last_error, error_type, finished_at)
-  values (v_job, coalesce(p_schedule.queue, v_type.queue, 'default'), p_schedule.job_type, p_schedule.payload, p_schedule.payload_version, 'cancelled',
-    coalesce(p_schedule.priority, v_type.priority, 0), p_tick, 0, p_schedule.max_attempts, 0, p_schedule.meta, p_schedule.name, p_tick, clock(),
-    clock(), p_why, 'Overlap', clock());
-  insert into schedule_run (schedule, job, scheduled_for) values (p_schedule.name, v_job, p_tick);
+  select * into v_type
+  from job_type t
+  where t.name = canonical_type(p_schedule.job_type);
+  insert into job_history (
+    id, queue, job_type, payload, payload_version,
+    status, priority, run_at,
+    attempts, max_attempts, claims,
+    meta, schedule, scheduled_for,
+    created_at, updated_at,
+    last_error, error_type, finished_at
+  )
+  values (
+    v_job, coalesce(p_schedule.queue, v_type.queue, 'default'), p_schedule.job_type,
+    p_schedule.payload, p_schedule.payload_version,
+    'cancelled', coalesce(p_schedule.priority, v_type.priority, 0), p_tick,
+    0, p_schedule.max_attempts, 0,
+    p_schedule.meta, p_schedule.name, p_tick,
+    clock(), clock(),
+    p_why, 'Overlap', clock()
+  );
+  insert into schedule_run (schedule, job, scheduled_for)
+  values (p_schedule.name, v_job, p_tick);
   return v_job;
 end $$;

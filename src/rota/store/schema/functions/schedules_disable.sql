@@ -1,15 +1,28 @@
--- Disables what is declared in code and, for an hour, not in the newest release; of a release without a name nobody knows whether it is newer. Returns
--- their names.
+-- Disables the schedules that were declared in code and that the newest release has not declared
+-- for an hour. Where the newest release has no name it disables nothing, because that release
+-- cannot be known to be newer. Returns their names.
 -- Locks: the rows of those schedules.
 -- Keeps: what the code no longer declares does not run for ever, and a deploy with two releases
--- side by side stops nothing.
-create or replace function schedules_disable() returns setof text language sql set search_path from current as $$
-  update schedule d set disabled_at = clock()
+--   side by side stops nothing.
+create or replace function schedules_disable()
+returns setof text
+language sql
+set search_path from current
+as $$
+  update schedule d
+  set disabled_at = clock()
   where d.name = any (array(
     select s.name
     from release r
-    join schedule s on s.origin = 'code' and s.disabled_at is null and s.release <> r.name and s.declared_at <= clock() - interval '1 hour'
-    where r.name = release_newest() and r.name <> 'unknown' and r.started_at <= clock() - interval '1 hour'
-    for no key update of s skip locked))  -- a worker that starts locks them in another order
+    join schedule s
+      on s.origin = 'code'
+      and s.disabled_at is null
+      and s.release <> r.name
+      and s.declared_at <= clock() - interval '1 hour'
+    where r.name = release_newest()
+      and r.name <> 'unknown'
+      and r.started_at <= clock() - interval '1 hour'
+    for no key update of s skip locked  -- a worker that starts locks them in another order
+  ))
   returning d.name
 $$;

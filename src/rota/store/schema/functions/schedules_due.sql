@@ -1,26 +1,84 @@
--- Schedules to plan: those not planned yet, and those whose next_run_at has come, read from p_after on, for the index keeps entries of ticks that are
--- long gone. None while everything is paused: what is due then is dealt with afterwards, as after an outage. With the clock, and the seconds until the next tick of all others.
+-- Returns the schedules to plan: those not planned yet, and those whose next_run_at has come. It
+-- reads from p_after on, because the index keeps entries of ticks that are long gone. It returns
+-- none while everything is paused: what is due then is dealt with afterwards, as after an outage.
+-- Each row has the clock, and the seconds until the next tick of all other schedules.
 -- Locks: none; indexes schedule_next and schedule_unplanned.
 -- Keeps: M22, the database's clock decides; an idle fleet asks for next to nothing.
 create or replace function schedules_due(p_after timestamptz, p_limit int)
-returns table (now timestamptz, paused boolean, next_in_s float8, name text, cron text, timezone text, catch_up text, jitter_s float8, next_run_at timestamptz,
-  since timestamptz, unfit text)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off set search_path from current as $$
+returns table (
+  now timestamptz,
+  paused boolean,
+  next_in_s float8,
+  name text,
+  cron text,
+  timezone text,
+  catch_up text,
+  jitter_s float8,
+  next_run_at timestamptz,
+  since timestamptz,
+  unfit text
+)
+language plpgsql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
-declare v_paused boolean := is_paused(); v_limit int := case when v_paused then 0 else p_limit end; begin
+declare
+  v_paused boolean := is_paused();
+  v_limit int := case when v_paused then 0 else p_limit end;
+begin
   return query
-  select clock(), v_paused, (select extract(epoch from x.next_run_at - clock())::float8 from schedule x
-      where x.next_run_at > clock() and x.cron is not null and x.paused_at is null and x.disabled_at is null order by x.next_run_at limit 1),
-    due.name, due.cron, due.timezone, due.catch_up, extract(epoch from due.jitter)::float8, due.next_run_at, due.since,
-    case when greatest(octet_length(due.payload::text), octet_length(due.meta::text)) > payload_bytes_max()
-      then format('its payload or meta is over the limit of %s bytes: store the data elsewhere and pass a reference', payload_bytes_max()) end
+  select
+    clock(),
+    v_paused,
+    (
+      select extract(epoch from x.next_run_at - clock())::float8
+      from schedule x
+      where x.next_run_at > clock()
+        and x.cron is not null
+        and x.paused_at is null
+        and x.disabled_at is null
+      order by x.next_run_at
+      limit 1
+    ),
+    due.name, due.cron, due.timezone, due.catch_up,
+    extract(epoch from due.jitter)::float8,
+    due.next_run_at, due.since,
+    case
+      when greatest(octet_length(due.payload::text), octet_length(due.meta::text))
+        > payload_bytes_max()
+        then format(
+          'its payload or meta is over the limit of %s bytes: '
+            || 'store the data elsewhere and pass a reference',
+          payload_bytes_max()
+        )
+    end
   from (select) one
   left join lateral (
-    (select s.* from schedule s
-     where s.next_run_at > p_after and s.next_run_at <= clock() and s.cron is not null and s.paused_at is null and s.disabled_at is null
-     order by s.next_run_at limit v_limit)
+    (
+      select s.*
+      from schedule s
+      where s.next_run_at > p_after
+        and s.next_run_at <= clock()
+        and s.cron is not null
+        and s.paused_at is null
+        and s.disabled_at is null
+      order by s.next_run_at
+      limit v_limit
+    )
     union all
-    (select s.* from schedule s
-     where s.next_run_at is null and s.cron is not null and s.paused_at is null and s.disabled_at is null
-     order by s.since limit v_limit)) due on true;
+    (
+      select s.*
+      from schedule s
+      where s.next_run_at is null
+        and s.cron is not null
+        and s.paused_at is null
+        and s.disabled_at is null
+      order by s.since
+      limit v_limit
+    )
+  ) due on true;
 end $$;

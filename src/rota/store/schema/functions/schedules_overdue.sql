@@ -1,10 +1,24 @@
--- Schedules that do not fire: whose tick is more than p_late over, or not planned for as long, and those that Rota has paused itself because they cannot be
--- run as they are, with why. None of those that a person has paused, or that are disabled; none at all while everything is paused. The latest first.
-create or replace function schedules_overdue(p_late interval, p_limit int) returns table (name text, due_at timestamptz, stopped_why text)
-language sql stable set search_path from current as $$
-  select s.name, coalesce(s.next_run_at, s.since), case when s.paused_at is not null then coalesce(s.paused_why, '') end
+-- Returns the schedules that do not fire, the latest first: those whose tick was due more than
+-- p_late ago, those that have been unplanned for as long, and those that Rota paused because they
+-- cannot be run as they are, with why. It leaves out schedules that a person paused or that are
+-- disabled, and returns none while everything is paused.
+create or replace function schedules_overdue(p_late interval, p_limit int)
+returns table (name text, due_at timestamptz, stopped_why text)
+language sql stable
+set search_path from current
+as $$
+  select
+    s.name,
+    coalesce(s.next_run_at, s.since),
+    case when s.paused_at is not null then coalesce(s.paused_why, '') end
   from schedule s
-  where s.cron is not null and s.disabled_at is null and not is_paused()
-    and case when s.paused_at is null then coalesce(s.next_run_at, s.since) < clock() - p_late else s.refused end
-  order by 2, 1 limit p_limit
+  where s.cron is not null
+    and s.disabled_at is null
+    and not is_paused()
+    and case
+      when s.paused_at is null then coalesce(s.next_run_at, s.since) < clock() - p_late
+      else s.refused
+    end
+  order by 2, 1
+  limit p_limit
 $$;

@@ -1,5 +1,10 @@
--- What the server is known by; NULL where it may not be asked, as some managed services have it.
-create or replace function system_identifier() returns bigint language plpgsql stable set search_path from current as $$
+-- Returns the identifier of the server; NULL where it may not be asked, as in some managed
+-- services.
+create or replace function system_identifier()
+returns bigint
+language plpgsql stable
+set search_path from current
+as $$
 begin
   return (select c.system_identifier from pg_control_system() c);
 exception when others then

@@ -1,5 +1,10 @@
--- Makes today's partitions if nobody has: a caller's transaction cannot repeat what has failed, as a worker does.
-create or replace function today_ensure() returns void language plpgsql set search_path from current as $$
+-- Makes today's partitions where they are missing. A worker repeats the statement that failed for
+-- want of one; a caller's transaction cannot.
+create or replace function today_ensure()
+returns void
+language plpgsql
+set search_path from current
+as $$
 begin
   if to_regclass('job_history_' || to_char(clock() at time zone 'UTC', 'YYYYMMDD')) is null then
     perform partitions_ensure(0);

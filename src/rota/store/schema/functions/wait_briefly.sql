@@ -1,6 +1,11 @@
--- Lets nothing wait for a lock longer than that, until the transaction ends: a second, or a fifth of one where jobs are tried around one that waits.
--- Upkeep locks its own rows without waiting; what it can stand behind is what a trigger of the user's touches, or a key.
-create or replace function wait_briefly(p_only bigint[]) returns void language plpgsql set search_path from current as $$
+-- Limits how long a statement waits for a lock, until the transaction ends: a second, or a fifth of
+-- a second where jobs are tried around one that waits. Upkeep locks its own rows without waiting;
+-- it can still wait for a key, or for what a trigger of the user's touches.
+create or replace function wait_briefly(p_only bigint[])
+returns void
+language plpgsql
+set search_path from current
+as $$
 declare
   v_now interval := pg_catalog.current_setting('lock_timeout')::interval;
   v_most int := case when p_only is null then 1000 else 200 end;

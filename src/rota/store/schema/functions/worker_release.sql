@@ -1,4 +1,11 @@
--- The release that a worker said it is of.
-create or replace function worker_release(p_worker text) returns text language sql stable set search_path from current as $$
-  select coalesce((select w.release from worker w where w.name = p_worker), 'unknown')
+-- Returns the release that a worker has given.
+create or replace function worker_release(p_worker text)
+returns text
+language sql stable
+set search_path from current
+as $$
+  select coalesce(
+    (select w.release from worker w where w.name = p_worker),
+    'unknown'
+  )
 $$;

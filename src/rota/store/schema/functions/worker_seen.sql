@@ -1,18 +1,56 @@
--- A worker in SQL is alive. Written every five seconds at most, and never waited for: another session of the same worker may keep a transaction open.
-create or replace function worker_seen(p_worker text, p_queue text, p_types text[], p_release text) returns void
-language plpgsql set search_path from current as $$
-declare v_due boolean; begin
-  select w.heartbeat_at < clock() - interval '5 seconds' or w.stopped_at is not null or not w.queues ? p_queue or not w.job_types @> p_types
-      or w.release <> p_release into v_due
-  from worker w where w.name = p_worker;
+-- Writes the heartbeat of a worker in SQL, every five seconds at most. It never waits for the row:
+-- another session of the same worker may keep a transaction open.
+create or replace function worker_seen(
+  p_worker text,
+  p_queue text,
+  p_types text[],
+  p_release text
+)
+returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  v_due boolean;
+begin
+  select
+    w.heartbeat_at < clock() - interval '5 seconds'
+    or w.stopped_at is not null
+    or not w.queues ? p_queue
+    or not w.job_types @> p_types
+    or w.release <> p_release
+  into v_due
+  from worker w
+  where w.name = p_worker;
   if not found then
     insert into worker (name, host, pid, version, release, job_types, queues)
-    values (p_worker, coalesce(host(inet_client_addr()), 'local'), pg_backend_pid(), 'sql', p_release, p_types, jsonb_build_object(p_queue, null))
+    values (
+      p_worker,
+      coalesce(host(inet_client_addr()), 'local'),
+      pg_backend_pid(),
+      'sql',
+      p_release,
+      p_types,
+      jsonb_build_object(p_queue, null)
+    )
     on conflict do nothing;
   elsif v_due then
     update worker w
-    set heartbeat_at = clock(), stopped_at = null, release = p_release, queues = w.queues || jsonb_build_object(p_queue, null),
-      job_types = array(select distinct known from unnest(w.job_types || p_types) known order by known)
-    where w.name = (select free.name from worker free where free.name = p_worker for no key update skip locked);
+    set
+      heartbeat_at = clock(),
+      stopped_at = null,
+      release = p_release,
+      queues = w.queues || jsonb_build_object(p_queue, null),
+      job_types = array(
+        select distinct known
+        from unnest(w.job_types || p_types) known
+        order by known
+      )
+    where w.name = (
+      select free.name
+      from worker free
+      where free.name = p_worker
+      for no key update skip locked
+    );
   end if;
 end $$;

@@ -1,13 +1,26 @@
--- Forgets workers that have been gone for a day: whether some release can read a payload is asked for an hour. Returns how many.
+-- Deletes workers that have been gone for a day. Their releases are needed for an hour, to know
+-- whether one of them can read a payload. Returns how many.
 -- Locks: the rows of the workers, with SKIP LOCKED.
--- Keeps: the list of workers is no longer than those of a day; a release that was alive within
--- the hour is still known.
-create or replace function workers_forget(p_limit int) returns int language plpgsql set search_path from current as $$
-declare v_count int; begin
+-- Keeps: the list of workers is no longer than those of a day; a release that was alive within the
+--   hour is still known.
+create or replace function workers_forget(p_limit int)
+returns int
+language plpgsql
+set search_path from current
+as $$
+declare
+  v_count int;
+begin
   with gone as materialized (
-    select w.name from worker w
-    where coalesce(w.stopped_at, w.heartbeat_at) < clock() - interval '1 day' limit p_limit for update skip locked)
-  delete from worker w using gone g where w.name = g.name;
+    select w.name
+    from worker w
+    where coalesce(w.stopped_at, w.heartbeat_at) < clock() - interval '1 day'
+    limit p_limit
+    for update skip locked
+  )
+  delete from worker w
+  using gone g
+  where w.name = g.name;
   get diagnostics v_count = row_count;
   return v_count;
 end $$;

@@ -1,5 +1,5 @@
--- Why: the tables, with their constraints and indexes. `job` holds what still needs a machine or a person,
--- `job_history` what is over; so the live table stays small whatever the history weighs.
+-- Why: the tables, with their constraints and indexes. `job` holds what still needs a machine or a
+-- person, `job_history` what is over. So the live table stays small, however large history grows.
 -- Oldest release that can live with this: 0.1.0.
 
 create table job (
@@ -8,59 +8,77 @@ create table job (
   queue text not null check (length(queue) between 1 and 100),
   job_type text not null check (length(job_type) between 1 and 200),
   payload jsonb not null default '{}',
-  payload_version smallint,                      -- NULL: tried as the current version, then as version 1
+  payload_version smallint,                      -- NULL: tried as the current version, then as 1
   status text not null default 'queued',
   priority smallint not null check (priority between -100 and 100),
   run_at timestamptz not null default clock(),
   expires_at timestamptz,
-  attempts int not null default 0,               -- charged attempts, the one that runs included
-  max_attempts int check (max_attempts between 1 and 10000), -- NULL: what the type says when the attempt is settled, else 10
-  claims int not null default 0,                 -- the fence: +1 at every claim and at every way out of 'running', never reset
+  attempts int not null default 0,               -- charged attempts, with the one that runs
+  -- NULL: what the type says when the attempt is settled, 10 where there is no type.
+  max_attempts int check (max_attempts between 1 and 10000),
+  -- The fence: +1 at every claim and at every way out of 'running', never reset.
+  claims int not null default 0,
   locked_by text,
   locked_until timestamptz,
-  start_recorded boolean,                        -- of this claim: NULL: none is asked for; false: the job may not begin before it is; true: it may have begun
-  losses smallint,                               -- how often a worker was lost with the job, which may have begun; NULL: never
-  cancel_requested_at timestamptz,               -- somebody wants the running job stopped, …
-  cancel_reason text,                            -- … or did so: why
-  progress jsonb,                                -- what the handler said last: done, total, note, and when
+  -- Of this claim. NULL: no record is asked for; false: the job may not begin before its start is
+  -- recorded; true: it may have begun.
+  start_recorded boolean,
+  losses smallint,                               -- workers lost after it may have begun; NULL: none
+  cancel_requested_at timestamptz,               -- when the running job was asked to stop, …
+  cancel_reason text,                            -- … or was cancelled: the reason
+  progress jsonb,                                -- last report: done, total, note, its time
   misfits text[],                                -- releases whose code could not read the payload
   last_error text,
   error_type text,
   response_code int,
-  verdict text,                                  -- transient or fatal, and below the rule that said so
+  verdict text,                                  -- transient or fatal; below, the rule that said so
   verdict_rule text,
   idempotency_key text check (length(idempotency_key) between 1 and 255),
   meta jsonb,
-  schedule text,                                 -- of which schedule it is a run, …
-  scheduled_for timestamptz,                     -- … and of which of its ticks; NULL: somebody triggered it
+  schedule text,                                 -- the schedule of which this is a run, …
+  scheduled_for timestamptz,                     -- … and its tick; NULL: a person triggered it
   created_at timestamptz not null default clock(),
   updated_at timestamptz not null default clock(),
-  started_at timestamptz,                        -- when the last attempt's handler began; until the attempt is settled, the time of its claim
+  -- When the handler of the last attempt began; until that attempt is settled, the time of its
+  -- claim.
+  started_at timestamptz,
   failed_at timestamptz,
   constraint job_status check (status in ('queued', 'waiting', 'running', 'failed', 'dead')),
   constraint job_running_is_leased check ((status = 'running') = (locked_until is not null)),
   constraint job_running_is_owned check ((status = 'running') = (locked_by is not null)),
-  -- Every client must be able to read every row: Python's datetimes end with the year 9999, and a claim takes its whole batch along.
+  -- Every client must be able to read every row: Python's datetimes end with the year 9999, and one
+  -- row that cannot be read fails the whole batch of a claim.
   constraint job_times_are_readable check (
     least(run_at, created_at, expires_at, scheduled_for) >= '1970-01-01 00:00:00+00'
-    and greatest(run_at, created_at, scheduled_for) < '9000-01-01 00:00:00+00' and (expires_at is null or expires_at < '9200-01-01 00:00:00+00')),
-  constraint job_meta_is_a_small_object check (meta is null or jsonb_typeof(meta) = 'object' and octet_length(meta::text) <= payload_bytes_max()),
+    and greatest(run_at, created_at, scheduled_for) < '9000-01-01 00:00:00+00'
+    and (expires_at is null or expires_at < '9200-01-01 00:00:00+00')
+  ),
+  constraint job_meta_is_a_small_object check (
+    meta is null
+    or jsonb_typeof(meta) = 'object' and octet_length(meta::text) <= payload_bytes_max()
+  ),
   constraint job_payload_is_an_object check (jsonb_typeof(payload) = 'object'),
   constraint job_payload_is_small check (octet_length(payload::text) <= payload_bytes_max())
-) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) with (
+  fillfactor = 70,
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 5000
+);
 
 create index job_ready on job (queue, priority, run_at, id) where status in ('queued', 'failed');
 
 create index job_lease on job (locked_until) where status = 'running';
 
--- Rows are appended by the statement that ends a job and never updated. Partitions are days of UTC; there is no default partition.
--- When it ended stands first, because a search without an index looks at that in every row: to reach a column, PostgreSQL walks over all before it.
+-- The statement that ends a job appends its row here; rows are never updated. A partition is a day
+-- of UTC; there is no default partition. finished_at stands first, because a search without an
+-- index reads it in every row: to reach a column, PostgreSQL steps over all columns before it.
 create table job_history (
   finished_at timestamptz not null,
   release text,
-  resolution jsonb,                              -- of a dead job: who put it away, when and why
+  resolution jsonb,                              -- of a dead job: who archived it, when and why
   result jsonb,
-  like job,                                      -- last: a column that comes later stands last in both, as the view wants
+  -- Last: a column that is added later stands last in both tables, as the view `jobs` needs it.
+  like job,
   constraint job_history_status check (status in ('succeeded', 'cancelled', 'dead')),
   constraint job_history_dead_is_resolved check (status <> 'dead' or resolution is not null)
 ) partition by range (finished_at);
@@ -77,7 +95,8 @@ create table attempt (
   release text,
   started_at timestamptz,
   finished_at timestamptz not null,
-  outcome text not null check (outcome in ('failed', 'dead', 'queued', 'cancelled')),  -- what became of the job
+  -- The status that the job went to.
+  outcome text not null check (outcome in ('failed', 'dead', 'queued', 'cancelled')),
   error_type text,
   message text,
   verdict text,
@@ -89,7 +108,8 @@ create table attempt (
 
 create index attempt_job on attempt (job);
 
--- A declared job type: what a producer that leaves columns out gets, and what the reaper goes by.
+-- A declared job type: the defaults of a producer that leaves columns out, and the rules of the
+-- reaper.
 create table job_type (
   name text primary key check (length(name) between 1 and 200),
   aliases text[] not null default '{}',
@@ -100,16 +120,20 @@ create table job_type (
   lease interval not null default '2 minutes',
   expires interval,
   key_ttl interval not null default '90 days',
-  history text not null default 'all' check (history in ('all', 'failures')),     -- whether a success leaves a row in job_history
-  on_lost text not null default 'retry' check (on_lost in ('retry', 'dead')),     -- what becomes of a job whose worker was lost after it had begun
+  -- Whether a success leaves a row in job_history.
+  history text not null default 'all' check (history in ('all', 'failures')),
+  -- What becomes of a job whose worker was lost after the job had begun.
+  on_lost text not null default 'retry' check (on_lost in ('retry', 'dead')),
   version smallint,
-  retry_after interval[] not null default '{}',  -- wait after attempt 1, 2, …, before jitter; the last repeats
+  -- The wait after attempt 1, 2, …, before jitter; the last one repeats.
+  retry_after interval[] not null default '{}',
   retry_words text not null default '',
   release text,
   declared_at timestamptz not null default clock()
 );
 
--- A key that may not be enqueued again. Its own table: the key outlives the live row, and a unique index cannot span partitions.
+-- A key under which no second job may be enqueued. It has its own table: the key outlives the live
+-- row, and a unique index cannot span partitions.
 create table idempotency (
   job_type text not null,
   key text not null,
@@ -118,15 +142,16 @@ create table idempotency (
   primary key (job_type, key)
 );
 
--- What people did, to what and why. All of job, queue and schedule NULL: to everything.
+-- The audit log: what people did, to what and why. job, queue and schedule all NULL: to everything.
 create table action (
   id bigint generated always as identity primary key,
   at timestamptz not null default clock(),
-  verb text not null,                            -- as in TRANSITIONS: cancel, requeue …; also pause, resume, trigger …
+  verb text not null,                            -- of TRANSITIONS; also pause, resume, trigger …
   job bigint,
   queue text,
   schedule text,
-  by text not null,                              -- who: what they said of themselves, else the role that the session logged in with
+  -- The name that the caller gave; without one, the role with which the session logged in.
+  by text not null,
   why text,
   detail jsonb                                   -- what belongs to the verb: requeued_as, until …
 );
@@ -137,30 +162,38 @@ create index action_at on action (at);
 
 create table queue (
   name text primary key,
-  bell_until timestamptz,                        -- some worker waits to be rung until then
-  look_back_to timestamptz,                      -- jobs due since then became claimable behind the workers' frontiers …
-  look_back_asked_at timestamptz,                -- … at this time
-  paused_at timestamptz,                         -- since then nothing of it is claimed; NULL: it is not paused …
-  paused_until timestamptz,                      -- … nor when this has passed; NULL: until somebody resumes it
+  bell_until timestamptz,                        -- until then a worker waits for a wake-up
+  -- Jobs that are due since look_back_to became claimable behind the workers' frontiers. The second
+  -- column is the time of that request.
+  look_back_to timestamptz,
+  look_back_asked_at timestamptz,
+  paused_at timestamptz,                         -- nothing is claimed since; NULL: not paused …
+  paused_until timestamptz,                      -- … until then; NULL: until it is resumed
   paused_by text,
   paused_why text
 );
 
--- What every claim asks. The other columns of a queue are written again and again; a look into this index meets none of that.
+-- Every claim asks this. The other columns of a queue are written again and again; a look-up in
+-- this index meets none of those row versions.
 create index queue_paused on queue (name) where paused_at is not null;
 
--- What concerns all of it: one row. Written by people, and by a worker that finds the stamp right for the first time, or wrong.
+-- The installation as a whole: one row. Written by people, and by a worker that finds the stamp
+-- right for the first time, or wrong.
 create table site (
   is_only boolean primary key default true check (is_only),
-  paused_at timestamptz,                         -- since then nothing is claimed at all, as in queue
+  -- As in queue: since paused_at nothing at all is claimed.
+  paused_at timestamptz,
   paused_until timestamptz,
   paused_by text,
   paused_why text,
-  stamped_at timestamptz not null,               -- when the next two were written down: where they differ later, this is a restored copy
+  -- The stamp: when the next two columns were written. Where they differ from the server's answer,
+  -- this is a restored copy.
+  stamped_at timestamptz not null,
   database_name text not null,
-  system_identifier bigint,                      -- the server's; NULL: it may not be asked here
+  system_identifier bigint,                      -- of the server; NULL: it may not be asked here
   worked_at timestamptz,                         -- when the first worker started
-  copied text                                    -- how the stamp differs, seen by a worker: nothing is claimed; NULL: it does not
+  -- How the stamp differs, as a worker has seen it: nothing is claimed. NULL: it does not differ.
+  copied text
 );
 
 create table worker (
@@ -175,34 +208,42 @@ create table worker (
   started_at timestamptz not null default clock(),
   heartbeat_at timestamptz not null default clock(),
   stopped_at timestamptz,
-  slots int,                                     -- jobs at once in all; NULL: it did not say
-  -- What it has counted since it began, written with its heartbeat: rates cost no count.
-  succeeded bigint not null default 0,           -- attempts that it brought to that end
+  slots int,                                     -- most jobs at once; NULL: the worker did not say
+  -- Its counters since it started, written with its heartbeat: so a rate needs no count of rows.
+  succeeded bigint not null default 0,           -- attempts that it ended so
   failed bigint not null default 0,
   dead bigint not null default 0,
-  rejected bigint not null default 0             -- what it had to write for jobs that it had lost by then
+  rejected bigint not null default 0             -- results of jobs that it no longer held
 );
 
--- How long is kept what is over; a what without a row is kept for ever. `rota migrate --keep-history 30d` changes a row, and so does plain SQL.
+-- How long finished things are kept. Without a row, for ever. `rota migrate --keep-history 30d`
+-- changes a row, and so does plain SQL.
 create table retention (
   what text primary key check (what in ('history', 'attempts', 'dead', 'actions', 'figures')),
   keep interval not null check (keep >= interval '1 day')
 );
 
-insert into retention (what, keep) values ('history', '14 days'), ('attempts', '90 days'), ('dead', '90 days'), ('actions', '90 days'),
+insert into retention (what, keep) values
+  ('history', '14 days'),
+  ('attempts', '90 days'),
+  ('dead', '90 days'),
+  ('actions', '90 days'),
   ('figures', '400 days');
 
--- What retention reads, so that its passes never read whole tables. A job without a key, and one that does not die, is in none of them.
+-- The next two are for retention, so that its passes never read whole tables. A job without a key
+-- that does not die is in neither.
 create index job_dead on job (failed_at) where status = 'dead';
 
 create index idempotency_expires on idempotency (expires_at) where expires_at is not null;
 
--- What every finish asks; empty where no type keeps failures only.
+-- Every finish asks this; it is empty where no type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
 
--- Only jobs that have an expiry and wait are in it: the others pay nothing. With the id, so that a pass over many that expire at once can go on from
--- where its last batch ended, and does not walk over the entries of those it has just taken.
-create index job_expires on job (expires_at, id) where expires_at is not null and status in ('queued', 'failed', 'waiting');
+-- It holds only waiting jobs that have an expiry: the others pay nothing. With the id, a pass over
+-- many jobs that expire at once can continue where its last batch ended, and does not read again
+-- the entries of those that it has just taken.
+create index job_expires on job (expires_at, id)
+  where expires_at is not null and status in ('queued', 'failed', 'waiting');
 
 create table schedule (
   name text primary key check (length(name) between 1 and 200),
@@ -210,12 +251,13 @@ create table schedule (
   job_type text not null check (length(job_type) between 1 and 200),
   payload jsonb not null default '{}',
   payload_version smallint,
-  queue text check (length(queue) between 1 and 100),           -- NULL, here and below: what the type says when the tick comes
+  -- From here to expires, NULL means: what the type says at the time of the tick.
+  queue text check (length(queue) between 1 and 100),
   priority smallint check (priority between -100 and 100),
   max_attempts int check (max_attempts between 1 and 10000),
   expires interval check (expires between interval '1 millisecond' and interval '36525 days'),
   meta jsonb,
-  cron text check (length(cron) between 1 and 512),              -- NULL: runs when somebody triggers it, and not else
+  cron text check (length(cron) between 1 and 512),  -- NULL: runs only when a person triggers it
   timezone text not null default 'UTC' check (length(timezone) between 1 and 100),
   catch_up text not null default 'latest' check (catch_up in ('skip', 'latest', 'all')),
   overlap text not null default 'skip' check (overlap in ('skip', 'allow')),
@@ -223,75 +265,100 @@ create table schedule (
   paused_at timestamptz,
   paused_by text,
   paused_why text,
-  refused boolean not null default false,        -- Rota has paused it, for it cannot be planned or enqueued as it is: a change of the definition ends the pause
-  disabled_at timestamptz,                       -- since when the newest release no longer declares it
-  next_run_at timestamptz,                       -- the next tick; NULL: the next pass plans it, from `since` on
-  since timestamptz not null default clock(),               -- ticks up to then are none: it was made, changed or resumed then
-  last_run_at timestamptz,                       -- when a run was enqueued last, …
+  -- Rota has paused it, because it cannot be planned or enqueued as it is. A change of the
+  -- definition ends this pause.
+  refused boolean not null default false,
+  disabled_at timestamptz,                       -- since when the newest release lacks it
+  -- The next tick. NULL: the next pass plans it, from `since` on.
+  next_run_at timestamptz,
+  -- When it was made, changed or resumed: ticks up to then do not count.
+  since timestamptz not null default clock(),
+  last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
-  release text,                                  -- of one declared in code: the release that declared it last, …
+  release text,                                  -- of code: the release that declared it last, …
   declared_at timestamptz,                       -- … and when
   created_at timestamptz not null default clock(),
-  updated_at timestamptz not null default clock(),          -- of the definition
-  constraint schedule_code_has_a_release check (origin <> 'code' or release is not null and declared_at is not null),
-  constraint schedule_pause_is_whole check (paused_at is not null or paused_by is null and paused_why is null and not refused),
+  updated_at timestamptz not null default clock(),  -- of the definition
+  constraint schedule_code_has_a_release check (
+    origin <> 'code'
+    or release is not null and declared_at is not null
+  ),
+  constraint schedule_pause_is_whole check (
+    paused_at is not null
+    or paused_by is null and paused_why is null and not refused
+  ),
   -- One row that Python cannot read would stop all schedules.
   constraint schedule_times_are_readable check (
-    least(paused_at, disabled_at, next_run_at, since, last_run_at, declared_at, created_at, updated_at) >= '1970-01-01 00:00:00+00'
-    and greatest(paused_at, disabled_at, next_run_at, since, last_run_at, declared_at, created_at, updated_at) < '9000-01-01 00:00:00+00'),
+    least(
+      paused_at, disabled_at, next_run_at, since, last_run_at, declared_at, created_at, updated_at
+    ) >= '1970-01-01 00:00:00+00'
+    and greatest(
+      paused_at, disabled_at, next_run_at, since, last_run_at, declared_at, created_at, updated_at
+    ) < '9000-01-01 00:00:00+00'
+  ),
   constraint schedule_meta_is_an_object check (jsonb_typeof(meta) = 'object'),
-  -- That they are small is looked at when the schedule is planned: a CHECK would forbid every UPDATE once the limit is lowered, also that of a pause.
+  -- The size of payload and meta is checked when the schedule is planned. A CHECK would refuse
+  -- every UPDATE once the limit is lowered, also that of a pause.
   constraint schedule_payload_is_an_object check (jsonb_typeof(payload) = 'object')
 );
 
-create index schedule_next on schedule (next_run_at) where cron is not null and paused_at is null and disabled_at is null;
+create index schedule_next on schedule (next_run_at)
+  where cron is not null and paused_at is null and disabled_at is null;
 
 create index schedule_unplanned on schedule (since)
   where next_run_at is null and cron is not null and paused_at is null and disabled_at is null;
 
--- Which jobs were runs of which schedule: so that "every run of X" needs no index on history, whose every row would pay for it.
+-- Which jobs were runs of which schedule. So "every run of X" needs no index on history, for which
+-- every row of history would pay.
 create table schedule_run (
   schedule text not null,
   job bigint not null,
-  scheduled_for timestamptz,                     -- NULL: somebody triggered it
+  scheduled_for timestamptz,                     -- NULL: a person triggered it
   enqueued_at timestamptz not null default clock(),
   primary key (schedule, job)
 );
 
 create index schedule_run_enqueued on schedule_run (enqueued_at);
 
--- Whether a run of a schedule is still going. Only jobs of schedules are in it, and no dead ones, of which there may be many.
+-- Whether a run of a schedule is not over yet. It holds only jobs of schedules, and no dead ones,
+-- of which there may be many.
 create index job_schedule on job (schedule, id) where schedule is not null and status <> 'dead';
 
--- The releases that workers ran. The newest is the one whose first worker started last: a roll-back makes the old one the newest again.
+-- The releases that workers ran. The newest is the one whose first worker started last: a roll-back
+-- makes the old one the newest again.
 create table release (
   name text primary key,
-  started_at timestamptz not null                -- when its first worker started, the first after another release if none of it was at work then
+  -- When its first worker started. Where none of its workers was left, and another release started
+  -- in between, the next worker counts as the first.
+  started_at timestamptz not null
 );
 
--- Errors are found through the attempts that ended so; only a failed attempt pays for it.
+-- Errors are found through the attempts that ended so; only a failed attempt pays for this.
 create index attempt_finished on attempt (finished_at);
 
--- So that the few that failed or wait for others are counted without a look at all that are queued; only those pay for it.
+-- It counts the few jobs that failed or wait for others without reading all that are queued; only
+-- those few pay for it.
 create index job_put_off on job (status) where status in ('failed', 'waiting');
 
--- What ended per hour, type and queue. Times are counted in buckets, {"bucket": jobs}: bucket b holds times up to 1.2 to the b milliseconds, and is told as its
--- middle, so that a figure from it is off by less than 10 %.
+-- What ended, per hour, type and queue. Times are counted in buckets, {"bucket": jobs}: bucket b
+-- holds times up to 1.2 to the power of b milliseconds, and is reported as its middle. So a figure
+-- from it is off by less than 10 %.
 create table stat_hour (
   hour timestamptz not null,
   job_type text not null,
   queue text not null,
   succeeded bigint not null default 0,
-  succeeded_late bigint not null default 0,      -- of those: with an attempt that failed before
-  retried bigint not null default 0,             -- attempts that failed and were to be tried again
+  succeeded_late bigint not null default 0,      -- of those: after an attempt that failed
+  retried bigint not null default 0,             -- attempts that failed, with another to follow
   dead bigint not null default 0,
   cancelled bigint not null default 0,
-  waited jsonb not null default '{}',            -- of those that succeeded: from run_at until the handler began
+  waited jsonb not null default '{}',            -- of successes: from run_at until it began
   ran jsonb not null default '{}',               -- … and how long it ran
   primary key (hour, job_type, queue)
 );
 
--- How far the figures go; one row. To count what is in history once more from some hour on: set folded_to back to it.
+-- Up to when the figures are complete; one row. To count again what is in history from some hour
+-- on, set folded_to back to that hour.
 create table stat_fold (
   id int primary key default 1 check (id = 1),
   folded_to timestamptz not null
@@ -299,37 +366,57 @@ create table stat_fold (
 
 insert into stat_fold (folded_to) values (date_trunc('hour', clock(), 'UTC'));
 
--- What is looked for. at_least, factor and period mean what the kind says:
---   dead              at_least jobs died within period, and nobody has resolved them
---   same_error        attempts of at_least different jobs failed with the same error type within period
---   failure_rate      at_least attempts failed within period, and factor times as many a minute as usual over the day before it
---   unclaimed         a job has been due for longer than period, though workers serve its queue and know its type, and have had time to take it
---   unknown_type      the same of a type that no worker seen within period knows
---   no_worker         the same in a queue that no worker seen within period serves
---   schedule_overdue  a schedule's next run is later than it was to be by more than period
+-- What alerts look for. The kind says what at_least, factor and period mean:
+--   dead              at_least jobs died within period, and no person has resolved them
+--   same_error        at_least different jobs failed with the same error type within period
+--   failure_rate      at_least attempts failed within period, and factor times as many a minute as
+--                     usual over the day before it
+--   unclaimed         a job has been due for longer than period, though workers serve its queue,
+--                     know its type, and have had time to take it
+--   unknown_type      the same, of a type that no worker seen within period knows
+--   no_worker         the same, in a queue that no worker seen within period serves
+--   schedule_overdue  a schedule's next run is late by more than period
 create table alert_rule (
   name text primary key,
   kind text not null constraint alert_rule_kind check (kind in (
-    'dead', 'same_error', 'failure_rate', 'unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue')),
+    'dead', 'same_error', 'failure_rate',
+    'unclaimed', 'unknown_type', 'no_worker',
+    'schedule_overdue'
+  )),
   at_least int not null default 1 check (at_least between 1 and 10000),
   factor float8 check (factor > 1 and factor <= 1000000),
   period interval not null check (period between interval '1 second' and interval '7 days'),
-  queue text check (length(queue) between 1 and 100),        -- only of this queue; unclaimed, unknown_type, no_worker
-  job_type text check (length(job_type) between 1 and 200),  -- only of this type; all but schedule_overdue
+  -- Only of this queue; for unclaimed, unknown_type and no_worker.
+  queue text check (length(queue) between 1 and 100),
+  -- Only of this type; for all kinds but schedule_overdue.
+  job_type text check (length(job_type) between 1 and 200),
   severity text not null default 'critical' check (severity in ('warning', 'critical')),
-  repeat_after interval default '4 hours' check (repeat_after between interval '1 minute' and interval '3650 days'),  -- NULL: it is not repeated
-  tell_job text check (length(tell_job) between 1 and 200),  -- also enqueue a job of this type, with the alert as its payload
+  -- NULL: the alert is not repeated.
+  repeat_after interval default '4 hours'
+    check (repeat_after between interval '1 minute' and interval '3650 days'),
+  -- A job of this type is enqueued, too, with the alert as its payload.
+  tell_job text check (length(tell_job) between 1 and 200),
   enabled boolean not null default true,
-  due_at timestamptz,                            -- not to be evaluated before; NULL: at once. Written by whoever evaluates
-  -- It is the label of a figure, the subject of a mail and an argument of `rota check --rule`: one has to be able to see and to type it.
+  -- The rule is not evaluated before. NULL: at once. Written by the worker that evaluates.
+  due_at timestamptz,
+  -- The name is the label of a figure, the subject of a mail and an argument of the option
+  -- `--rule` of `rota check`: a person must be able to see it and to type it.
   constraint alert_rule_name_is_one_line_and_not_blank check (
     length(name) between 1 and 100
     and name !~ '^[[:space:]\u00a0\u2000-\u200b\u3000]|[[:space:]\u00a0\u2000-\u200b\u3000]$'
-    and name !~ '[[:cntrl:]\u0080-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]'),
-  -- What a kind does not go by is refused: whoever gives it believes that the rule looks at less than it does.
+    and name !~ '[[:cntrl:]\u0080-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]'
+  ),
+  -- A field that a kind does not use is refused: its author would believe that the rule looks at
+  -- less than it does.
   constraint alert_rule_rate_has_factor check ((kind = 'failure_rate') = (factor is not null)),
-  constraint alert_rule_queue_counts check (queue is null or kind in ('unclaimed', 'unknown_type', 'no_worker')),
-  constraint alert_rule_schedule_has_no_jobs check (kind <> 'schedule_overdue' or job_type is null and at_least = 1)
+  constraint alert_rule_queue_counts check (
+    queue is null
+    or kind in ('unclaimed', 'unknown_type', 'no_worker')
+  ),
+  constraint alert_rule_schedule_has_no_jobs check (
+    kind <> 'schedule_overdue'
+    or job_type is null and at_least = 1
+  )
 );
 
 insert into alert_rule (name, kind, at_least, factor, period, severity) values
@@ -341,12 +428,14 @@ insert into alert_rule (name, kind, at_least, factor, period, severity) values
   ('no worker', 'no_worker', 1, null, '10 minutes', 'critical'),
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical');
 
--- What a rule has found: a row for each subject, from when it fires on. `told` counts what was told of it and only grows: who tells names the number
--- that it saw, so over a fleet one does.
+-- What a rule has found: one row for each subject, from the time it first fires. `told` counts its
+-- notifications and only grows: a worker that writes one names the count that it saw, so over a
+-- fleet only one of them succeeds.
 create table alert (
   rule text not null references alert_rule on update cascade on delete cascade,
-  subject text not null,                         -- an error type, a queue, a job type, a schedule; '': the rule has but one
-  state text not null check (state in ('fires', 'repeats', 'over')),  -- what was told last
+  -- An error type, a queue, a job type or a schedule; '': the rule has a single subject.
+  subject text not null,
+  state text not null check (state in ('fires', 'repeats', 'over')),  -- the last notification
   since timestamptz not null,
   last_told_at timestamptz not null,
   told int not null,
@@ -354,7 +443,7 @@ create table alert (
   missed int not null default 0,                 -- evaluations in a row that did not find it
   value float8 not null,
   message text not null,
-  posted int not null default 0,                 -- how many of `told` were posted, or needed no posting any more …
-  post_at timestamptz,                           -- … and before when nobody tries the last one again
+  posted int not null default 0,                 -- of `told`: posted, or no longer to be posted …
+  post_at timestamptz,                           -- … and no worker tries the last again before
   primary key (rule, subject)
 );

@@ -1,16 +1,40 @@
--- Read what people did to jobs, and to their queues or to everything while they were there, in order; and of which jobs these are another run.
--- Parameters: jobs int8[]; created timestamptz[] (when each was made: another run is made in the statement that says so); queues text[]; since timestamptz; until timestamptz (NULL: now); limit int
+-- Read from the audit log what people did to jobs, and to their queues or to everything while the
+-- jobs were there, in order; and of which jobs these are another run.
+-- Parameters: jobs int8[]; created timestamptz[] (when each was made: another run is made in the
+--   statement that says so); queues text[]; since timestamptz; until timestamptz (NULL: now);
+--   limit int
 -- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text
 -- Locks: none; indexes action_job and action_at.
 -- Keeps: M87, who and why.
-select a.at, a.verb, a.job, a.queue, a.by, a.why, a.detail::text as detail from (
-  (select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail from :schema.action o where o.job = any (:jobs::int8[]) order by o.at desc limit :limit::int)
+select a.at, a.verb, a.job, a.queue, a.by, a.why, a.detail::text as detail
+from (
+  (
+    select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail
+    from :schema.action o
+    where o.job = any (:jobs::int8[])
+    order by o.at desc
+    limit :limit::int
+  )
   union all
-  (select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail from :schema.action o
-   where o.at = any (:created::timestamptz[]) and o.verb = 'run again' and (o.detail ->> 'run_again_as')::int8 = any (:jobs::int8[])
-     and o.job <> all (:jobs::int8[]))
+  (
+    select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail
+    from :schema.action o
+    where o.at = any (:created::timestamptz[])
+      and o.verb = 'run again'
+      and (o.detail ->> 'run_again_as')::int8 = any (:jobs::int8[])
+      and o.job <> all (:jobs::int8[])
+  )
   union all
-  (select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail from :schema.action o
-   where o.at >= :since::timestamptz and o.at <= coalesce(:until::timestamptz, :schema.clock()) and o.job is null and o.schedule is null
-     and (o.queue is null or o.queue = any (:queues::text[])) order by o.at desc limit :limit::int)) a
+  (
+    select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail
+    from :schema.action o
+    where o.at >= :since::timestamptz
+      and o.at <= coalesce(:until::timestamptz, :schema.clock())
+      and o.job is null
+      and o.schedule is null
+      and (o.queue is null or o.queue = any (:queues::text[]))
+    order by o.at desc
+    limit :limit::int
+  )
+) a
 order by a.at, a.id

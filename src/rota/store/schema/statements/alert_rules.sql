@@ -1,7 +1,13 @@
 -- List the rules of alerts.
 -- Parameters: none
--- Rows: name text; kind text; at_least int4; factor float8; period interval; queue text; job_type text; severity text; repeat_after interval;
---   tell_job text; enabled bool
+-- Rows: name text; kind text; at_least int4; factor float8; period interval; queue text;
+--   job_type text; severity text; repeat_after interval; tell_job text; enabled bool
 -- Locks: none.
--- Keeps: M86, one can see what is looked for.
-select name, kind, at_least, factor, period, queue, job_type, severity, repeat_after, tell_job, enabled from :schema.alert_rule order by name
+-- Keeps: M86, a person can see what alerts look for.
+select
+  name, kind,
+  at_least, factor, period,
+  queue, job_type,
+  severity, repeat_after, tell_job, enabled
+from :schema.alert_rule
+order by name

@@ -1,7 +1,14 @@
--- Read what was told of a rule's subjects.
+-- Read how far a rule's subjects are notified.
 -- Parameters: rule text
--- Rows: subject text; told int4; is_over bool; missed int4; told_s float8 (seconds since it was told)
+-- Rows: subject text; told int4; is_over bool; missed int4; told_s float8 (seconds since the last
+--   notification)
 -- Locks: none; index alert_pkey.
 -- Keeps: M86, each fires once, repeats after a while and says when it is over.
-select subject, told, over_at is not null as is_over, missed, extract(epoch from :schema.clock() - last_told_at)::float8 as told_s
-from :schema.alert where rule = :rule::text
+select
+  subject,
+  told,
+  over_at is not null as is_over,
+  missed,
+  extract(epoch from :schema.clock() - last_told_at)::float8 as told_s
+from :schema.alert
+where rule = :rule::text

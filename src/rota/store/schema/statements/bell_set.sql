@@ -1,9 +1,12 @@
--- Ask producers to ring for these queues.
+-- Ask producers for a wake-up when they insert into these queues.
 -- Parameters: queues text[]; until_s float8 (seconds from now; 0: no more)
 -- Rows: name text
 -- Locks: the rows of the queues, in the order of their names.
--- Keeps: the bell costs producers nothing while nobody waits.
+-- Keeps: a wake-up costs producers nothing while no worker waits for one.
 insert into :schema.queue as q (name, bell_until)
-select name, :schema.clock() + :until_s::float8 * interval '1 second' from unnest(:queues::text[]) name order by name
-on conflict (name) do update set bell_until = excluded.bell_until
+select name, :schema.clock() + :until_s::float8 * interval '1 second'
+from unnest(:queues::text[]) name
+order by name
+on conflict (name) do update
+set bell_until = excluded.bell_until
 returning name

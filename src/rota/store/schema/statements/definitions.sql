@@ -1,4 +1,5 @@
--- List the functions, views and triggers that the schema has, and whose text each of them is.
+-- List the functions, views and triggers that the schema has, and which release wrote the text of
+-- each.
 -- Parameters: none
 -- Rows: name text; hash text (SHA-256 of the file); release text (that wrote it)
 -- Locks: none.

@@ -1,25 +1,67 @@
--- Look at the signs that a team outgrows one table of one database.
--- Parameters: prefix text (with which the application_name of each of Rota's own connections begins); limit int (running jobs that are looked at)
--- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table, inserted, updated, deadlocks since the statistics began,
---   waiting and sessions: Rota's own, those that wait for a lock among them; workers alive, their sets of job types; single: queue, waiting_s of queues that
---   have one slot in all; reporting: running jobs that say how far they are; history_bytes)
+-- Read the signs that a team outgrows one table of one database.
+-- Parameters: prefix text (with which the application_name of each of Rota's own connections
+--   begins); limit int (most running jobs to read)
+-- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table,
+--   inserted, updated, deadlocks since the statistics began, sessions: Rota's own, waiting: those
+--   of them that wait for a lock; workers alive, crews: their sets of job types; single: queue,
+--   waiting_s of queues that have one slot in all; reporting: running jobs that report progress;
+--   history_bytes)
 -- Locks: none; indexes job_ready and job_lease.
 -- Keeps: M3, the docs say when a team outgrows it.
 with alive as materialized (
-  select w.job_types, w.queues from :schema.worker w where w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute'),
+  select w.job_types, w.queues
+  from :schema.worker w
+  where w.stopped_at is null
+    and w.heartbeat_at > :schema.clock() - interval '1 minute'
+),
 ours as materialized (
-  select a.wait_event_type from pg_stat_activity a
-  where left(a.application_name, length(:prefix::text)) = :prefix::text and a.datname = current_database())
+  select a.wait_event_type
+  from pg_stat_activity a
+  where left(a.application_name, length(:prefix::text)) = :prefix::text
+    and a.datname = current_database()
+)
 select json_build_object(
-  'live', greatest(s.n_live_tup, c.reltuples::int8), 'bytes', pg_total_relation_size(c.oid), 'inserted', s.n_tup_ins, 'updated', s.n_tup_upd,
-  'deadlocks', (select d.deadlocks from pg_stat_database d where d.datname = current_database()),
-  'sessions', (select count(*) from ours), 'waiting', (select count(*) from ours o where o.wait_event_type = 'Lock'),
-  'workers', (select count(*) from alive), 'crews', (select coalesce(json_agg(distinct a.job_types), '[]') from alive a),
-  'single', (select coalesce(json_agg(one), '[]') from (
-    select h.queue, extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s from :schema.ready_heads(1) h
-    where h.run_at <= :schema.clock()
-      and (select sum((a.queues ->> h.queue)::int) from alive a where a.queues ? h.queue having bool_and(a.queues ->> h.queue is not null)) = 1
-    group by h.queue) one),
-  'reporting', (select count(*) from :schema.running_jobs(:limit::int) r where r.progress is not null),
-  'history_bytes', (select coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) from pg_inherits i where i.inhparent = (:'schema' || '.job_history')::regclass))::text as facts
-from pg_class c left join pg_stat_all_tables s on s.relid = c.oid where c.oid = (:'schema' || '.job')::regclass
+  'live', greatest(s.n_live_tup, c.reltuples::int8),
+  'bytes', pg_total_relation_size(c.oid),
+  'inserted', s.n_tup_ins,
+  'updated', s.n_tup_upd,
+  'deadlocks', (
+    select d.deadlocks
+    from pg_stat_database d
+    where d.datname = current_database()
+  ),
+  'sessions', (select count(*) from ours),
+  'waiting', (select count(*) from ours o where o.wait_event_type = 'Lock'),
+  'workers', (select count(*) from alive),
+  'crews', (select coalesce(json_agg(distinct a.job_types), '[]') from alive a),
+  'single', (
+    select coalesce(json_agg(one), '[]')
+    from (
+      select
+        h.queue,
+        extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s
+      from :schema.ready_heads(1) h
+      where h.run_at <= :schema.clock()
+        and (
+          select sum((a.queues ->> h.queue)::int)
+          from alive a
+          where a.queues ? h.queue
+          having bool_and(a.queues ->> h.queue is not null)
+        ) = 1
+      group by h.queue
+    ) one
+  ),
+  'reporting', (
+    select count(*)
+    from :schema.running_jobs(:limit::int) r
+    where r.progress is not null
+  ),
+  'history_bytes', (
+    select coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)
+    from pg_inherits i
+    where i.inhparent = (:'schema' || '.job_history')::regclass
+  )
+)::text as facts
+from pg_class c
+left join pg_stat_all_tables s on s.relid = c.oid
+where c.oid = (:'schema' || '.job')::regclass

@@ -1,12 +1,24 @@
--- Say how long the oldest due job waits, how many jobs are dead, and which schedules are late or have stopped.
--- Parameters: limit int (dead jobs are counted so far); late interval (so late a schedule may be)
--- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue: name, late_s, stopped_why
---   [NULL: it has not stopped by itself])
+-- Say how long the oldest due job waits, how many jobs are dead, and which schedules are late or
+-- have stopped.
+-- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
+-- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue:
+--   name, late_s, stopped_why [NULL: it has not stopped by itself])
 -- Locks: none; indexes job_ready and job_dead.
 -- Keeps: M85; M44; M82.
-select json_build_object('waiting_s', extract(epoch from :schema.clock() - :schema.oldest_due())::float8, 'dead', d.jobs,
+select json_build_object(
+  'waiting_s', extract(epoch from :schema.clock() - :schema.oldest_due())::float8,
+  'dead', d.jobs,
   'dead_s', extract(epoch from :schema.clock() - d.oldest_at)::float8,
-  'overdue', (select coalesce(json_agg(json_build_object('name', s.name, 'stopped_why', s.stopped_why,
-      'late_s', extract(epoch from :schema.clock() - s.due_at)::float8)), '[]')
-    from :schema.schedules_overdue(:late::interval, 5) s))::text as facts
+  'overdue', (
+    select coalesce(
+      json_agg(json_build_object(
+        'name', s.name,
+        'stopped_why', s.stopped_why,
+        'late_s', extract(epoch from :schema.clock() - s.due_at)::float8
+      )),
+      '[]'
+    )
+    from :schema.schedules_overdue(:late::interval, 5) s
+  )
+)::text as facts
 from :schema.dead_jobs(:limit::int) d

@@ -1,19 +1,60 @@
--- Look at how long is kept what is over, what should have gone by now, and how much there is.
--- Parameters: margin interval (so long a day may stay over its time)
--- Rows: facts text (JSON: keep_s by what [NULL: for ever], days, bytes and last_day_bytes of history, overdue and pending: names of partitions)
+-- Say how long finished things are kept, what should have gone by now, and how much there is.
+-- Parameters: margin interval (how long a day may stay after its time)
+-- Rows: facts text (JSON: keep_s by what [NULL: for ever], days, bytes and last_day_bytes of
+--   history, overdue and pending: names of partitions)
 -- Locks: none.
 -- Keeps: M13.
 with partition as materialized (
-  select c.oid, c.relname::text as name, t.what, i.inhdetachpending as is_pending, to_date(right(c.relname::text, 8), 'YYYYMMDD') as day
-  from (values ('history', (:'schema' || '.job_history')::regclass), ('attempts', (:'schema' || '.attempt')::regclass)) t(what, parent)
-  join pg_inherits i on i.inhparent = t.parent join pg_class c on c.oid = i.inhrelid
-  where c.relname ~ '_[0-9]{8}$'),
-today as (select (:schema.clock() at time zone 'UTC')::date as day)
+  select
+    c.oid,
+    c.relname::text as name,
+    t.what,
+    i.inhdetachpending as is_pending,
+    to_date(right(c.relname::text, 8), 'YYYYMMDD') as day
+  from (
+    values
+      ('history', (:'schema' || '.job_history')::regclass),
+      ('attempts', (:'schema' || '.attempt')::regclass)
+  ) t(what, parent)
+  join pg_inherits i on i.inhparent = t.parent
+  join pg_class c on c.oid = i.inhrelid
+  where c.relname ~ '_[0-9]{8}$'
+),
+today as (
+  select (:schema.clock() at time zone 'UTC')::date as day
+)
 select json_build_object(
-  'keep_s', (select json_object_agg(r.what, extract(epoch from r.keep)::float8) from :schema.retention r),
-  'days', (select count(*) from partition p, today t where p.what = 'history' and p.day <= t.day),
-  'bytes', (select coalesce(sum(pg_total_relation_size(p.oid)), 0) from partition p where p.what = 'history'),
-  'last_day_bytes', (select coalesce(sum(pg_total_relation_size(p.oid)), 0) from partition p, today t where p.what = 'history' and p.day = t.day - 1),
-  'overdue', (select coalesce(json_agg(p.name order by p.name), '[]') from partition p join :schema.retention r on r.what = p.what
-    where (p.day + 1)::timestamp at time zone 'UTC' < :schema.clock() - r.keep - :margin::interval),
-  'pending', (select coalesce(json_agg(p.name order by p.name), '[]') from partition p where p.is_pending))::text as facts
+  'keep_s', (
+    select json_object_agg(r.what, extract(epoch from r.keep)::float8)
+    from :schema.retention r
+  ),
+  'days', (
+    select count(*)
+    from partition p, today t
+    where p.what = 'history'
+      and p.day <= t.day
+  ),
+  'bytes', (
+    select coalesce(sum(pg_total_relation_size(p.oid)), 0)
+    from partition p
+    where p.what = 'history'
+  ),
+  'last_day_bytes', (
+    select coalesce(sum(pg_total_relation_size(p.oid)), 0)
+    from partition p, today t
+    where p.what = 'history'
+      and p.day = t.day - 1
+  ),
+  'overdue', (
+    select coalesce(json_agg(p.name order by p.name), '[]')
+    from partition p
+    join :schema.retention r on r.what = p.what
+    where (p.day + 1)::timestamp at time zone 'UTC'
+      < :schema.clock() - r.keep - :margin::interval
+  ),
+  'pending', (
+    select coalesce(json_agg(p.name order by p.name), '[]')
+    from partition p
+    where p.is_pending
+  )
+)::text as facts

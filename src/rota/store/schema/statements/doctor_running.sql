@@ -1,16 +1,44 @@
--- Find jobs that have been running for longer than their timeout, and leases that are over and nobody took.
--- Parameters: margin interval; limit int (jobs that are looked at)
--- Rows: facts text (JSON: running, long: id, job_type, worker, running_s, timeout_s; expired: id, job_type, worker, expired_s)
+-- Find jobs that have been running for longer than their timeout, and jobs whose lease has expired
+-- and that no worker took.
+-- Parameters: margin interval; limit int (most running jobs to read)
+-- Rows: facts text (JSON: running, long: id, job_type, worker, running_s, timeout_s; expired: id,
+--   job_type, worker, expired_s)
 -- Locks: none; index job_lease.
 -- Keeps: M35; M33.
 with looked as materialized (
-  select r.*, extract(epoch from :schema.clock() - r.started_at)::float8 as running_s, extract(epoch from :schema.clock() - r.locked_until)::float8 as expired_s
-  from :schema.running_jobs(:limit::int) r),
-timed as (select l.*, coalesce(t.timeout, interval '5 minutes') as timeout from looked l left join :schema.job_type t on t.name = :schema.canonical_type(l.job_type))
-select json_build_object('running', (select count(*) from looked),
-  'long', (select coalesce(json_agg(o), '[]') from (
-    select t.id, t.job_type, t.worker, t.running_s, extract(epoch from t.timeout)::float8 as timeout_s from timed t
-    where t.started_at < :schema.clock() - t.timeout - :margin::interval order by t.running_s desc limit 5) o),
-  'expired', (select coalesce(json_agg(e), '[]') from (
-    select l.id, l.job_type, l.worker, l.expired_s from looked l where l.locked_until < :schema.clock() - :margin::interval order by l.expired_s desc limit 5) e)
+  select
+    r.*,
+    extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
+    extract(epoch from :schema.clock() - r.locked_until)::float8 as expired_s
+  from :schema.running_jobs(:limit::int) r
+),
+timed as (
+  select l.*, coalesce(t.timeout, interval '5 minutes') as timeout
+  from looked l
+  left join :schema.job_type t on t.name = :schema.canonical_type(l.job_type)
+)
+select json_build_object(
+  'running', (select count(*) from looked),
+  'long', (
+    select coalesce(json_agg(o), '[]')
+    from (
+      select
+        t.id, t.job_type, t.worker, t.running_s,
+        extract(epoch from t.timeout)::float8 as timeout_s
+      from timed t
+      where t.started_at < :schema.clock() - t.timeout - :margin::interval
+      order by t.running_s desc
+      limit 5
+    ) o
+  ),
+  'expired', (
+    select coalesce(json_agg(e), '[]')
+    from (
+      select l.id, l.job_type, l.worker, l.expired_s
+      from looked l
+      where l.locked_until < :schema.clock() - :margin::interval
+      order by l.expired_s desc
+      limit 5
+    ) e
+  )
 )::text as facts

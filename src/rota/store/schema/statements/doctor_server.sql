@@ -1,7 +1,12 @@
--- Look at the server and this session.
+-- Read facts about the server and this session.
 -- Parameters: none
 -- Rows: facts text (JSON: version, encoding, is_read_only, backend)
 -- Locks: none.
 -- Keeps: M3, what is wrong is said before it is felt.
-select json_build_object('version', current_setting('server_version_num')::int, 'encoding', current_setting('server_encoding'),
-  'is_read_only', pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool, 'backend', pg_backend_pid())::text as facts
+select json_build_object(
+  'version', current_setting('server_version_num')::int,
+  'encoding', current_setting('server_encoding'),
+  'is_read_only', pg_is_in_recovery()
+    or current_setting('default_transaction_read_only')::bool,
+  'backend', pg_backend_pid()
+)::text as facts

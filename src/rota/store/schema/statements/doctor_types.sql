@@ -1,22 +1,59 @@
--- Find types of waiting jobs that no worker of the last hour knows, or that nobody declared: among the first jobs of each queue and priority.
--- Parameters: heads int (so many jobs of each queue and priority); limit int
--- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared, is_known; declared: every name, former ones too;
---   types: name, queue, priority)
+-- Find types of waiting jobs that no worker of the last hour knows, or that are not declared, among
+-- the first jobs of each queue and priority.
+-- Parameters: heads int (how many jobs of each queue and priority); limit int
+-- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
+--   is_known; declared: every name, former ones too; types: name, queue, priority)
 -- Locks: none; index job_ready.
--- Keeps: M85; a mistyped type waits for ever, and nobody is told.
+-- Keeps: M85; without this, a mistyped type would wait for ever unseen.
 with crew as materialized (
-  select distinct t.name from :schema.worker w cross join lateral unnest(w.job_types) t(name)
-  where w.stopped_at > :schema.clock() - interval '1 hour' or w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute'),
+  select distinct t.name
+  from :schema.worker w
+  cross join lateral unnest(w.job_types) t(name)
+  where w.stopped_at > :schema.clock() - interval '1 hour'
+    or w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute'
+),
 declared as materialized (
-  select t.name from :schema.job_type t union select a.name from :schema.job_type t cross join lateral unnest(t.aliases) a(name)),
+  select t.name
+  from :schema.job_type t
+  union
+  select a.name
+  from :schema.job_type t
+  cross join lateral unnest(t.aliases) a(name)
+),
 waiting as materialized (
-  select h.job_type, count(*) as jobs, extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s
-  from :schema.ready_heads(:heads::int) h group by h.job_type)
+  select
+    h.job_type,
+    count(*) as jobs,
+    extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s
+  from :schema.ready_heads(:heads::int) h
+  group by h.job_type
+)
 select json_build_object(
-  'strange', (select coalesce(json_agg(s), '[]') from (
-    select w.job_type, w.jobs, w.waiting_s, w.job_type in (select d.name from declared d) as is_declared, w.job_type in (select c.name from crew c) as is_known
-    from waiting w where w.job_type not in (select d.name from declared d) or w.job_type not in (select c.name from crew c)
-    order by w.waiting_s desc limit :limit::int) s),
+  'strange', (
+    select coalesce(json_agg(s), '[]')
+    from (
+      select
+        w.job_type,
+        w.jobs,
+        w.waiting_s,
+        w.job_type in (select d.name from declared d) as is_declared,
+        w.job_type in (select c.name from crew c) as is_known
+      from waiting w
+      where w.job_type not in (select d.name from declared d)
+        or w.job_type not in (select c.name from crew c)
+      order by w.waiting_s desc
+      limit :limit::int
+    ) s
+  ),
   'declared', (select coalesce(json_agg(d.name order by d.name), '[]') from declared d),
-  'types', (select coalesce(json_agg(json_build_object('name', t.name, 'queue', t.queue, 'priority', t.priority) order by t.name), '[]') from :schema.job_type t)
+  'types', (
+    select coalesce(
+      json_agg(
+        json_build_object('name', t.name, 'queue', t.queue, 'priority', t.priority)
+        order by t.name
+      ),
+      '[]'
+    )
+    from :schema.job_type t
+  )
 )::text as facts

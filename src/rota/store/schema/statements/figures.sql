@@ -1,11 +1,19 @@
 -- Read what ended in the last hours, the latest hour first.
 -- Parameters: hours int (with the present one); job_type text (NULL: all); queue text (NULL: all)
--- Rows: job_type text; hour timestamptz; succeeded int8; succeeded_late int8; retried int8; dead int8; cancelled int8; waited text; ran text. One for each
---   hour, type and queue; the last two are buckets as JSON.
+-- Rows: job_type text; hour timestamptz; succeeded int8; succeeded_late int8; retried int8;
+--   dead int8; cancelled int8; waited text; ran text. One for each hour, type and queue; the last
+--   two are buckets as JSON.
 -- Locks: none; index stat_hour_pkey.
 -- Keeps: M85, with a bound on the rows read: those of the hours asked for, not of the jobs.
-select s.job_type, s.hour, s.succeeded, s.succeeded_late, s.retried, s.dead, s.cancelled, s.waited::text as waited, s.ran::text as ran
+select
+  s.job_type,
+  s.hour,
+  s.succeeded, s.succeeded_late,
+  s.retried, s.dead, s.cancelled,
+  s.waited::text as waited,
+  s.ran::text as ran
 from :schema.stat_hour s
-where s.hour > :schema.clock() - :hours::int * interval '1 hour' and (:job_type::text is null or s.job_type = :job_type::text)
+where s.hour > :schema.clock() - :hours::int * interval '1 hour'
+  and (:job_type::text is null or s.job_type = :job_type::text)
   and (:queue::text is null or s.queue = :queue::text)
 order by s.hour desc, s.job_type

@@ -1,6 +1,7 @@
--- Say how far the figures go.
+-- Say up to when the figures are complete.
 -- Parameters: none
 -- Rows: folded_to timestamptz
 -- Locks: none.
 -- Keeps: M85, figures say what they do not yet hold.
-select f.folded_to from :schema.stat_fold f
+select f.folded_to
+from :schema.stat_fold f

@@ -1,16 +1,38 @@
--- Say which jobs are the same work as a job: the original, and those it was requeued as, the first hundred.
+-- Say which jobs are the same work as a job: the original, and those it was requeued as, the first
+-- hundred.
 -- Parameters: job int8
 -- Rows: id int8
 -- Locks: none; indexes job_pkey, job_history_id and action_job.
 -- Keeps: M44, the origin of a job leads to all that was tried.
 with recursive chain(id, depth) as (
-  select coalesce((select v.origin_id from :schema.jobs v where v.id = :job::int8 limit 1), :job::int8), 1
+  select
+    coalesce(
+      (select v.origin_id from :schema.jobs v where v.id = :job::int8 limit 1),
+      :job::int8
+    ),
+    1
   union
   select next.id, c.depth + 1
   from chain c
   cross join lateral (
-    select (a.detail ->> 'requeued_as')::int8 from :schema.action a where a.job = c.id and a.detail ? 'requeued_as'
+    select (a.detail ->> 'requeued_as')::int8
+    from :schema.action a
+    where a.job = c.id
+      and a.detail ? 'requeued_as'
     union
-    select (v.resolution ->> 'requeued_as')::int8 from :schema.jobs v where v.id = c.id and v.resolution ? 'requeued_as') next(id)
-  where c.depth < 100)
-select c.id from (select c.id from chain c union select :job::int8) c order by c.id limit 100
+    select (v.resolution ->> 'requeued_as')::int8
+    from :schema.jobs v
+    where v.id = c.id
+      and v.resolution ? 'requeued_as'
+  ) next(id)
+  where c.depth < 100
+)
+select c.id
+from (
+  select c.id
+  from chain c
+  union
+  select :job::int8
+) c
+order by c.id
+limit 100

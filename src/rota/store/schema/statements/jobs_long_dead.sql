@@ -1,8 +1,13 @@
--- Say which jobs have been dead for as long as dead ones are kept, where they cannot be put away in one statement.
+-- Say which jobs have been dead for as long as dead jobs are kept, where one statement cannot
+-- archive them all.
 -- Parameters: limit int
 -- Rows: id int8
 -- Locks: none; index job_dead.
--- Keeps: M13, one job that cannot be put away does not keep the others.
-select j.id from :schema.job j
-where j.status = 'dead' and j.failed_at < :schema.clock() - (select r.keep from :schema.retention r where r.what = 'dead')
-order by j.failed_at limit :limit::int
+-- Keeps: M13, one job that cannot be archived does not hold back the others.
+select j.id
+from :schema.job j
+where j.status = 'dead'
+  and j.failed_at
+    < :schema.clock() - (select r.keep from :schema.retention r where r.what = 'dead')
+order by j.failed_at
+limit :limit::int

@@ -1,12 +1,26 @@
--- Say which jobs have been running for longer than an attempt of their type may take, those that began first.
--- Parameters: job_type text (NULL: all); queue text (NULL: all); read_max int (so many running jobs are looked at); limit int
--- Rows: id int8; job_type text; queue text; worker text; started_at timestamptz; running_s float8; timeout_s float8
+-- Say which jobs have been running for longer than an attempt of their type may take, those that
+-- began first.
+-- Parameters: job_type text (NULL: all); queue text (NULL: all); read_max int (most running jobs to
+--   read); limit int
+-- Rows: id int8; job_type text; queue text; worker text; started_at timestamptz; running_s float8;
+--   timeout_s float8
 -- Locks: none; index job_lease.
 -- Keeps: M85, with a bound on the rows read.
-select r.id, r.job_type, r.queue, r.locked_by as worker, r.started_at, extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
+select
+  r.id, r.job_type, r.queue,
+  r.locked_by as worker,
+  r.started_at,
+  extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
   extract(epoch from t.timeout)::float8 as timeout_s
-from (select j.* from :schema.job j where j.status = 'running' and (:job_type::text is null or j.job_type = :job_type::text)
-        and (:queue::text is null or j.queue = :queue::text) limit :read_max::int) r
+from (
+  select j.*
+  from :schema.job j
+  where j.status = 'running'
+    and (:job_type::text is null or j.job_type = :job_type::text)
+    and (:queue::text is null or j.queue = :queue::text)
+  limit :read_max::int
+) r
 left join :schema.job_type t on t.name = :schema.canonical_type(r.job_type)
 where :schema.clock() - r.started_at > coalesce(t.timeout, interval '5 minutes')
-order by r.started_at limit :limit::int
+order by r.started_at
+limit :limit::int

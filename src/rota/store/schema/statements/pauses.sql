@@ -1,10 +1,16 @@
 -- List what is paused at present.
 -- Parameters: none
--- Rows: queue text (NULL: everything); paused_at timestamptz; paused_until timestamptz; paused_by text; paused_why text
+-- Rows: queue text (NULL: everything); paused_at timestamptz; paused_until timestamptz;
+--   paused_by text; paused_why text
 -- Locks: none; index queue_paused.
 -- Keeps: M87, who and why can be seen.
-select null::text as queue, s.paused_at, s.paused_until, s.paused_by, s.paused_why from :schema.site s
-where s.paused_at is not null and (s.paused_until is null or s.paused_until > :schema.clock())
+select null::text as queue, s.paused_at, s.paused_until, s.paused_by, s.paused_why
+from :schema.site s
+where :schema.is_in_force(s.paused_at, s.paused_until)
 union all
-(select q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why from :schema.queue q
- where q.paused_at is not null and (q.paused_until is null or q.paused_until > :schema.clock()) order by q.name)
+(
+  select q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why
+  from :schema.queue q
+  where :schema.is_in_force(q.paused_at, q.paused_until)
+  order by q.name
+)

@@ -1,10 +1,41 @@
 -- Count the live jobs by status, each up to a limit.
 -- Parameters: limit int
--- Rows: status text; jobs int8. Live statuses only; a count that reaches the limit means "at least".
--- Locks: none; indexes job_lease, job_dead and job_put_off: what is rare must not be looked for among a million others.
+-- Rows: status text; jobs int8. Live statuses only; a count that reaches the limit means "at
+--   least".
+-- Locks: none; indexes job_lease, job_dead and job_put_off: rare rows must not be searched for
+--   among a million others.
 -- Keeps: M85, with a bound on the rows read.
-select 'queued' as status, (select count(*) from (select from :schema.job j where j.status = 'queued' limit :limit::int) counted) as jobs
-union all select 'waiting', (select count(*) from (select from :schema.job j where j.status = 'waiting' limit :limit::int) counted)
-union all select 'running', (select count(*) from (select from :schema.job j where j.status = 'running' limit :limit::int) counted)
-union all select 'failed', (select count(*) from (select from :schema.job j where j.status = 'failed' limit :limit::int) counted)
-union all select 'dead', (select count(*) from (select from :schema.job j where j.status = 'dead' limit :limit::int) counted)
+select
+  'queued' as status,
+  (
+    select count(*)
+    from (select from :schema.job j where j.status = 'queued' limit :limit::int) counted
+  ) as jobs
+union all
+select
+  'waiting',
+  (
+    select count(*)
+    from (select from :schema.job j where j.status = 'waiting' limit :limit::int) counted
+  )
+union all
+select
+  'running',
+  (
+    select count(*)
+    from (select from :schema.job j where j.status = 'running' limit :limit::int) counted
+  )
+union all
+select
+  'failed',
+  (
+    select count(*)
+    from (select from :schema.job j where j.status = 'failed' limit :limit::int) counted
+  )
+union all
+select
+  'dead',
+  (
+    select count(*)
+    from (select from :schema.job j where j.status = 'dead' limit :limit::int) counted
+  )

@@ -1,11 +1,31 @@
--- Finds jobs, the newest (by id) first. NULL is any. What is over is found by when it ended: from p_since, which is a day before p_until unless given; a dead
--- job by when it died, where p_since or p_until is given; what is still to be done belongs to now. p_error_type and p_error (a part of its text, in
--- any case) mean an attempt that failed in that time, or the last error of a job that is not over. A key is looked up at any time. With p_ids no time counts.
--- Put together from what is asked, so that each search is planned for itself: the days that do not count are left out, and the planner knows the values.
-create or replace function jobs_find(p_ids bigint[], p_status text, p_job_type text, p_queue text, p_key text, p_error_type text, p_error text,
-  p_since timestamptz, p_until timestamptz, p_before bigint, p_limit int)
-returns setof jobs language plpgsql stable set jit = off set max_parallel_workers_per_gather = 0 set standard_conforming_strings = on
-set search_path from current as $$
+-- Finds jobs, the newest (by id) first. A NULL filter matches any job. A job that is over is found
+-- by when it ended: since p_since, which is a day before p_until unless given. A dead job is found
+-- by when it died, where p_since or p_until is given. A job that is still to be done belongs to
+-- now. p_error_type and p_error (a part of its text, in upper or lower case) match an attempt that
+-- failed in that time, or the last error of a job that is not over. A key is looked up without
+-- regard to time; with p_ids no time counts either.
+-- The query is put together from the filters that are given, so that each search is planned by
+-- itself: days that do not count are left out, and the planner knows the values.
+create or replace function jobs_find(
+  p_ids bigint[],
+  p_status text,
+  p_job_type text,
+  p_queue text,
+  p_key text,
+  p_error_type text,
+  p_error text,
+  p_since timestamptz,
+  p_until timestamptz,
+  p_before bigint,
+  p_limit int
+)
+returns setof jobs
+language plpgsql stable
+set jit = off
+set max_parallel_workers_per_gather = 0
+set standard_conforming_strings = on
+set search_path from current
+as $$
 declare
   v_since timestamptz := coalesce(p_since, coalesce(p_until, clock()) - interval '1 day');
   v_has_error boolean := p_error_type is not null or p_error is not null;
@@ -15,7 +35,8 @@ declare
     case when p_job_type is not null then ' and v.job_type = $3' end,
     case when p_queue is not null then ' and v.queue = $4' end,
     case when p_key is not null then ' and v.idempotency_key = $5' end,
-    case when p_before is not null then ' and v.id < $10' end);
+    case when p_before is not null then ' and v.id < $10' end
+  );
   v_last text := ' order by v.id desc limit $11)';
   v_parts text[] := '{}';
 begin
@@ -23,33 +44,58 @@ begin
     v_parts := array['(select v.* from jobs v where v.id = any ($1)' || v_same || v_last];
   else
     if p_status is null or p_status not in ('succeeded', 'cancelled') then
-      v_parts := v_parts || concat('(select v.* from jobs v where v.finished_at is null', v_same,
+      v_parts := v_parts || concat(
+        '(select v.* from jobs v where v.finished_at is null', v_same,
         case when p_error_type is not null then ' and v.error_type = $6' end,
         case when p_error is not null then ' and v.last_error ilike $7' end,
         case when p_until <= clock() then ' and v.status = ''dead''' end,
-        case when p_status = 'dead' and p_since is not null then ' and v.failed_at >= $8'
-          when p_since is not null then ' and (v.status <> ''dead'' or v.failed_at >= $8)' end,
-        case when p_until is not null then ' and (v.status <> ''dead'' or v.failed_at < $9)' end, v_last);
+        case
+          when p_status = 'dead' and p_since is not null then ' and v.failed_at >= $8'
+          when p_since is not null then ' and (v.status <> ''dead'' or v.failed_at >= $8)'
+        end,
+        case
+          when p_until is not null then ' and (v.status <> ''dead'' or v.failed_at < $9)'
+        end,
+        v_last
+      );
     end if;
     if v_has_error then
-      v_parts := v_parts || concat('(select v.* from (select a.job, min(a.finished_at) as failed_at from attempt a where a.finished_at >= $8',
+      v_parts := v_parts || concat(
+        '(select v.* from (select a.job, min(a.finished_at) as failed_at '
+          || 'from attempt a where a.finished_at >= $8',
         case when p_until is not null then ' and a.finished_at < $9' end,
         case when p_error_type is not null then ' and a.error_type = $6' end,
         case when p_error is not null then ' and a.message ilike $7' end,
         case when p_job_type is not null then ' and a.job_type = $3' end,
         case when p_before is not null then ' and a.job < $10' end,
-        ' group by a.job order by a.job desc) a cross join lateral (select v.* from jobs v where v.id = a.job and v.finished_at is null', v_same,
-        ' union all select v.* from jobs v where v.id = a.job and v.finished_at >= a.failed_at', v_same,
-        case when p_status = 'dead' then ' and v.resolution is null' end, ' limit 1) v order by a.job desc limit $11)');
+        ' group by a.job order by a.job desc) a cross join lateral ('
+          || 'select v.* from jobs v where v.id = a.job and v.finished_at is null', v_same,
+        ' union all '
+          || 'select v.* from jobs v where v.id = a.job and v.finished_at >= a.failed_at', v_same,
+        case when p_status = 'dead' then ' and v.resolution is null' end,
+        ' limit 1) v order by a.job desc limit $11)'
+      );
     elsif p_status is null or p_status in ('succeeded', 'cancelled') then
-      v_parts := v_parts || concat('(select v.* from jobs v where v.finished_at >= $8',
-        case when p_until is not null then ' and v.finished_at < $9' end, v_same, v_last);
+      v_parts := v_parts || concat(
+        '(select v.* from jobs v where v.finished_at >= $8',
+        case when p_until is not null then ' and v.finished_at < $9' end,
+        v_same,
+        v_last
+      );
     end if;
     if p_key is not null and not v_has_error then
-      v_parts := v_parts || concat('(select v.* from jobs v where v.id = any (array(select key_jobs($3, $5)))', v_same,
-        case when p_status = 'dead' then ' and v.resolution is null' end, v_last);
+      v_parts := v_parts || concat(
+        '(select v.* from jobs v where v.id = any (array(select key_jobs($3, $5)))', v_same,
+        case when p_status = 'dead' then ' and v.resolution is null' end,
+        v_last
+      );
     end if;
   end if;
-  return query execute format('select distinct on (v.id) v.* from (%s) v order by v.id desc limit $11', array_to_string(v_parts, ' union all '))
-    using p_ids, p_status, p_job_type, p_queue, p_key, p_error_type, v_like, v_since, p_until, p_before, p_limit;
+  return query execute format(
+    'select distinct on (v.id) v.* from (%s) v order by v.id desc limit $11',
+    array_to_string(v_parts, ' union all ')
+  )
+  using
+    p_ids, p_status, p_job_type, p_queue, p_key,
+    p_error_type, v_like, v_since, p_until, p_before, p_limit;
 end $$;

@@ -1,11 +1,35 @@
--- Every run with what came of it: a dead one ended when it died, whenever somebody put it away. A success of a type that keeps failures only has left no row.
+-- Shows every run of a schedule, with its outcome. A dead run ended when it died, however late it
+-- was archived. A success of a type that keeps failures only has left no row.
 create or replace view runs as
-select r.schedule, r.scheduled_for, r.job, r.enqueued_at, coalesce(j.status, 'succeeded') as status, j.attempts, j.started_at,
+select
+  r.schedule,
+  r.scheduled_for,
+  r.job,
+  r.enqueued_at,
+  coalesce(j.status, 'succeeded') as status,
+  j.attempts,
+  j.started_at,
   coalesce(j.finished_at, j.failed_at) as ended_at,
-  case when j.status in ('succeeded', 'cancelled', 'dead', 'failed') then coalesce(j.finished_at, j.failed_at) - j.started_at end as duration, j.error_type, j.last_error
+  case
+    when j.status in ('succeeded', 'cancelled', 'dead', 'failed')
+      then coalesce(j.finished_at, j.failed_at) - j.started_at
+  end as duration,
+  j.error_type,
+  j.last_error
 from schedule_run r
 left join lateral (
-  select l.status, l.attempts, l.started_at, l.failed_at, null::timestamptz as finished_at, l.error_type, l.last_error from job l where l.id = r.job
+  select
+    l.status, l.attempts, l.started_at, l.failed_at,
+    null::timestamptz as finished_at,
+    l.error_type, l.last_error
+  from job l
+  where l.id = r.job
   union all
-  select h.status, h.attempts, h.started_at, h.failed_at, case when h.status <> 'dead' then h.finished_at end, h.error_type, h.last_error from job_history h where h.id = r.job
-  limit 1) j on true;
+  select
+    h.status, h.attempts, h.started_at, h.failed_at,
+    case when h.status <> 'dead' then h.finished_at end,
+    h.error_type, h.last_error
+  from job_history h
+  where h.id = r.job
+  limit 1
+) j on true;

@@ -8,8 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.store import ops
-from rota.store.ops import around
+from rota.store import isolate, ops
 from tests.store.work import Hand, expire, insert
 from tests.support.rules import rule
 
@@ -46,7 +45,7 @@ def test_lost_jobs_are_reaped_around_those_that_are_refused(connection: psycopg.
 def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
     connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(around, "WAITS_S", 300.0)  # however slow the machine is
+    monkeypatch.setattr(isolate, "WAIT_S", 300.0)  # however slow the machine is
     ids = insert(connection, JOBS)
     hand = Hand(connection)
     hand.claim()
@@ -75,7 +74,7 @@ def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_tol
     connection.execute("update rota.job set expires_at = now() - interval '1 s'")
     _refuse(connection, [ids[0]], f"raise sqlstate '{state}' using message = 'too long'")
     hand = Hand(connection)
-    monkeypatch.setattr(around, "WAITS_S", -1.0)
+    monkeypatch.setattr(isolate, "WAIT_S", -1.0)
     half = JOBS // 2
     _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
     assert [gone.job for gone in ended] == ids[half:], "as it takes too long, a pass comes to half of it"

@@ -9,7 +9,8 @@ import psycopg
 from rota.errors import SchemaError
 from rota.failure import message
 from rota.store.db import Operation, Query
-from rota.store.ops.around import Refusals, taken
+from rota.store.isolate import Refusals
+from rota.store.ops.upkeep import take_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
 
 def put_dead_away(limit: int) -> Operation[tuple[int, Refusals]]:
     """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
-    rows, refusals = yield from taken("dead_put_away", {"limit": limit}, Query("jobs_long_dead", {"limit": limit}))
+    candidates = Query("jobs_long_dead", {"limit": limit})
+    rows, refusals = yield from take_batch("dead_put_away", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
 
 

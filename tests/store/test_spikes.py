@@ -22,7 +22,8 @@ from rota.events import Bus
 from rota.job import Job
 from rota.settle import Transition
 from rota.store import ops
-from rota.store.db import Database, Operation
+from rota.store.db import Database
+from rota.store.driver import Operation
 from rota.store.link import Link
 from rota.worker.claimer import Claimer
 from rota.worker.lane import Lane
@@ -319,5 +320,5 @@ async def _read_by(claimer: Claimer, link: Link, spikes: Spikes) -> int:
     """Let it claim once; how many entries of the ready index have been read by then."""
     await claimer.tick()
     assert link._connection is not None
-    await link._connection.execute("select pg_stat_force_next_flush()")
+    await link._connection.driver().run(b"select pg_stat_force_next_flush()", None)
     return spikes.entries("job_ready")

@@ -11,13 +11,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.events import Bus, JobReaped, JobSucceeded
 from rota.store.db import Database
+from rota.store.drivers.own import OwnConnection
 from rota.store.link import Link
 from rota.upkeep.reaper import Reaper
 from rota.worker.suspects import SURVIVED_S
@@ -221,7 +221,7 @@ async def test_the_time_that_others_get_begins_when_the_connection_is_back_howev
     monkeypatch.setattr("rota.upkeep.reaper.monotonic", lambda: now_s)
 
     class FarAway(Link):
-        async def _open(self) -> psycopg.AsyncConnection:
+        async def _open(self) -> OwnConnection:
             nonlocal now_s
             now_s += 0 if self._connection else 90  # to connect takes a minute and a half
             return await super()._open()

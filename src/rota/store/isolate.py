@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Generic, TypeVar
 
-import psycopg
-
-from rota.errors import PayloadError, SchemaError
-from rota.store.db import Operation
-from rota.store.trouble import blames_rows, first_line, is_waiting
+from rota.store.driver import Operation
+from rota.store.errors import RowLocked, RowRefused
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -37,6 +34,21 @@ class Isolated(Generic[Item, Answer]):
     """Each item that the database refuses, and what it says."""
     locked: list[Item] = field(default_factory=list)
     """Items that another transaction has locked; only with `split_locked`."""
+
+    def refuse_or_halve(
+        self,
+        part: Sequence[Item],
+        error: RowRefused | RowLocked,
+        *,
+        is_late: bool = False,
+    ) -> list[Sequence[Item]]:
+        """Note the refusal of a part of one item, or of any when it is late; else halve it."""
+        if len(part) > 1 and not is_late:
+            return _halve(part)
+        others = f"this one, or one of the {len(part) - 1} after it that were left with it"
+        says = error.summary if len(part) == 1 else f"{error.summary} ({others})"
+        self.refused.append((part[0], says))
+        return []
 
 
 def isolate(
@@ -68,29 +80,20 @@ def isolate(
             continue
         try:
             isolated.answers.append((yield from write(part)))
-            continue
-        except (psycopg.Error, PayloadError, SchemaError) as error:
-            if not blames_rows(error):
-                raise
-            is_locked, is_late = is_waiting(error), False
-            if is_locked and split_locked is not None:
+        except RowRefused as error:
+            parts += isolated.refuse_or_halve(part, error)
+        except RowLocked as error:
+            if split_locked is not None:
                 free, locked = yield from split_locked(part)
                 isolated.locked += locked
-                if locked:
-                    parts.append(free)
-                    continue
-            if is_locked and waits_until is not None:
-                is_late = monotonic() > waits_until
-            elif is_locked and (split_locked is None or len(part) > 1):
+                if not locked and len(part) > 1:
+                    raise
+                parts += [free] if locked else isolated.refuse_or_halve(part, error)
+            elif waits_until is None:
                 raise
-            refusal = f"{type(error).__name__}: {first_line(error)}"
-        if len(part) == 1:
-            isolated.refused.append((part[0], refusal))
-        elif is_late:
-            others = f"this one, or one of the {len(part) - 1} after it that were left with it"
-            isolated.refused.append((part[0], f"{refusal} ({others})"))
-        else:
-            parts += _halve(part)
+            else:
+                is_late = monotonic() > waits_until
+                parts += isolated.refuse_or_halve(part, error, is_late=is_late)
     return isolated
 
 

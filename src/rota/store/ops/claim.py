@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-import psycopg
 
-from rota.errors import PayloadError, SchemaError
 from rota.job import Job
-from rota.store.db import Operation, Query, Row
-from rota.store.trouble import blames_rows, is_waiting
+from rota.store.driver import Operation, Query, Row
+from rota.store.errors import RowRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,8 @@ def claim(
         return _claimed(who, rows, around=True)
     try:
         rows = yield Query("job_claim", params)
-    except (psycopg.Error, PayloadError, SchemaError) as error:
-        if refused is None or not blames_rows(error) or is_waiting(error):
+    except RowRefused:
+        if refused is None:
             raise
     else:
         return _claimed(who, rows, around=False)

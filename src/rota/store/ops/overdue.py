@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rota.store.db import Operation, Query
+from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
 from rota.store.ops.upkeep import take_batch
 

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import psycopg
 
 from rota.job import Job, Status
 from rota.settle import Transition
-from rota.store.db import Operation, Query, Row
+from rota.store.driver import Operation, Query, Row
+from rota.store.errors import Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import retry_with_partitions
@@ -105,7 +105,6 @@ class Written(msgspec.Struct, frozen=True):
 
 
 Settled = dict[int, Written | Refused]
-_UNSTORABLE = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
 _LOCKED = Refused("the row is locked by a transaction that does not end", locked=True)
 
@@ -136,7 +135,7 @@ def _settle(endings: Sequence[Ending], write: _Write, *, careful: bool) -> Opera
     def write_some(some: Sequence[Ending]) -> Operation[dict[int, Written]]:
         try:
             return (yield from retry_with_partitions(lambda: write(some, True)))
-        except _UNSTORABLE:
+        except Unstorable:
             if len(some) > 1:
                 raise
         return (yield from retry_with_partitions(lambda: write(some, False)))

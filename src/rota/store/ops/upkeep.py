@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
-import psycopg
-
-from rota.errors import PayloadError, SchemaError
 from rota.store import isolate
-from rota.store.db import Operation, Query, Row
+from rota.store.driver import Operation, Query, Row
+from rota.store.errors import PartitionMissing, RowLocked, RowRefused
 from rota.store.isolate import Refusals
-from rota.store.trouble import PartitionMissing, blames_rows
 
 T = TypeVar("T")
 
@@ -48,11 +46,8 @@ def take_batch(
     def take(only: Sequence[int] | None) -> Operation[list[Row]]:
         return retry_with_partitions(lambda: _run(Query(statement, {**params, "only": only})))
 
-    try:
+    with suppress(RowRefused, RowLocked):
         return (yield from take(None)), {}
-    except (psycopg.Error, PayloadError, SchemaError) as error:
-        if not blames_rows(error):
-            raise
     ids = [row[0] for row in (yield candidates)]
     rows = yield from take([])
     # Not all of them again: where that takes too long, the time would be over with it.

@@ -19,7 +19,7 @@ from rota.store.errors import StoreError, tell_worker
 T = TypeVar("T")
 
 
-class Link:
+class StoreLink:
     """A connection of a worker's own, opened when first used and again after it broke.
 
     It runs one operation at a time.

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from rota.errors import DatabaseUnavailable
 from rota.store.deadline import Deadline
-from rota.store.link import Link
+from rota.store.link import StoreLink
 
 PROBE_S = 10.0
 """How often a listener asks the server for a sign of life: a connection that died without a word would bring no ring, and no error either."""
@@ -14,7 +14,7 @@ PROBE_ANSWER_S = 5.0
 """How long that may take: the server answers it without looking at anything."""
 
 
-async def notifications(link: Link, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
+async def notifications(link: StoreLink, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
     """Listen, and yield the channel and the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when
     the connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
     async with link.opened() as connection:

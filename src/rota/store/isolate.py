@@ -61,22 +61,20 @@ def isolate(
 ) -> Operation[Isolated[Item, Answer]]:
     """Write all items; where one may be at fault, each half, and so on down to the one.
 
-    It runs in autocommit: a refused statement must not take the others with it. A statement that
-    was given up because it waited or took too long raises, unless a parameter says what to do.
+    Run it in autocommit: a refused statement must not take the others with it. A statement that
+    waited or took too long raises, unless a parameter says what to do.
 
     Args:
         is_tried: all items together were refused already: begin with the halves.
         waits_until: halve also what waits, until this monotonic time. Past it the first item of
-            a part is named for all of the part, and the rest of the part stays as it is.
+            a part is named for all of it, and the others stay as they are.
         split_locked: splits items into those that no other transaction has locked and the rest.
-            What waits goes on with the first. Where none is locked the statement itself takes
-            too long, and it raises.
+            What waits goes on with the first; where none is locked, it raises.
     """
     isolated: Isolated[Item, Answer] = Isolated()
     parts = _halve(items) if is_tried else [items]
     while parts:
-        part = parts.pop()
-        if not part:
+        if not (part := parts.pop()):
             continue
         try:
             isolated.answers.append((yield from write(part)))

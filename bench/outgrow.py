@@ -16,7 +16,7 @@ from bench.scale import Scale
 from bench.server import DurableServer
 from rota.doctor.checks import ROTAS, RUNNING
 from rota.store.db import Database
-from rota.store.looking import looking
+from rota.store.probe import open_probe
 
 PART = "outgrow"
 WORKERS = (1, 2, 4, 8, 12)
@@ -63,11 +63,11 @@ def _due_together(connection: psycopg.Connection, jobs: int) -> None:
 
 def _until_done(url: str, connection: psycopg.Connection, jobs: int) -> tuple[float, int]:
     began, waiting = time.perf_counter(), 0
-    with looking(Database(url)) as look:
+    with open_probe(Database(url)) as probe:
         while _one(connection, "select count(*) from (select from rota.job limit 1) j"):
             if time.perf_counter() - began > WITHIN_S:
                 raise RuntimeError(f"{jobs:,} jobs were not done within {WITHIN_S} s")
-            waiting = max(waiting, look.facts("doctor_growth", {"prefix": ROTAS, "limit": RUNNING})["waiting"])
+            waiting = max(waiting, probe.facts("doctor_growth", {"prefix": ROTAS, "limit": RUNNING})["waiting"])
             time.sleep(LOOK_S)
     return time.perf_counter() - began, waiting
 

@@ -18,6 +18,8 @@ from bench.scale import Scale
 from bench.server import DurableServer, one
 from rota.store import ops
 from rota.store.db import Database
+from rota.store.driver import drive
+from rota.store.drivers.psycopg3 import PsycopgDriver
 
 PART = "spike"
 CLAIM = 100
@@ -113,7 +115,8 @@ class Table:
     def _claim(self, run_at: datetime, id_: int, *, finds: int = CLAIM) -> float:
         branches = ops.Branches(["default"], [CLAIM], [1], [1], [0], [run_at], [id_], [timedelta(0)])
         began = time.perf_counter()
-        jobs = self._database.drive(self._connection, ops.claim(WHO, branches, CLAIM, [BEGINNING], None)).jobs
+        claim = ops.claim(WHO, branches, CLAIM, [BEGINNING], None)
+        jobs = drive(PsycopgDriver(self._connection), claim, self._database.statements).jobs
         took_ms = (time.perf_counter() - began) * 1e3
         if len(jobs) != finds:
             raise RuntimeError(f"a claim brought {len(jobs)} jobs, not {finds}")

@@ -22,8 +22,8 @@ from psycopg.rows import TupleRow
 
 from rota.cli.frame import Rates, frame
 from rota.store.db import Database
-from rota.store.looking import looking
 from rota.store.migrate import migrate
+from rota.store.probe import open_probe
 from tests.store.work import FAIL, SUCCEED, Hand, insert
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
@@ -178,8 +178,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connectio
     )
     connection.execute("vacuum analyze rota.job")
     shown = Database(database)
-    with looking(shown) as look:
-        facts = look.facts("top", FRAME)
+    with open_probe(shown) as probe:
+        facts = probe.facts("top", FRAME)
     assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
     connection.execute(shown.statements["top"], FRAME)  # what planning reads of the catalog, it reads once
     row = connection.execute(b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME).fetchone()

@@ -24,7 +24,7 @@ from rota.doctor import server as server_checks
 from rota.errors import ConfigurationError, DatabaseUnavailable
 from rota.events import JobSucceeded, LeaseLost
 from rota.release import VERSION
-from rota.store import looking, ops
+from rota.store import ops, probe
 from rota.store.db import Database
 from rota.store.migrate import migrate
 from tests.store.planned import set_clock
@@ -43,7 +43,7 @@ needs_pooler = pytest.mark.skipif(program() is None, reason="PGBOUNCER IS NOT IN
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look may take its time: that one is given up is the claim of one test, and else a matter of how busy the machine is."""
-    monkeypatch.setattr(looking, "LOOK_S", 30.0)
+    monkeypatch.setattr(probe, "LOOK_S", 30.0)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def is_red(finding: Finding, level: Level = Level.BAD) -> str:
 def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "HEAR_S", 30.0)
+    monkeypatch.setattr(probe, "HEAR_S", 30.0)
     url = own_server.url()
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -505,7 +505,7 @@ def test_sessions_that_wait_for_a_lock_are_told(database: str, connection: Conne
 
 @rule("M3")
 def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "LOOK_S", 4.0)
+    monkeypatch.setattr(probe, "LOOK_S", 4.0)
     with psycopg.connect(database) as holder:
         holder.execute("lock table rota.worker")
         found = examine(Database(database), only=["workers", "dead"])

@@ -10,7 +10,7 @@ from psycopg.rows import TupleRow
 
 from rota.events import Bus, Event
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep.scheduler import Scheduler
 
 Connection = psycopg.Connection[TupleRow]
@@ -58,7 +58,7 @@ class Passes:
         self.events: list[Event] = []
         bus = Bus()
         bus.on(Event, self.events.append)
-        self.link = Link(Database(url), "test")
+        self.link = StoreLink(Database(url), "test")
         self.scheduler = Scheduler(bus, self.link)
 
     async def __aenter__(self) -> Passes:

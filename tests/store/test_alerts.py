@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 
 from rota.alert import Decision, Finding, Step, decide
 from rota.store import ops
+from rota.store.errors import RowLocked
 from tests.store.planned import set_clock
 from tests.store.work import HAND_BACK, Hand, insert
 from tests.support.rules import rule
@@ -324,7 +325,7 @@ def test_two_workers_that_decide_at_the_same_time_tell_it_once(connection: Conne
     connection.execute("begin")
     assert len(Hand(connection).run(ops.write_alerts("dead jobs", decided, 0))) == 1
     second.execute("set lock_timeout = '100ms'")
-    with pytest.raises(psycopg.errors.LockNotAvailable):
+    with pytest.raises(RowLocked):
         Hand(second).run(ops.write_alerts("dead jobs", decided, 0))
     connection.execute("commit")
     assert Hand(second).run(ops.write_alerts("dead jobs", decided, 0)) == []

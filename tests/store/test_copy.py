@@ -15,6 +15,8 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from rota.store.db import Database
+from rota.store.driver import drive
+from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.migrate import migrate
 from tests.store.work import Hand, insert
 from tests.support.databases import once_nobody_is_in
@@ -30,7 +32,7 @@ def name_of(url: str) -> str:
 
 def check(connection: Connection) -> str | None:
     """What a worker asks when it starts."""
-    return Database("").drive(connection, ops.copy_check())
+    return drive(PsycopgDriver(connection), ops.copy_check(), Database("").statements)
 
 
 def command(connection: Connection, text: str, *names: str) -> None:

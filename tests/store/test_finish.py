@@ -115,7 +115,7 @@ def test_a_finish_that_is_sent_again_finds_nothing_to_end(connection: Connection
     assert connection.execute("select count(*) from rota.job_history").fetchone() == (3,)
 
 
-@pytest.mark.parametrize("bad", ["{not json", '{"a": "\\u0000"}', '{"a": "\\ud800"}', '"\0"', ""])
+@pytest.mark.parametrize("bad", ["{not json", '{"a": "\\u0000"}', '{"a": "\\ud800"}', '"\0"', "\ud800", ""])
 def test_a_result_that_cannot_be_stored_is_left_out_and_harms_no_other(connection: Connection, bad: str) -> None:
     insert(connection, 5)
     hand = Hand(connection)

@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 
 from rota.job import Action, Job
 from rota.store import ops
-from rota.store.db import Operation, Query
+from rota.store.driver import Operation, Query
 from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, act
 from tests.support.rules import rule
 

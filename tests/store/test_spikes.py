@@ -22,8 +22,9 @@ from rota.events import Bus
 from rota.job import Job
 from rota.settle import Transition
 from rota.store import ops
-from rota.store.db import Database, Operation
-from rota.store.link import Link
+from rota.store.db import Database
+from rota.store.driver import Operation
+from rota.store.link import StoreLink
 from rota.worker.claimer import Claimer
 from rota.worker.lane import Lane
 from tests.conftest import _execute, _is_there
@@ -301,7 +302,7 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     async def nobody() -> None: ...
 
     executor = lone_executor(Lane((queue,), 10))
-    link = Link(Database(spikes.url, notify=False), "claim")
+    link = StoreLink(Database(spikes.url, notify=False), "claim")
     who = ops.Claimant("w", "1", ["nobody"], [timedelta(minutes=2)], [False])
     claimer = Claimer(Bus(), link, executor, {}, who, jobs.types, WorkerConfig(), rings=False)
     try:
@@ -315,9 +316,9 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     assert claimer.claimed == 0
 
 
-async def _read_by(claimer: Claimer, link: Link, spikes: Spikes) -> int:
+async def _read_by(claimer: Claimer, link: StoreLink, spikes: Spikes) -> int:
     """Let it claim once; how many entries of the ready index have been read by then."""
     await claimer.tick()
     assert link._connection is not None
-    await link._connection.execute("select pg_stat_force_next_flush()")
+    await link._connection.driver().run(b"select pg_stat_force_next_flush()", None)
     return spikes.entries("job_ready")

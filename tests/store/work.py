@@ -14,7 +14,9 @@ from rota.job import Action, Job, Status
 from rota.outcome import Failure
 from rota.settle import Transition
 from rota.store import ops
-from rota.store.db import Database, Operation
+from rota.store.db import Database
+from rota.store.driver import Operation, drive
+from rota.store.drivers.psycopg3 import PsycopgDriver
 
 T = TypeVar("T")
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,8 +66,8 @@ class Hand:
         return ops.Claimant(self.name, self.release, list(self.types), leases, [name in self.records for name in self.types])
 
     def run(self, operation: Operation[T]) -> T:
-        """Run an operation on the connection."""
-        return self.database.drive(self.connection, operation)
+        """Run an operation on the connection. Raises StoreError."""
+        return drive(PsycopgDriver(self.connection), operation, self.database.statements)
 
     def claim(
         self,

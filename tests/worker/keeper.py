@@ -12,7 +12,7 @@ from rota.context import Context
 from rota.events import Bus
 from rota.store import ops
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.worker.held import Held
 from rota.worker.lease import LeaseKeeper
 from tests.store.work import Hand, insert
@@ -32,7 +32,7 @@ class KeptByHand:
         self.held: dict[int, Held] = {}
         silent: dict[str, Any] = {"on_lost": lambda _: None, "on_beat": lambda _: None, "on_cancel": self._hear}
         silent["counted"] = lambda: dict.fromkeys(ops.COUNTS, 0)
-        link, loop = Link(Database(database), "lease"), asyncio.get_running_loop()
+        link, loop = StoreLink(Database(database), "lease"), asyncio.get_running_loop()
         self.keeper = LeaseKeeper(Bus(), link, loop, self.held, claimant.who, SIGN, **silent)
 
     def hold(self) -> Context:

@@ -17,7 +17,7 @@ from rota import web as calls
 from rota.errors import ConfigurationError
 from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep import beforehand
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.pinger import Pinger
@@ -249,8 +249,8 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
     monkeypatch.setattr(beforehand, "EACH_S", 60 if notify else 0.5)
-    assert Link.__init__.__kwdefaults__
-    monkeypatch.setitem(Link.__init__.__kwdefaults__, "lock_timeout_s", 60)
+    assert StoreLink.__init__.__kwdefaults__
+    monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     connection.execute(DEAD)
     upkeep = Upkeep(database, notify=notify)
     with psycopg.connect(database) as other:

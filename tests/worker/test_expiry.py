@@ -14,7 +14,7 @@ from rota.job import Job
 from rota.settle import settle
 from rota.store import ops
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep import expiry
 from rota.upkeep.expiry import Expirer
 from rota.worker.held import Held
@@ -133,7 +133,7 @@ class Watched:
         self.bus = Bus()
         self.heard: list[Event] = []
         self.bus.on(Event, self.heard.append)
-        self.link = Link(Database(database), "upkeep")
+        self.link = StoreLink(Database(database), "upkeep")
         self.expirer = Expirer(self.bus, self.link, "w")
 
     async def a_pass(self) -> int:

@@ -6,7 +6,7 @@ import asyncio
 
 from rota.events import Bus
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.worker.listener import RINGS_A_SECOND_MAX, Listener
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -20,7 +20,7 @@ async def test_a_storm_of_rings_is_noticed_once_a_second_and_every_ring_passed_o
     served = Database(database)
     listener = Listener(
         Bus(),
-        Link(served, "listen"),
+        StoreLink(served, "listen"),
         served.statements,
         "worker",
         on_ring=rings.append,

@@ -11,14 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.events import Bus, JobReaped, JobSucceeded
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.drivers.own import OwnConnection
+from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
 from rota.worker.suspects import SURVIVED_S
 from tests.support.rules import rule
@@ -220,8 +220,8 @@ async def test_the_time_that_others_get_begins_when_the_connection_is_back_howev
     now_s = 1000.0
     monkeypatch.setattr("rota.upkeep.reaper.monotonic", lambda: now_s)
 
-    class FarAway(Link):
-        async def _open(self) -> psycopg.AsyncConnection:
+    class FarAway(StoreLink):
+        async def _open(self) -> OwnConnection:
             nonlocal now_s
             now_s += 0 if self._connection else 90  # to connect takes a minute and a half
             return await super()._open()

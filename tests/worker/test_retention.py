@@ -16,7 +16,7 @@ from rota.errors import DatabaseUnavailable
 from rota.events import Bus, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep import beforehand, retention
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
 from tests.store.work import SUCCEED
@@ -94,10 +94,10 @@ class Upkeep:
         bus = Bus()
         bus.on(Event, self.events.append)
         database = Database(url, notify=notify)
-        self.link = Link(database, "upkeep")
+        self.link = StoreLink(database, "upkeep")
         self.service = Retention(bus, self.link, database)
         if step_s is not None:
-            self.service._own = Link(database, "retention", statement_timeout_s=step_s, lock_timeout_s=step_s)
+            self.service._own = StoreLink(database, "retention", statement_timeout_s=step_s, lock_timeout_s=step_s)
 
     async def one_pass(self) -> float | None:
         """Do a pass."""
@@ -352,8 +352,8 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
 ) -> None:
     monkeypatch.setattr(beforehand, "EACH_S", 60 if notify else 0.5)
     monkeypatch.setattr(retention, "STEP_S", 60)
-    assert Link.__init__.__kwdefaults__  # where none is given: that the one for this pass is forgotten should be noticed
-    monkeypatch.setitem(Link.__init__.__kwdefaults__, "lock_timeout_s", 60)
+    assert StoreLink.__init__.__kwdefaults__  # where none is given: that the one for this pass is forgotten should be noticed
+    monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database, notify=notify) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):

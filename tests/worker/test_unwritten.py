@@ -14,7 +14,7 @@ from rota.errors import DatabaseUnavailable
 from rota.events import Bus, DatabaseLost, JobHandedBack, JobSucceeded, OutcomeRefused, UpkeepRefused
 from rota.service import TELL_S
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.store.migrate import migrate
 from rota.upkeep.reaper import Reaper
 from rota.worker.claimer import Claimer
@@ -367,7 +367,7 @@ async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away
     )
     connection.execute("create function refuse() returns trigger language plpgsql as $$ begin raise lock_not_available; end $$")
     connection.execute("create trigger refuse before update on rota.job execute function refuse()")  # also of no row at all
-    link = Link(Database(database), "upkeep")
+    link = StoreLink(Database(database), "upkeep")
     reaper = Reaper(Bus(), link)
     try:
         with pytest.raises(DatabaseUnavailable) as refused:

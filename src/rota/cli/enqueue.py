@@ -20,7 +20,7 @@ from rota.jsonb import text_bytes
 from rota.options import NAME_MAX, Chosen, Options, check_text
 from rota.payload import untyped
 from rota.store import ops
-from rota.store.db import Operation
+from rota.store.driver import Operation
 
 FORCE = " (--force inserts it all the same)"
 

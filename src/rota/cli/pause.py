@@ -16,7 +16,7 @@ from rota.store import ops
 from rota.store.ops import Pause
 
 if TYPE_CHECKING:
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 

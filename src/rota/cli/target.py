@@ -18,8 +18,9 @@ from rota.app import App
 from rota.config import given_url
 from rota.errors import ConfigurationError
 from rota.load import load
-from rota.store.db import Database, Operation
-from rota.store.trouble import is_of_pooler
+from rota.store.db import Database
+from rota.store.driver import Operation
+from rota.store.errors import is_of_pooler
 
 T = TypeVar("T")
 

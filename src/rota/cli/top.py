@@ -25,7 +25,7 @@ from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.failure import one_line
 from rota.store.db import Database
-from rota.store.looking import CannotLook, Look, MayNotLook, looking_somehow
+from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
 
 QUEUES_MAX = 100
 LISTED = 50
@@ -104,7 +104,7 @@ class Watch(threading.Thread):
         self._rate = 0.0
         self._over = threading.Event()
         self._opened: Any = None
-        self._look: Look | None = None
+        self._probe: Probe | None = None
 
     def run(self) -> None:
         """Look until it is closed."""
@@ -119,11 +119,11 @@ class Watch(threading.Thread):
 
     def look(self) -> None:
         """Read what a frame shows. Raises DatabaseUnavailable, SchemaError."""
-        if self._look is None:
-            self._opened = looking_somehow(self._database)
-            self._look, _ = self._opened.__enter__()
+        if self._probe is None:
+            self._opened = open_any_probe(self._database)
+            self._probe, _ = self._opened.__enter__()
         try:
-            facts = self._look.facts("top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED})
+            facts = self._probe.facts("top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED})
         except MayNotLook as error:
             raise SchemaError(str(error)) from None
         except CannotLook as error:
@@ -144,7 +144,7 @@ class Watch(threading.Thread):
             self._disconnect()
 
     def _disconnect(self) -> None:
-        opened, self._opened, self._look = self._opened, None, None
+        opened, self._opened, self._probe = self._opened, None, None
         if opened is not None:
             with suppress(RotaError):  # it is gone already
                 opened.__exit__(None, None, None)

@@ -17,7 +17,7 @@ from rota.store import ops
 from rota.store.ops import Act, Answer
 
 if TYPE_CHECKING:
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 
 class Filters(TypedDict, total=False):

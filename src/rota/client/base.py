@@ -18,7 +18,8 @@ from rota.failure import one_line
 from rota.options import NAME_MAX, WHY_MAX, check_integer
 
 if TYPE_CHECKING:
-    from rota.store.db import Database, Operation
+    from rota.store.db import Database
+    from rota.store.driver import Operation
 
 T = TypeVar("T")
 Which = TypeVar("Which", bound=Mapping[str, object])

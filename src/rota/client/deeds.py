@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rota.duration import Duration
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 MANY_MAX = 1_000_000
 """Their ids are held in memory."""

@@ -10,10 +10,11 @@ from rota.errors import PayloadError, UsageError
 from rota.job_type import Enqueued, NewJob
 from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.store import ops
+from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow
 
 if TYPE_CHECKING:
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 
 class Enqueueing(Asking):
@@ -45,7 +46,7 @@ class Enqueueing(Asking):
         yield from self._refuse_large([job], indexed=False)
         try:
             inserted = yield from ops.insert(_row(job))
-        except PayloadError as error:
+        except PayloadRefused as error:
             raise self._refused([job], error, indexed=False) from None
         return Enqueued(inserted.id, inserted.created, inserted.status)
 
@@ -53,7 +54,7 @@ class Enqueueing(Asking):
         yield from self._refuse_large(jobs, indexed=True)
         try:
             inserted = yield from ops.insert_many([_row(job) for job in jobs])
-        except PayloadError as error:
+        except PayloadRefused as error:
             raise self._refused(jobs, error, indexed=True) from None
         return [Enqueued(one.id, one.created, one.status) for one in inserted]
 
@@ -71,7 +72,7 @@ class Enqueueing(Asking):
                 if size > self._payload_bytes_max:
                     raise PayloadError(job.job_type.name, argument, too_large(size, self._payload_bytes_max), index if indexed else None)
 
-    def _refused(self, jobs: Sequence[NewJob], error: PayloadError, *, indexed: bool) -> PayloadError:
+    def _refused(self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool) -> PayloadError:
         """Say which job the CHECK refused: the limit was lowered since it was read, so it is the largest. The transaction is lost this once."""
         self._payload_bytes_max = None
         index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))

@@ -13,7 +13,7 @@ from rota.store import ops
 from rota.store.ops import Pause, Until
 
 if TYPE_CHECKING:
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 PAUSE_S_MIN = 0.001
 

@@ -17,7 +17,7 @@ from rota.store import ops
 from rota.store.ops import Filter, Stats
 
 if TYPE_CHECKING:
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 ERROR_MAX = 500
 """Characters of an error's text to look for: what is stored has no more."""

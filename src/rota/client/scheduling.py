@@ -19,7 +19,7 @@ from rota.store import ops
 if TYPE_CHECKING:
     from rota.duration import Duration
     from rota.job_type import NewJob
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
 BATCH = 1_000

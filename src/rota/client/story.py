@@ -17,7 +17,7 @@ from rota.store.ops import Action as Deed
 from rota.store.ops import Attempt, Filter
 
 if TYPE_CHECKING:
-    from rota.store.db import Operation
+    from rota.store.driver import Operation
 
 OVERLAP = "Overlap"
 """The error type of a tick that was skipped."""

@@ -14,7 +14,7 @@ from rota.doctor.work import COUNT_MAX
 from rota.errors import SchemaMissing, SchemaTooNew
 from rota.store import migrate
 from rota.store.db import Database
-from rota.store.looking import CannotLook, Look, MayNotLook, looking_somehow
+from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
 
 Facts = dict[str, Any]
 ROTAS = "rota "
@@ -35,7 +35,7 @@ LOCKED = "look again; if it stays so, who locks it: SELECT pid, pg_blocking_pids
 class Patient:
     """What is examined."""
 
-    look: Look
+    probe: Probe
     notify: bool | None = None
     """What the App says; None without one."""
     refusal: str | None = None
@@ -48,7 +48,7 @@ class Patient:
     def facts(self, statement: str, **params: Any) -> Facts:
         """Look something up, once."""
         if statement not in self.known:
-            self.known[statement] = self.look.facts(statement, params)
+            self.known[statement] = self.probe.facts(statement, params)
         return self.known[statement]
 
 
@@ -63,25 +63,25 @@ class Check:
 
 
 def _server(patient: Patient) -> Facts:
-    return {**patient.facts("doctor_server"), "round_trip_s": patient.look.round_trips_s()}
+    return {**patient.facts("doctor_server"), "round_trip_s": patient.probe.round_trips_s()}
 
 
 def _pooler(patient: Patient) -> Facts:
-    return {"notify": patient.notify, "refusal": patient.refusal, "shares": patient.refusal is None and patient.look.shares_sessions()}
+    return {"notify": patient.notify, "refusal": patient.refusal, "shares": patient.refusal is None and patient.probe.shares_sessions()}
 
 
 def _listen(patient: Patient) -> Facts:
     silent = patient.notify is False or patient.refusal is not None
-    return {"notify": False if patient.notify is False else None, "heard_s": None if silent else patient.look.hears_after_s()}
+    return {"notify": False if patient.notify is False else None, "heard_s": None if silent else patient.probe.hears_after_s()}
 
 
 def _migrations(patient: Patient) -> Facts:
     ours = {migration.number: migration.name for migration in migrate.migrations()}
     facts: Facts = {"missing": list(ours.values()), "too_new": "", "newer": [], "other": [], "count": 0}
     try:
-        applied = patient.look.rows("migrations", {}, ("number", "name", "oldest_release"))
-        recorded = patient.look.rows("definitions", {}, ("name", "hash", "release"))
-        changed = patient.look.rows("definitions_changed", {}, ("name",))
+        applied = patient.probe.rows("migrations", {}, ("number", "name", "oldest_release"))
+        recorded = patient.probe.rows("definitions", {}, ("name", "hash", "release"))
+        changed = patient.probe.rows("definitions_changed", {}, ("name",))
     except SchemaMissing:
         return facts
     stale, _ = migrate.compare([tuple(row.values()) for row in recorded])
@@ -90,7 +90,7 @@ def _migrations(patient: Patient) -> Facts:
     facts["other"] = [row["name"] for row in applied if row["name"] != ours.get(row["number"], row["name"])]
     facts["newer"] = [row["name"] for row in applied if row["number"] not in ours]
     try:
-        migrate.pending([tuple(row.values()) for row in applied], patient.look.database.schema)
+        migrate.pending([tuple(row.values()) for row in applied], patient.probe.database.schema)
     except SchemaTooNew as error:
         facts["too_new"] = str(error)
     return facts
@@ -205,8 +205,8 @@ def examine(
         DatabaseUnavailable: the database does not answer, or is gone on the way.
         ConfigurationError: the URL is wrong, or its login.
     """
-    with looking_somehow(database) as (look, refusal):
-        patient = Patient(look, notify, None if refusal is None else str(refusal), types)
+    with open_any_probe(database) as (probe, refusal):
+        patient = Patient(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
         return Examination(tuple((check, _found(check, patient, limits or Limits())) for check in wanted))
 
@@ -217,7 +217,7 @@ def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
     try:
         finding = check.judge(check.ask(patient), limits)
         # Advice that is SQL is to be copied: there as in all SQL of ours, the word before the dot is the schema.
-        return replace(finding, what_to_do=finding.what_to_do.replace(" rota.", f" {patient.look.database.schema}."))
+        return replace(finding, what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."))
     except MayNotLook as error:
         judged = bad if check.name == "privileges" else skipped  # whether the role suffices is known then
         return judged(str(error), "docs/doctor.md lists what it has to be granted")

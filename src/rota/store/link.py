@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
-import psycopg
-from psycopg import pq
-
-from rota.errors import DatabaseUnavailable
-from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Database, Operation
-from rota.store.trouble import refused
+from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, SchemaError
+from rota.resources import lack
+from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Database
+from rota.store.deadline import Deadline
+from rota.store.driver import Operation, adrive
+from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.psycopg3 import ERRORS, translate
+from rota.store.errors import StoreError, tell_worker
 
 T = TypeVar("T")
 
 
-class Link:
-    """A connection of a worker's own, opened when first used and again after it broke. It runs one operation at a time."""
+class StoreLink:
+    """A connection of a worker's own, opened when first used and again after it broke.
+
+    It runs one operation at a time.
+    """
 
     def __init__(
         self,
@@ -34,32 +39,33 @@ class Link:
         self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._statement_timeout_s = statement_timeout_s
         self._lock_timeout_s = lock_timeout_s
-        self._connection: psycopg.AsyncConnection | None = None
-        self._turn = asyncio.Lock()  # while one operation waits for its answer, the next one's time does not run
+        self._connection: OwnConnection | None = None
+        # While one operation waits for its answer, the next one's time does not run.
+        self._turn = asyncio.Lock()
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run an operation. Raises DatabaseUnavailable, also when the database refuses it: what is the matter is for people to see and mend, and
-        the worker tries again."""
+        """Run an operation. Raises DatabaseUnavailable, also when the database refuses it: what
+        is the matter is for people to see and mend, and the worker tries again."""
         async with self.opened() as connection:
-            return await self._database.adrive(connection, operation, answer_s=self._answer_s)
+            limit = Deadline(connection, self._answer_s)
+            statements = self._database.statements
+            return await adrive(connection.driver(), operation, statements, limit=limit)
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[psycopg.AsyncConnection]:
-        """The connection, for a block. After an error that leaves it in doubt, the next block opens a new one."""
+    async def opened(self) -> AsyncIterator[OwnConnection]:
+        """The connection, for a block. After an error that leaves it in doubt, the next block
+        opens a new one."""
         async with self._turn:
-            with refused():
+            with _tell_worker():
                 connection = await self._open()
             try:
-                with refused():
+                with _tell_worker():
                     yield connection
             except BaseException as error:
-                # Whatever interrupted it, a cancellation included: a connection that is not idle must not be used again. Nor one that answers and
-                # does not serve: after a failover it leads to a server that has become read-only.
-                if (
-                    isinstance(error, DatabaseUnavailable)
-                    or connection.closed
-                    or connection.info.transaction_status != pq.TransactionStatus.IDLE
-                ):
+                # Whatever interrupted it, a cancellation included: a connection that is not idle
+                # must not be used again. Nor one that answers and does not serve: after a
+                # failover it leads to a server that has become read-only.
+                if isinstance(error, DatabaseUnavailable) or not connection.is_idle:
                     await self.close()
                 raise
 
@@ -69,13 +75,37 @@ class Link:
         if connection is not None:
             await connection.close()
 
-    async def _open(self) -> psycopg.AsyncConnection:
-        if self._connection is None or self._connection.closed:
+    async def _open(self) -> OwnConnection:
+        if self._connection is None or self._connection.is_closed:
             try:
                 async with asyncio.timeout(self._answer_s):
                     self._connection = await self._database.connect(
-                        self._role, statement_timeout_s=self._statement_timeout_s, lock_timeout_s=self._lock_timeout_s
+                        self._role,
+                        statement_timeout_s=self._statement_timeout_s,
+                        lock_timeout_s=self._lock_timeout_s,
                     )
             except TimeoutError:
-                raise DatabaseUnavailable(f"the database does not answer: no connection within {self._answer_s:g} s") from None
+                why = f"the database does not answer: no connection within {self._answer_s:g} s"
+                raise DatabaseUnavailable(why) from None
         return self._connection
+
+
+@contextmanager
+def _tell_worker() -> Iterator[None]:
+    """Turn whatever the database says, and what this process lacks, into DatabaseUnavailable."""
+    try:
+        yield
+    except StoreError as error:
+        raise tell_worker(error) from error.driver_error
+    except ERRORS as error:
+        raise tell_worker(translate(error)) from error
+    except (SchemaError, PayloadError) as error:
+        raise DatabaseUnavailable(f"the database refuses: {error}", refused=True) from error
+    except ConfigurationError as error:
+        raise DatabaseUnavailable(str(error)) from error
+    except (OSError, RuntimeError) as error:
+        missing = lack(error)
+        if missing is None:
+            raise
+        why = f"this process is out of {missing}: {error}"
+        raise DatabaseUnavailable(f"no connection to the database: {why}") from error

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from psycopg import sql
-
 from rota.errors import DatabaseUnavailable
-from rota.store.link import Link
-from rota.store.patience import within
+from rota.store.deadline import Deadline
+from rota.store.link import StoreLink
 
 PROBE_S = 10.0
 """How often a listener asks the server for a sign of life: a connection that died without a word would bring no ring, and no error either."""
@@ -16,19 +14,19 @@ PROBE_ANSWER_S = 5.0
 """How long that may take: the server answers it without looking at anything."""
 
 
-async def notifications(link: Link, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
+async def notifications(link: StoreLink, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
     """Listen, and yield the channel and the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when
     the connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
     async with link.opened() as connection:
-        with within(connection, PROBE_ANSWER_S):
-            for channel in channels:
-                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        limit = Deadline(connection, PROBE_ANSWER_S)
+        with limit:
+            await connection.listen(*channels)
         yield None
         while True:
-            async for notification in connection.notifies(timeout=PROBE_S):
+            async for notification in connection.notifications(PROBE_S):
                 yield notification.channel, notification.payload
-            with within(connection, PROBE_ANSWER_S):
-                found = await (await connection.execute("show transaction_read_only")).fetchone()
-            if found != ("off",):  # after a failover: nobody rings there any more
+            with limit:
+                is_read_only = await connection.is_read_only()
+            if is_read_only:  # after a failover: nobody rings there any more
                 raise DatabaseUnavailable("the database refuses: its server has become read-only")
             yield None

@@ -26,9 +26,10 @@ from psycopg import sql
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.jsonb import PAYLOAD_BYTES_LEAST
 from rota.release import VERSION
-from rota.store.db import Database, Operation, Query, Row
+from rota.store.db import Database
+from rota.store.driver import Operation, Query, Row
+from rota.store.drivers.own import tell_trouble
 from rota.store.statements import Statements, check_schema, sql_files
-from rota.store.trouble import translated
 
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216
@@ -201,7 +202,7 @@ def migrate(
             f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} bytes, not {payload_bytes_max:,}"
         )
     database = Database(url, schema)
-    with translated(), psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection:
+    with tell_trouble(), psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection:
         refuse_unfit_server(connection)
         try:
             with connection.transaction():

@@ -14,7 +14,10 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
+
+from rota.store.drivers.psycopg3 import translate
+from rota.store.errors import PoolExhausted, ServerTrouble, StoreError
 
 POOL_MAX = 4
 """Connections an App holds at most for enqueueing and reading, in each of its two pools (sync, async)."""
@@ -22,10 +25,6 @@ IDLE_S = 60
 """A pooled connection that nobody used for so long is closed."""
 PREPARE_AFTER = 5
 """A statement that a pooled connection has run so often is prepared."""
-
-READ_ONLY = psycopg.errors.ReadOnlySqlTransaction
-"""After a failover the old connections may lead to a server that only reads: they answer, and never serve again. The new server is found by
-opening new ones, so all are given up with the first that says so."""
 
 SyncPool = ConnectionPool[psycopg.Connection]
 
@@ -87,27 +86,36 @@ class Pools:
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection]:
-        """Lend a connection, in autocommit."""
+        """Lend a connection, in autocommit. Raises StoreError.
+
+        After a failover the old connections may lead to a server that only reads: they answer,
+        and never serve again. The first that says so gives up all, and new ones are opened.
+        """
         with ExitStack() as borrowed:
             pool, connection = self._borrow(borrowed)
             try:
                 yield connection
-            except READ_ONLY:
-                connection.close()
-                pool.drain()
+            except ServerTrouble as trouble:
+                if trouble.is_read_only:
+                    connection.close()
+                    pool.drain()
                 raise
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection]:
-        """Lend a connection of the running loop's pool, in autocommit."""
-        pool = await self._async_pool()
-        async with pool.connection() as connection:
-            try:
-                yield connection
-            except READ_ONLY:
-                await connection.close()
-                await pool.drain()
-                raise
+        """Lend a connection of the running loop's pool, in autocommit, as `connection` does."""
+        try:
+            pool = await self._async_pool()
+            async with pool.connection() as connection:
+                try:
+                    yield connection
+                except ServerTrouble as trouble:
+                    if trouble.is_read_only:
+                        await connection.close()
+                        await pool.drain()
+                    raise
+        except psycopg.Error as error:
+            raise _translate(error) from error
 
     def close(self, threads_s: float = _CLOSE_S) -> None:
         """Close the sync pool. The next use opens it again. Its threads have so long to end, each."""
@@ -141,11 +149,13 @@ class Pools:
 
     def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, psycopg.Connection]:
         while True:
-            pool = self._sync_pool()
             try:
+                pool = self._sync_pool()
                 return pool, borrowed.enter_context(pool.connection())
             except PoolClosed:
                 continue  # by another thread, such as one that has drained: nothing has been asked yet, and the next pool will do
+            except psycopg.Error as error:
+                raise _translate(error) from error
 
     def _sync_pool(self) -> SyncPool:
         while True:
@@ -193,6 +203,13 @@ def _close_all() -> None:
     """A pool that is still open when Python ends waits for its threads when nothing runs in them any more: on 3.13 for 5 s each, with warnings."""
     for pools in list(_all):
         pools.close_at_exit()
+
+
+def _translate(error: psycopg.Error) -> StoreError:
+    if not isinstance(error, PoolTimeout):
+        return translate(error)
+    why = f"it cannot be reached, or all {POOL_MAX} that the App may have were in use"
+    return PoolExhausted(f"{why} ({translate(error).first_line})", driver_error=error)
 
 
 def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:

@@ -14,7 +14,7 @@ from rota.events import AlertFired, AlertNotTold, AlertOver
 from rota.failure import one_line
 from rota.service import Service
 from rota.store import ops
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.web import CallFailed, CallRefused, acall
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Alerts(Service):
 
     def __init__(self, bus: Bus, database: Database, url: str | None) -> None:
         super().__init__(bus)
-        self._link = Link(database, "alert", statement_timeout_s=STATEMENT_S)
+        self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
         """Those that nobody else evaluates meanwhile."""
@@ -47,7 +47,7 @@ class Alerts(Service):
         self.passes = 0
         """How many came to their end."""
 
-    async def begin(self, link: Link) -> None:
+    async def begin(self, link: StoreLink) -> None:
         """Evaluate the rules of a drain, before its jobs. The first turn posts, for who is called may take his time."""
         await self._evaluate_what_is_due(link)
         self._evaluate_at = monotonic() + PERIOD_S
@@ -86,7 +86,7 @@ class Alerts(Service):
             else:
                 return is_good
 
-    async def _evaluate_what_is_due(self, link: Link) -> None:
+    async def _evaluate_what_is_due(self, link: StoreLink) -> None:
         """Evaluate rule by rule; what cannot be stays the first of those taken."""
         if not self._taken:
             self._taken.extend(await link.run(ops.take_alert_rules()))
@@ -94,7 +94,7 @@ class Alerts(Service):
             await self._evaluate(link, self._taken[0])
             self._taken.popleft()
 
-    async def _evaluate(self, link: Link, rule: AlertRule) -> None:
+    async def _evaluate(self, link: StoreLink, rule: AlertRule) -> None:
         before = monotonic()
         found = await link.run(ops.findings(rule.name))
         took_s = monotonic() - before

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
-from rota.store.link import Link
+from rota.store.link import StoreLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,13 +23,13 @@ LOCK_S = 0.1
 class Part(Protocol):
     """A service that can do something beforehand."""
 
-    async def begin(self, link: Link) -> None:
+    async def begin(self, link: StoreLink) -> None:
         """Do it, over this connection."""
 
 
 async def beforehand(parts: Iterable[Part], database: Database) -> None:
     """Let the parts do what needs no waiting, one after the other. What is left, or is the matter, their first turns beside the jobs see to and tell."""
-    link = Link(database, "beforehand", statement_timeout_s=EACH_S, lock_timeout_s=LOCK_S)
+    link = StoreLink(database, "beforehand", statement_timeout_s=EACH_S, lock_timeout_s=LOCK_S)
     try:
         for part in parts:
             with suppress(TimeoutError, DatabaseUnavailable):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
 
 PERIOD_S = 10.0
 """A job that nobody claims is dead so soon after its expiry. One that is claimed too late is so at once, by its worker."""
@@ -28,7 +28,7 @@ class Expirer(Service):
 
     name = "expirer"
 
-    def __init__(self, bus: Bus, link: Link, worker: str) -> None:
+    def __init__(self, bus: Bus, link: StoreLink, worker: str) -> None:
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)

@@ -9,7 +9,7 @@ from rota.store import ops
 
 if TYPE_CHECKING:
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
 
 PERIOD_S = 60.0
 """Minutes are added when they are closed, two to three minutes after they began."""
@@ -20,7 +20,7 @@ class FigureFolder(Service):
 
     name = "figures"
 
-    def __init__(self, bus: Bus, link: Link) -> None:
+    def __init__(self, bus: Bus, link: StoreLink) -> None:
         super().__init__(bus)
         self._link = link
 

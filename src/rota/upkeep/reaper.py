@@ -16,7 +16,7 @@ from rota.upkeep.refused import RefusedJobs
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
 
 PERIOD_S = 4.0
 """An expired lease is noticed within it: a dead worker's job is due again less than five seconds after its lease."""
@@ -28,7 +28,7 @@ class Reaper(Service):
 
     name = "reaper"
 
-    def __init__(self, bus: Bus, link: Link) -> None:
+    def __init__(self, bus: Bus, link: StoreLink) -> None:
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)

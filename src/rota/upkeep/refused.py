@@ -9,7 +9,7 @@ from rota.events import UpkeepRefused
 
 if TYPE_CHECKING:
     from rota.events import Bus
-    from rota.store.ops.around import Refusals
+    from rota.store.isolate import Refusals
 
 TELL_S = 3600.0
 """The same job is told at most once in so long."""

@@ -10,7 +10,7 @@ from rota.errors import DatabaseUnavailable
 from rota.events import DeadPutAway, PartitionDropped, PartitionKept
 from rota.service import Service
 from rota.store import ops
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
@@ -36,18 +36,18 @@ class Retention(Service):
 
     name = "retention"
 
-    def __init__(self, bus: Bus, link: Link, database: Database) -> None:
+    def __init__(self, bus: Bus, link: StoreLink, database: Database) -> None:
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
-        self._own = Link(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
+        self._own = StoreLink(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
         """Whatever may stand behind a lock runs on it: the other one is the reaper's too."""
         self._pass_at = 0.0
         """Before that nothing is to be done: the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """Before that, partitions are left as they are, while rows are forgotten batch by batch."""
 
-    async def begin(self, link: Link) -> None:
+    async def begin(self, link: StoreLink) -> None:
         """Do the pass of a drain, before its jobs. What has to stay for now is told by the first turn, which tries it again."""
         has_waiting, has_more = await self._see_to_partitions(link, tells=False)
         if not await self._forget(link) and not has_waiting and not has_more:
@@ -81,7 +81,7 @@ class Retention(Service):
         """Close its own connection; the other one is shared."""
         await self._own.close()
 
-    async def _see_to_partitions(self, own: Link, *, tells: bool) -> tuple[bool, bool]:
+    async def _see_to_partitions(self, own: StoreLink, *, tells: bool) -> tuple[bool, bool]:
         """Make those that are missing and drop those that are old; return whether one has to stay for now, and whether there may be more to drop at
         once. One that has to stay is not tried again before the next period: each try may wait, and is told."""
         await own.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
@@ -91,7 +91,7 @@ class Retention(Service):
         taken += [await self._take(own, step, tells=tells) for step in off]
         return not all(taken), bool(off)
 
-    async def _take(self, own: Link, step: PartitionStep, *, tells: bool) -> bool:
+    async def _take(self, own: StoreLink, step: PartitionStep, *, tells: bool) -> bool:
         try:
             async with asyncio.timeout(STEP_S + STEP_MARGIN_S):
                 reason = await own.run(ops.take_step(step))
@@ -103,7 +103,7 @@ class Retention(Service):
             self.bus.emit(PartitionDropped(partition=step.name))
         return reason is None
 
-    async def _forget(self, link: Link) -> bool:
+    async def _forget(self, link: StoreLink) -> bool:
         """Forget a batch of each kind of rows, whatever becomes of the other kinds; return whether there may be more."""
         more = False
         trouble: DatabaseUnavailable | None = None
@@ -127,7 +127,7 @@ class Retention(Service):
             raise trouble
         return more
 
-    async def _put_dead_away(self, link: Link) -> int:
+    async def _put_dead_away(self, link: StoreLink) -> int:
         dead, refusals = await link.run(ops.put_dead_away(BATCH))
         self._refused.tell(refusals)
         if dead:

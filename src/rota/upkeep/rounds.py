@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.beforehand import beforehand
 from rota.upkeep.expiry import Expirer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Rounds:
     """The upkeep of one worker."""
 
-    def __init__(self, bus: Bus, database: Database, shared: Link, worker: str, alert_url: str | None) -> None:
+    def __init__(self, bus: Bus, database: Database, shared: StoreLink, worker: str, alert_url: str | None) -> None:
         self._bus = bus
         self._database = database
         self._shared = shared
@@ -36,7 +36,7 @@ class Rounds:
     def services(self) -> list[Service]:
         """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
         return [
-            Reaper(self._bus, Link(self._database, "reap")),
+            Reaper(self._bus, StoreLink(self._database, "reap")),
             Expirer(self._bus, self._shared, self._worker),
             Scheduler(self._bus, self._shared),
             FigureFolder(self._bus, self._shared),

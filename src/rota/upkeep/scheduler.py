@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rota.events import Bus
     from rota.schedule import Due, Plan
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
 
 PERIOD_S = 5.0
 """The longest pause: so soon a row is planned that somebody inserted or changed. Announced ticks are waited for to the moment."""
@@ -36,7 +36,7 @@ class Scheduler(Service):
 
     name = "scheduler"
 
-    def __init__(self, bus: Bus, link: Link) -> None:
+    def __init__(self, bus: Bus, link: StoreLink) -> None:
         super().__init__(bus)
         self._link = link
         self._reading = Reading()

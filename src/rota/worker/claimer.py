@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.events import Bus
     from rota.job import Job
     from rota.job_type import JobType
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
     from rota.store.ops import Branches, Claimant, Claimed, RefusedClaim
     from rota.worker.executor import Executor
     from rota.worker.held import HeldJobs
@@ -53,7 +53,7 @@ class Claimer(Service):
     def __init__(
         self,
         bus: Bus,
-        link: Link,
+        link: StoreLink,
         executor: Executor,
         held: HeldJobs,
         who: Claimant,

@@ -17,7 +17,7 @@ from rota.worker.starter import Starter
 
 if TYPE_CHECKING:
     from rota.service import LoopThread, Service
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
     from rota.worker.claimer import Claimer
     from rota.worker.executor import Executor
     from rota.worker.finisher import Finisher
@@ -68,7 +68,7 @@ class Departure:
             thread.loop.call_soon_threadsafe(part.stop)
         await _ended([task for _, task in apart], LEAVE_S)
 
-    async def last_word(self, upkeep: Link, worker: str) -> datetime | None:
+    async def last_word(self, upkeep: StoreLink, worker: str) -> datetime | None:
         """Say goodbye; in a drain, return when the oldest job that is still due was due. A failure becomes the claimer's."""
         speaking = asyncio.create_task(self._last_word(upkeep, worker))
         try:
@@ -107,13 +107,13 @@ class Departure:
                 task.cancel()  # the first waits in the driver for the next ring, the others for a database that does not come back
         await _ended([task for _, task in parts], self._left_s)
 
-    async def _last_word(self, upkeep: Link, worker: str) -> datetime | None:
+    async def _last_word(self, upkeep: StoreLink, worker: str) -> datetime | None:
         try:
             return await self._say(upkeep, worker)
         except DatabaseUnavailable:
             return await self._say(upkeep, worker)  # its connection may have broken long ago; this opens a new one
 
-    async def _say(self, upkeep: Link, worker: str) -> datetime | None:
+    async def _say(self, upkeep: StoreLink, worker: str) -> datetime | None:
         await upkeep.run(ops.stop(worker, self._finisher.counts))
         found = await upkeep.run(ops.oldest_due()) if self._is_drain else None
         return found[0] if found else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
     from rota.worker.held import Held, HeldJobs
 
@@ -51,7 +51,7 @@ class Finisher(Service):
     def __init__(
         self,
         bus: Bus,
-        link: Link,
+        link: StoreLink,
         held: HeldJobs,
         worker: str,
         release: str,

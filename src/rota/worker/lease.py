@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rota.context import Context
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
     from rota.store.ops import Claimant
     from rota.worker.held import Held, HeldJobs
 
@@ -44,7 +44,7 @@ class LeaseKeeper(Service):
     def __init__(
         self,
         bus: Bus,
-        link: Link,
+        link: StoreLink,
         loop: AbstractEventLoop,
         held: HeldJobs,
         who: Claimant,

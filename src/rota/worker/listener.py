@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
     from rota.store.statements import Statements
 
 RINGS_A_SECOND_MAX = 250
@@ -27,7 +27,7 @@ class Listener(Service):
     def __init__(
         self,
         bus: Bus,
-        link: Link,
+        link: StoreLink,
         statements: Statements,
         worker: str,
         *,

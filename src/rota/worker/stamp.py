@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rota.events import Bus
     from rota.service import Gate
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
 
 LOOK_S = 60.0
 """How often a worker that works looks: somebody may rename the database under it."""
@@ -29,7 +29,7 @@ class StampWatch(Service):
 
     name = "stamp watch"
 
-    def __init__(self, bus: Bus, link: Link, gate: Gate, on_copied: Callable[[str], None] | None) -> None:
+    def __init__(self, bus: Bus, link: StoreLink, gate: Gate, on_copied: Callable[[str], None] | None) -> None:
         super().__init__(bus)
         self._link = link
         self._closing = gate

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.events import Bus
-    from rota.store.link import Link
+    from rota.store.link import StoreLink
     from rota.worker.held import Held
 
 
@@ -29,7 +29,7 @@ class Starter(Service):
     def __init__(
         self,
         bus: Bus,
-        link: Link,
+        link: StoreLink,
         on_recorded: Callable[[Held], None],
         on_lost: Callable[[Held], None],
         on_refused: Callable[[Held, str], None],

@@ -13,7 +13,7 @@ from rota.events import Bus, WorkerStarted, WorkerStopped
 from rota.service import Gate, LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
-from rota.store.link import Link
+from rota.store.link import StoreLink
 from rota.upkeep.pinger import Pinger
 from rota.upkeep.rounds import Rounds
 from rota.worker.claimer import Claimer
@@ -88,7 +88,7 @@ class Worker:
             WorkerExhausted: its slots are full of handlers that do not stop.
         """
         self._database.statements.read_all()
-        upkeep = Link(self._database, "upkeep")
+        upkeep = StoreLink(self._database, "upkeep")
         async with AsyncExitStack() as stack:
             stack.push_async_callback(upkeep.close)
             state = await self._enter_lifespan(stack)
@@ -156,7 +156,7 @@ class Worker:
             raise DeclarationError(f"App: lifespan must return {wanted}; it returned {made!r}")
         return made
 
-    async def _begin(self, upkeep: Link, rounds: Rounds) -> None:
+    async def _begin(self, upkeep: StoreLink, rounds: Rounds) -> None:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""
         self._gate.closed = copied = await upkeep.run(ops.copy_check())
         if self._config.drain and copied is not None:
@@ -168,7 +168,7 @@ class Worker:
         if self._config.drain:
             await rounds.one_round(self._stop.is_set)
 
-    def _build(self, upkeep: Link, rounds: Rounds, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
+    def _build(self, upkeep: StoreLink, rounds: Rounds, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
         executor = Executor(
             bus,
@@ -183,10 +183,10 @@ class Worker:
             on_progress=lambda context: keeper.report(context),  # noqa: PLW0108
         )
         executor.state = state
-        starter = Starter(bus, Link(database, "start"), executor.begin, executor.drop, executor.refuse)
+        starter = Starter(bus, StoreLink(database, "start"), executor.begin, executor.drop, executor.refuse)
         finisher = Finisher(
             bus,
-            Link(
+            StoreLink(
                 database,
                 "finish",
                 answer_s=None if database.notify else UNTIMED_S,
@@ -200,7 +200,7 @@ class Worker:
         )
         rings = database.notify and not config.drain
         claimer = Claimer(
-            bus, Link(database, "claim"), executor, self._held, self._identity.claimant(), self._crew.types, config, rings=rings
+            bus, StoreLink(database, "claim"), executor, self._held, self._identity.claimant(), self._crew.types, config, rings=rings
         )
         keeper = self._keeper(executor, claimer, finisher, thread)
         upkeepers = rounds.services()
@@ -212,7 +212,7 @@ class Worker:
             self._parts.append(Pinger(bus, rounds.alerts, tuple(self._parts), config.ping_url, self.pulse.passed))
         if rings:
             hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
-            self._parts.append(Listener(bus, Link(database, "listen"), database.statements, self.name, **hears))
+            self._parts.append(Listener(bus, StoreLink(database, "listen"), database.statements, self.name, **hears))
         return executor, finisher, claimer, keeper
 
     def _keeper(self, executor: Executor, claimer: Claimer, finisher: Finisher, thread: LoopThread) -> LeaseKeeper:
@@ -229,7 +229,7 @@ class Worker:
         answer_s = min(max(ANSWER_S[0], self._identity.shortest_lease_s / 4), ANSWER_S[1])
         return LeaseKeeper(
             self._bus,
-            Link(self._database, "lease", answer_s=answer_s),
+            StoreLink(self._database, "lease", answer_s=answer_s),
             thread.loop,
             self._held,
             self._identity.claimant(),

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Literal
 
 from rota.job import Action, Status
-from rota.store.db import Operation, Query
-from rota.store.ops.around import Refusals, halved
+from rota.store.driver import Operation, Query
+from rota.store.isolate import Refusals, isolate
 from rota.store.ops.read import instant_or_ago
 
 ACTION_MAX = 1_000
@@ -56,9 +56,9 @@ def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer]
     refusals: Refusals = {}
     yield from act(replace(acting, payload=None), [])  # what is no job's fault, as a role without the right, is said at once, not of each
     for batch in _batches(ids):
-        done, refused = yield from halved(batch, partial(act, acting))
-        answers += done
-        refusals |= refused
+        isolated = yield from isolate(batch, partial(act, acting))
+        answers += [answer for some in isolated.answers for answer in some]
+        refusals |= dict(isolated.refused)
     return answers, refusals
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.alert import Decision, Finding, Standing
-from rota.store.db import Operation, Query
+from rota.store.driver import Operation, Query
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-import psycopg
 
-from rota.errors import PayloadError, SchemaError
 from rota.job import Job
-from rota.store.db import Operation, Query, Row
-from rota.store.trouble import blames_rows, is_waiting
+from rota.store.driver import Operation, Query, Row
+from rota.store.errors import RowRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +110,17 @@ def claim(
         "probe": known is not None,
         "known": msgspec.json.encode(known or {}).decode(),
     }
-    if refused:
-        return _claimed(who, (yield Query("job_claim", {**params, "refused": list(refused)})), around=True)
     try:
-        rows = yield Query("job_claim", {**params, "refused": None})
-    except (psycopg.Error, PayloadError, SchemaError) as error:
-        if refused is None or not blames_rows(error) or is_waiting(error):
+        rows = yield Query("job_claim", {**params, "refused": list(refused) if refused else None})
+    except RowRefused:
+        if refused is None:
             raise
-    else:
-        return _claimed(who, rows, around=False)
-    return _claimed(who, (yield Query("job_claim", {**params, "refused": []})), around=True)
+        rows = yield Query("job_claim", {**params, "refused": []})
+    return _claimed(who, rows)
 
 
-def _claimed(who: Claimant, rows: list[Row], *, around: bool) -> Claimed:
-    refused = tuple(RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None) if around else ()
+def _claimed(who: Claimant, rows: list[Row]) -> Claimed:
+    refused = tuple(RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None)
     if refused:
         rows = [row for row in rows if row[22] is None] or [(*rows[0][:2], *[None] * 21)]
     started, news = rows[0][0], rows[0][1]

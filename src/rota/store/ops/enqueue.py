@@ -9,7 +9,7 @@ from typing import Any
 
 from rota.errors import RotaError
 from rota.job import Status
-from rota.store.db import Operation, Query
+from rota.store.driver import Operation, Query
 
 INSERT_MAX = 1_000
 """Rows of one INSERT."""

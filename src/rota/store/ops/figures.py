@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import msgspec
 
-from rota.store.db import Operation, Query, Row
+from rota.store.driver import Operation, Query, Row
 from rota.store.ops.read import oldest_due
 
 COUNT_MAX = 10_000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rota.store.db import Operation, Query
-from rota.store.ops.around import Refusals, taken
+from rota.store.driver import Operation, Query
+from rota.store.isolate import Refusals
+from rota.store.ops.upkeep import take_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ def reap(since: datetime, limit: int, steady_s: float | None = None) -> Operatio
     """Take jobs whose leases expired after `since` from their workers; return the database's clock as well, and those that the database does not let
     go. `steady_s`: how long ago the asking worker's own connection came back; None: it was not away."""
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
-    rows, refusals = yield from taken("job_reap", {"since": since, "limit": limit, "steady_s": steady_s}, candidates)
+    params = {"since": since, "limit": limit, "steady_s": steady_s}
+    rows, refusals = yield from take_batch("job_reap", params, candidates)
     return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals
 
 
@@ -48,5 +50,6 @@ def expire(worker: str, after: datetime, after_id: int, limit: int) -> Operation
     """End waiting jobs whose expiry has passed, behind the key (expires_at, id) given; return the database's clock as well, and those that the
     database does not let end."""
     where = {"after": after, "after_id": after_id, "limit": limit}
-    rows, refusals = yield from taken("job_expire", {"worker": worker, **where}, Query("jobs_overdue", where))
+    candidates = Query("jobs_overdue", where)
+    rows, refusals = yield from take_batch("job_expire", {"worker": worker, **where}, candidates)
     return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None], refusals

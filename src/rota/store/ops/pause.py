@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-import psycopg
 
 from rota.errors import UsageError
-from rota.store.db import Operation, Query, Row
-from rota.store.trouble import first_line
+from rota.store.driver import Operation, Query, Row
+from rota.store.errors import INVALID_PARAMETER, Unstorable
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -72,6 +71,8 @@ def copy_check() -> Operation[str | None]:
 def _paused(name: str, params: dict[str, Any]) -> Operation[Pause]:
     try:
         rows: list[Row] = yield Query(name, params)
-    except psycopg.errors.InvalidParameterValue as error:
-        raise UsageError(first_line(error)) from None
+    except Unstorable as error:
+        if error.sqlstate != INVALID_PARAMETER:
+            raise
+        raise UsageError(error.first_line) from None
     return Pause(*rows[0])

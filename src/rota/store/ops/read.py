@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.job import Job, Status
-from rota.store.db import Operation, Query, Row
+from rota.store.driver import Operation, Query, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psycopg
-
-from rota.errors import SchemaError
-from rota.failure import message
-from rota.store.db import Operation, Query
-from rota.store.ops.around import Refusals, taken
+from rota.failure import one_line
+from rota.store.driver import Operation, Query
+from rota.store.errors import ObjectMissing, PrivilegeMissing, RowLocked, RowRefused
+from rota.store.isolate import Refusals
+from rota.store.ops.upkeep import take_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,8 @@ class PartitionStep:
 
 
 _NOT_NOW = (
-    psycopg.errors.QueryCanceled,  # a reader or a snapshot is in the way for longer than the statement may take
-    psycopg.errors.LockNotAvailable,  # the same, or another worker is at it
-    psycopg.errors.ObjectNotInPrerequisiteState,  # another worker has one of this table half off
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.DependentObjectsStillExist,  # somebody has built a view on it
-    SchemaError,  # another worker has done it, or the role is not the owner
+    "55000",  # another worker has one of this table half off
+    "2BP01",  # somebody has built a view on it
 )
 
 
@@ -40,14 +35,21 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
     """Detach or drop a partition; return None when that is done, else why it has to wait. A detaching that is cut short stays pending."""
     try:
         yield Query(step.step, command=step.command)
-    except _NOT_NOW as error:
-        return message(error)
+    except (RowLocked, ObjectMissing, PrivilegeMissing) as error:
+        # A reader, a snapshot or another worker is in the way; another worker has done it; or
+        # the role is not the owner.
+        return one_line(str(error))
+    except RowRefused as error:
+        if error.sqlstate not in _NOT_NOW:
+            raise
+        return one_line(str(error))
     return None
 
 
 def put_dead_away(limit: int) -> Operation[tuple[int, Refusals]]:
     """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
-    rows, refusals = yield from taken("dead_put_away", {"limit": limit}, Query("jobs_long_dead", {"limit": limit}))
+    candidates = Query("jobs_long_dead", {"limit": limit})
+    rows, refusals = yield from take_batch("dead_put_away", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-import psycopg
-
-from rota.errors import PayloadError, SchemaError
 from rota.schedule import Due, Plan, Run, Schedule
-from rota.store.db import Operation, Query
-from rota.store.trouble import blames_rows, first_line, is_waiting
+from rota.store.driver import Operation, Query
+from rota.store.errors import RowRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,14 @@ def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
     )
     try:
         rows = yield query
-    except (psycopg.Error, PayloadError, SchemaError) as error:
-        if not blames_rows(error) or is_waiting(error):
-            raise
-        own = isinstance(error, PayloadError | psycopg.IntegrityError | psycopg.DataError)
-        return RefusedRun(f"its job cannot be enqueued: {first_line(error)}", own)
+    except RowRefused as error:
+        is_own = error.sqlstate is None or error.sqlstate.startswith(_OWN_FAULT)
+        return RefusedRun(f"its job cannot be enqueued: {error.first_line}", is_own)
     return [Done(*row) for row in rows[1:]] if rows else None
+
+
+_OWN_FAULT = ("22", "23")
+"""A value that cannot be, or a constraint that forbids the job."""
 
 
 def announce(due: Due, next_run_at: datetime) -> Operation[bool]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
-import psycopg
 
-from rota.errors import PayloadError, SchemaError
 from rota.job import Job, Status
 from rota.settle import Transition
-from rota.store.db import Operation, Query
+from rota.store.driver import Operation, Query, Row
+from rota.store.errors import Unstorable
+from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Claimant
-from rota.store.ops.upkeep import ensure_partitions
-from rota.store.trouble import PartitionMissing, blames_rows, first_line, is_waiting
+from rota.store.ops.upkeep import retry_with_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +40,39 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
-    """Renew the leases of (id, claims). One that the database refuses to renew counts as held, and does not cost the others theirs."""
-    try:
-        rows = yield Query("job_renew", {**_claims(held), "types": who.types, "leases": who.leases})
-        return Renewed({row[0] for row in rows}, {row[0] for row in rows if row[1]}, {row[0]: row[3] for row in rows if row[2]})
-    except (psycopg.Error, PayloadError, SchemaError) as error:
-        if not blames_rows(error) or is_waiting(error):
-            raise
-        refusal = f"{type(error).__name__}: {first_line(error)}"
-    if len(held) == 1:
-        return Renewed({held[0][0]}, set(), {}, {held[0][0]: refusal})
-    half = len(held) // 2
-    first = yield from renew(held[:half], who)
-    second = yield from renew(held[half:], who)
-    return Renewed(first.held | second.held, first.renewed | second.renewed, first.cancels | second.cancels, first.refused | second.refused)
+    """Renew the leases of (id, claims).
+
+    One that the database refuses to renew counts as held, and does not cost the others theirs.
+    """
+
+    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
+        asked = {**_claims(some), "types": who.types, "leases": who.leases}
+        return (yield Query("job_renew", asked))
+
+    isolated = yield from isolate(held, write)
+    rows = [row for some in isolated.answers for row in some]
+    refused = {id_: why for (id_, _), why in isolated.refused}
+    return Renewed(
+        held={row[0] for row in rows} | refused.keys(),
+        renewed={row[0] for row in rows if row[1]},
+        cancels={row[0]: row[3] for row in rows if row[2]},
+        refused=refused,
+    )
 
 
 def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused]]:
-    """Record that (id, claims) are about to begin; return the ids still held, and whether each was recorded: one that somebody else's transaction has
-    locked was not. What the database refuses for one never stops the others."""
-    try:
-        return dict((yield Query("job_start", _claims(held))))
-    except (psycopg.Error, PayloadError, SchemaError) as error:
-        if not blames_rows(error) or is_waiting(error):
-            raise
-        if len(held) == 1:
-            return {held[0][0]: Refused(f"{type(error).__name__}: {first_line(error)}")}
-    half = len(held) // 2
-    first = yield from start(held[:half])
-    return first | (yield from start(held[half:]))
+    """Record that (id, claims) are about to begin.
+
+    Return the ids still held, and whether each was recorded: one that another transaction has
+    locked was not. What the database refuses for one never stops the others.
+    """
+
+    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
+        return (yield Query("job_start", _claims(some)))
+
+    isolated = yield from isolate(held, write)
+    recorded: dict[int, bool | Refused] = dict(row for some in isolated.answers for row in some)
+    return recorded | {id_: Refused(why) for (id_, _), why in isolated.refused}
 
 
 def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -101,78 +105,68 @@ class Written(msgspec.Struct, frozen=True):
 
 
 Settled = dict[int, Written | Refused]
-_UNSTORABLE = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
 _LOCKED = Refused("the row is locked by a transaction that does not end", locked=True)
 
 
 def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
-    """Move jobs that are over to history. Ids that are missing from the answer were no longer held.
+    """Move jobs that are over to history. An id that the answer lacks was no longer held.
 
-    A result that the database cannot store is left out; it never changes the outcome. What the database refuses for one never stops the others.
-    `careful`: after a try that failed, rows that somebody else has locked are left out from the start.
+    A result that the database cannot store is left out; it never changes the outcome. What the
+    database refuses for one never stops the others. `careful`: after a try that failed, rows that
+    another transaction has locked are left out from the start.
     """
-    begin = _settle_free if careful else _settle
-    return begin(endings, lambda some, texts: _finish(some, release, with_results=texts))
+    return _settle(endings, partial(_finish, release), careful=careful)
 
 
 def give_back(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
-    """Take jobs that are not over out of `running`. Ids that are missing from the answer were no longer held.
+    """Take jobs that are not over out of `running`. An id that the answer lacks was not held.
 
-    An error text that the database cannot store is left out. What the database refuses for one never stops the others. `careful` as in `finish`.
+    An error text that the database cannot store is left out. What the database refuses for one
+    never stops the others. `careful` as in `finish`.
     """
-    begin = _settle_free if careful else _settle
-    return begin(endings, lambda some, texts: _give_back(some, release, with_texts=texts))
+    return _settle(endings, partial(_give_back, release), careful=careful)
 
 
 _Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 
-def _settle(endings: Sequence[Ending], write: _Write, *, texts: bool = True) -> Operation[Settled]:
-    try:
-        return dict((yield from _write(endings, write, texts=texts)))
-    except (psycopg.Error, PayloadError, SchemaError) as error:  # a trigger of the user's may miss a table or a privilege
-        if not blames_rows(error):
-            raise
-        refusal = error
-    if len(endings) == 1:
-        if texts and isinstance(refusal, _UNSTORABLE):
-            return (yield from _settle(endings, write, texts=False))
-        locked = is_waiting(refusal) and not (yield from _free(endings))
-        return {endings[0].job.id: _LOCKED if locked else Refused(f"{type(refusal).__name__}: {first_line(refusal)}")}
-    if is_waiting(refusal):
-        return (yield from _settle_free(endings, write, refusal))
-    half = len(endings) // 2  # one bad row among a thousand is found in twenty statements
-    first = yield from _settle(endings[:half], write, texts=texts)
-    return first | (yield from _settle(endings[half:], write, texts=texts))
+def _settle(endings: Sequence[Ending], write: _Write, *, careful: bool) -> Operation[Settled]:
+    def write_some(some: Sequence[Ending]) -> Operation[dict[int, Written]]:
+        try:
+            return (yield from retry_with_partitions(lambda: write(some, True)))
+        except Unstorable:
+            if len(some) > 1:
+                raise
+        return (yield from retry_with_partitions(lambda: write(some, False)))
+
+    free, locked = (yield from _split_locked(endings)) if careful else (endings, [])
+    isolated = yield from isolate(free, write_some, split_locked=_split_locked)
+    settled: Settled = {ending.job.id: _LOCKED for ending in (*locked, *isolated.locked)}
+    settled |= {ending.job.id: Refused(why) for ending, why in isolated.refused}
+    for written in isolated.answers:
+        settled |= written
+    return settled
 
 
-def _settle_free(endings: Sequence[Ending], write: _Write, refusal: Exception | None = None) -> Operation[Settled]:
-    """Leave out the rows that somebody else's transaction holds. They are asked for without waiting: each of them could cost a lock_timeout."""
-    free = yield from _free(endings)
-    settled: Settled = {ending.job.id: _LOCKED for ending in endings if ending.job.id not in free}
-    if refusal is not None and not settled:
-        raise refusal  # it is something else that takes so long: the next try is for fewer
-    rest = [ending for ending in endings if ending.job.id in free]
-    return settled | ((yield from _settle(rest, write)) if rest else {})
+def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:
+    """Split off the jobs that another transaction has locked; those that are gone count as free.
+
+    It asks without waiting: each locked row could cost a lock_timeout.
+    """
+    ids = numbers([ending.job.id for ending in endings])
+    locked = {row[0] for row in (yield Query("jobs_locked", {"ids": ids}))}
+    return (
+        [ending for ending in endings if ending.job.id not in locked],
+        [ending for ending in endings if ending.job.id in locked],
+    )
 
 
-def _write(endings: Sequence[Ending], write: _Write, *, texts: bool) -> Operation[dict[int, Written]]:
-    try:
-        return (yield from write(endings, texts))
-    except PartitionMissing:
-        yield from ensure_partitions()
-        return (yield from write(endings, texts))
-
-
-def _free(endings: Sequence[Ending]) -> Operation[set[int]]:
-    """Which of the jobs nobody else holds a lock on, those that are gone included."""
-    ids = [ending.job.id for ending in endings]
-    locked = yield Query("jobs_locked", {"ids": numbers(ids)})
-    return set(ids) - {row[0] for row in locked}
-
-
-def _finish(endings: Sequence[Ending], release: str, *, with_results: bool) -> Operation[dict[int, Written]]:
+def _finish(
+    release: str,
+    endings: Sequence[Ending],
+    with_results: bool,
+) -> Operation[dict[int, Written]]:
     statuses = [ending.transition.status.value for ending in endings]
     results = [ending.transition.result_json for ending in endings] if with_results else []
     reasons = [ending.transition.reason for ending in endings] if with_results else []
@@ -202,7 +196,11 @@ def numbers(values: Sequence[float | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
-def _give_back(endings: Sequence[Ending], release: str, *, with_texts: bool) -> Operation[dict[int, Written]]:
+def _give_back(
+    release: str,
+    endings: Sequence[Ending],
+    with_texts: bool,
+) -> Operation[dict[int, Written]]:
     outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
     rows = yield Query("job_leave", {"outcomes": outcomes, "release": release})
     return {row[0]: Written(*row[1:]) for row in rows}

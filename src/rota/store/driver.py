@@ -1,0 +1,147 @@
+"""What a driver is to the operations, and how it drives one.
+
+An operation is a generator: it yields a `Query` and is sent the rows, or thrown a `StoreError`.
+So each operation is written once, for plain code and for event loops, and for every driver.
+
+A driver is one connection as an operation sees it: a class of one small file in `drivers/`, made
+for one operation. `tests/store/conformance/` says what every driver must do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from rota.store.errors import StoreError
+    from rota.store.statements import Statements
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One statement of an operation: the name of its SQL file and its parameters."""
+
+    name: str
+    params: Params = field(default_factory=dict)
+    command: str | None = None
+    """Run instead of the file: a command that the database has put together. It returns no rows."""
+
+
+Operation = Generator[Query, list[Row], T]
+
+
+class Translator(Protocol):
+    """What plain and async drivers share."""
+
+    errors: ClassVar[tuple[type[Exception], ...]]
+    """Every error that the driver raises for what the server or the network does."""
+
+    @property
+    def joins_transaction(self) -> bool:
+        """Whether what runs now is part of a transaction that the connection's owner ends."""
+        ...
+
+    def translate(self, error: Exception) -> StoreError:
+        """Make the error of the seam of one of `errors`. It sends nothing."""
+        ...
+
+
+class Driver(Translator, Protocol):
+    """A connection in plain code."""
+
+    def run(self, text: bytes, params: Params | None) -> list[Row]:
+        """Run a statement and return its rows as tuples; none where it has none.
+
+        Parameters stand as `%(name)s` and a percent sign as `%%`; with `params` None the text is
+        sent as it is. Every type of a column and parameter is PostgreSQL's: lists are arrays,
+        instants are aware datetimes, intervals are timedeltas.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Begin, and commit after the block; in an open transaction a savepoint and its release.
+
+        An error in the block rolls back to the beginning of the block and goes on.
+        """
+        ...
+
+
+class AsyncDriver(Translator, Protocol):
+    """A connection in an event loop. Its methods do what those of `Driver` do."""
+
+    async def run(self, text: bytes, params: Params | None) -> list[Row]:
+        """As `Driver.run`."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[object]:
+        """As `Driver.transaction`."""
+        ...
+
+
+def drive(
+    driver: Driver,
+    operation: Operation[T],
+    statements: Statements,
+    *,
+    atomic: bool = False,
+) -> T:
+    """Run an operation; `atomic`: in one transaction, also in autocommit. Raises StoreError."""
+    if atomic and not driver.joins_transaction:
+        try:
+            with driver.transaction():
+                return drive(driver, operation, statements)
+        except driver.errors as error:  # of the commit
+            raise driver.translate(error) from error
+    try:
+        query = next(operation)
+        while True:
+            try:
+                if query.command is None:
+                    rows = driver.run(statements[query.name], query.params)
+                else:
+                    rows = driver.run(query.command.encode(), None)
+            except driver.errors as error:
+                query = operation.throw(driver.translate(error))
+            else:
+                query = operation.send(rows)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def adrive(
+    driver: AsyncDriver,
+    operation: Operation[T],
+    statements: Statements,
+    *,
+    atomic: bool = False,
+    limit: AbstractContextManager[object] | None = None,
+) -> T:
+    """As `drive`. `limit` is entered anew for each statement, and may end it."""
+    if atomic and not driver.joins_transaction:
+        try:
+            async with driver.transaction():
+                return await adrive(driver, operation, statements, limit=limit)
+        except driver.errors as error:  # of the commit
+            raise driver.translate(error) from error
+    each = nullcontext() if limit is None else limit
+    try:
+        query = next(operation)
+        while True:
+            try:
+                with each:
+                    if query.command is None:
+                        rows = await driver.run(statements[query.name], query.params)
+                    else:
+                        rows = await driver.run(query.command.encode(), None)
+            except driver.errors as error:
+                query = operation.throw(driver.translate(error))
+            else:
+                query = operation.send(rows)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

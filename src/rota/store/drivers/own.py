@@ -1,0 +1,120 @@
+"""Rota's own connections: opened, listened on, cancelled and cut. They are psycopg's, whatever
+driver the application has."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import pq, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from rota.errors import ConfigurationError
+from rota.failure import message
+from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
+from rota.store.errors import StoreError, is_of_statement, unavailable
+
+
+def parse_url(url: str) -> dict[str, Any]:
+    """Return the parameters of a libpq URL or connection string. Raises ConfigurationError."""
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(f"the database URL cannot be read: {message(error)}") from None
+
+
+def format_conninfo(params: dict[str, Any]) -> str:
+    """Return parameters as a connection string."""
+    return make_conninfo("", **params)
+
+
+@contextmanager
+def tell_trouble() -> Iterator[None]:
+    """Turn what the server or the network does into DatabaseUnavailable or ConfigurationError.
+
+    An error of a statement itself stays as it is.
+    """
+    try:
+        yield
+    except (StoreError, *ERRORS) as error:
+        trouble = error if isinstance(error, StoreError) else translate(error)
+        if is_of_statement(trouble):
+            raise
+        raise unavailable(trouble) from error
+
+
+@contextmanager
+def connect(conninfo: str) -> Iterator[psycopg.Connection]:
+    """Open a connection for a block, in autocommit.
+
+    It prepares nothing: the block is short, and a pooler that nobody has told of may stand there.
+    """
+    with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
+    """Wait so long for a NOTIFY; return whether one came."""
+    return bool(list(connection.notifies(timeout=for_s, stop_after=1)))
+
+
+class OwnConnection:
+    """An async connection of Rota's, in autocommit. Its methods raise what psycopg raises."""
+
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(cls, conninfo: str, prepare_threshold: int | None) -> OwnConnection:
+        """Open one."""
+        settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
+        return cls(await psycopg.AsyncConnection.connect(conninfo, **settings))
+
+    def driver(self) -> AsyncPsycopgDriver:
+        """Return the driver for one operation."""
+        return AsyncPsycopgDriver(self._connection)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or broke."""
+        return self._connection.closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and neither in a statement nor in a transaction."""
+        status = self._connection.info.transaction_status
+        return not self._connection.closed and status == pq.TransactionStatus.IDLE
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._connection.close()
+
+    async def cancel(self, timeout_s: float) -> None:
+        """Ask the server to give up the statement. Whether it hears is not known."""
+        with suppress(psycopg.Error, OSError):
+            await self._connection.cancel_safe(timeout=timeout_s)
+
+    def cut(self) -> None:
+        """Break it, without asking the server: who waits for its answer finds its end."""
+        with suppress(OSError, psycopg.Error):
+            copy = os.dup(self._connection.fileno())
+            with socket.socket(fileno=copy) as end:
+                end.shutdown(socket.SHUT_RDWR)
+
+    async def listen(self, *channels: str) -> None:
+        """Begin to listen."""
+        for channel in channels:
+            await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+
+    def notifications(self, for_s: float) -> AsyncIterator[psycopg.Notify]:
+        """Return the notifications of so long, as they come, with `channel` and `payload`."""
+        return self._connection.notifies(timeout=for_s)
+
+    async def is_read_only(self) -> bool:
+        """Ask the server whether it only reads."""
+        row = await (await self._connection.execute("show transaction_read_only")).fetchone()
+        return row != ("off",)

@@ -1,0 +1,156 @@
+"""psycopg 3, sync and async: the driver of Rota's own connections."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import ClassVar, TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg.rows import tuple_row
+
+from rota.errors import UsageError
+from rota.store.driver import Params, Row
+from rota.store.errors import (
+    ServerTrouble,
+    SessionShared,
+    StoreError,
+    Unencodable,
+    Unstorable,
+    store_error,
+)
+
+Connection = TypeVar("Connection", psycopg.Connection, psycopg.AsyncConnection)
+
+ERRORS = (psycopg.Error, UnicodeEncodeError)
+_PREPARED = "_pg3_"
+"""How psycopg names what it prepares, whatever the language of the server's messages."""
+_SHARED = ("26000", "42P05", "08P01")
+_UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError)
+"""Without SQLSTATE: psycopg itself cannot send the value."""
+
+
+class PsycopgDriver:
+    """A `psycopg.Connection`."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        # A cursor of its own class and rows, whatever the connection's owner has set.
+        self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+
+    @classmethod
+    def adopt(cls, connection: object) -> PsycopgDriver:
+        """Make a driver of a connection that was handed over. Raises UsageError."""
+        if not isinstance(connection, psycopg.Connection):
+            refusal = _refusal("psycopg.Connection", connection)
+            raise UsageError(f"{refusal}; an async one goes with the a… calls")
+        return cls(connection)
+
+    def run(self, text: bytes, params: Params | None) -> list[Row]:
+        """Run a statement and return its rows."""
+        if params is not None:
+            return self._cursor.execute(text, params, binary=True).fetchall()
+        self._cursor.execute(text)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    @property
+    def joins_transaction(self) -> bool:
+        """Whether the connection's owner ends the transaction."""
+        return _joins_transaction(self._connection)
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Begin and commit, or make a savepoint and release it."""
+        return self._connection.transaction()
+
+    def translate(self, error: Exception) -> StoreError:
+        """Make the error of the seam of one of psycopg's."""
+        return translate(error, self._connection)
+
+
+class AsyncPsycopgDriver:
+    """A `psycopg.AsyncConnection`."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        self._connection = connection
+        self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+
+    @classmethod
+    def adopt(cls, connection: object) -> AsyncPsycopgDriver:
+        """Make a driver of a connection that was handed over. Raises UsageError."""
+        if not isinstance(connection, psycopg.AsyncConnection):
+            raise UsageError(_refusal("psycopg.AsyncConnection", connection))
+        return cls(connection)
+
+    async def run(self, text: bytes, params: Params | None) -> list[Row]:
+        """Run a statement and return its rows."""
+        if params is not None:
+            await self._cursor.execute(text, params, binary=True)
+            return await self._cursor.fetchall()
+        await self._cursor.execute(text)
+        return await self._cursor.fetchall() if self._cursor.description else []
+
+    @property
+    def joins_transaction(self) -> bool:
+        """Whether the connection's owner ends the transaction."""
+        return _joins_transaction(self._connection)
+
+    def transaction(self) -> AbstractAsyncContextManager[object]:
+        """Begin and commit, or make a savepoint and release it."""
+        return self._connection.transaction()
+
+    def translate(self, error: Exception) -> StoreError:
+        """Make the error of the seam of one of psycopg's."""
+        return translate(error, self._connection)
+
+
+def translate(
+    error: Exception,
+    connection: psycopg.Connection | psycopg.AsyncConnection | None = None,
+) -> StoreError:
+    """Make the error of the seam of one of `ERRORS`; `connection`: where it was raised."""
+    text, name = str(error), type(error).__name__
+    if isinstance(error, UnicodeEncodeError):
+        return Unencodable(_say_encoding(error, connection), name=name, driver_error=error)
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        kind = Unstorable if isinstance(error, _UNSENT) else ServerTrouble
+        return kind(text, name=name, driver_error=error)
+    if error.sqlstate in _SHARED and _PREPARED in text:
+        return SessionShared(text, name=name, sqlstate=error.sqlstate, driver_error=error)
+    return store_error(
+        text,
+        error.sqlstate,
+        name=name,
+        constraint=error.diag.constraint_name,
+        table=error.diag.table_name,
+        driver_error=error,
+    )
+
+
+def _say_encoding(
+    error: UnicodeEncodeError,
+    connection: psycopg.Connection | psycopg.AsyncConnection | None,
+) -> str:
+    encoding = connection and connection.info.parameter_status("client_encoding")
+    lacks = f"which has no {error.object[error.start : error.end][:20]!r}"
+    says = f"the connection's client_encoding is {encoding}, {lacks}; the statement was not sent"
+    return says if encoding == "UTF8" else f"{says}. SET client_encoding TO 'UTF8'"
+
+
+def _refusal(wanted: str, given: object) -> str:
+    # It names the module, for many drivers and libraries have a Connection.
+    kind = type(given)
+    if kind.__module__ == "builtins":
+        return f"connection must be a {wanted} here, not {kind.__qualname__}"
+    inside = "; a library that wraps psycopg's, as SQLAlchemy does, has it inside"
+    said = f"connection must be a {wanted} here, not {kind.__module__}.{kind.__qualname__}"
+    return said if kind.__module__ == "psycopg" else said + inside
+
+
+def _joins_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    if not connection.autocommit:
+        return True
+    return connection.info.transaction_status != pq.TransactionStatus.IDLE

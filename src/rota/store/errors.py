@@ -1,0 +1,281 @@
+"""What crosses the seam between a driver and the operations instead of rows.
+
+A driver translates each of its errors once, by `store_error`, or by a class of this file where
+the server was never asked. Operations decide by the class. `tell` says it in the words of
+`rota.errors`, where it leaves the store.
+"""
+
+from __future__ import annotations
+
+from rota.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    PayloadError,
+    RotaError,
+    SchemaError,
+    SchemaMissing,
+    UsageError,
+)
+from rota.resources import lack_of_files
+
+
+class StoreError(Exception):
+    """A statement came to nothing. In an open transaction everything since its savepoint is lost.
+
+    `str` is the whole text of the driver.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        name: str = "",
+        sqlstate: str | None = None,
+        constraint: str | None = None,
+        table: str | None = None,
+        driver_error: Exception | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.name = name or type(self).__name__
+        """What the driver calls the condition, as in `LockNotAvailable`."""
+        self.sqlstate = sqlstate
+        """None: the error does not come from the server."""
+        self.constraint = constraint
+        self.table = table
+        self.driver_error = self.__cause__ = driver_error
+        """The error as the driver raised it, for an application that knows its driver's."""
+
+    @property
+    def first_line(self) -> str:
+        """The text without details, hints and the statement."""
+        lines = str(self).strip().splitlines()
+        return lines[0] if lines else self.name
+
+    @property
+    def summary(self) -> str:
+        """The condition and the first line, fit for a log: `LockNotAvailable: canceling …`."""
+        return f"{self.name}: {self.first_line}"
+
+
+class ServerTrouble(StoreError):
+    """The server is away, read-only or out of room. No row is at fault, and none can be written.
+
+    Nothing of the statement is done, unless the connection broke on its commit: then nobody knows.
+    """
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the server only reads, as a former primary does after a failover."""
+        return self.sqlstate == READ_ONLY
+
+
+class SessionShared(ServerTrouble):
+    """A prepared statement is missing or another one: a transaction pooler lends out sessions.
+
+    Nothing of the statement is done.
+    """
+
+
+class PoolExhausted(ServerTrouble):
+    """No connection became free in time. Nothing was sent."""
+
+
+class RowLocked(StoreError):
+    """The statement waited for another transaction, or took too long, and was given up.
+
+    Nothing of it is done; the same statement may succeed later.
+    """
+
+
+class RowRefused(StoreError):
+    """The server refuses the statement, and one row may be the reason; others can be written.
+
+    Nothing of it is done. Tried again it is refused again, until somebody mends the cause.
+    """
+
+
+class Unstorable(RowRefused):
+    """A value cannot be stored: a NUL, a number out of range, a row that no page or index takes."""
+
+
+class Unencodable(Unstorable):
+    """The connection's encoding lacks a character. Nothing was sent; the transaction goes on."""
+
+
+class PayloadRefused(RowRefused):
+    """The payload of a job is over the limit of the schema, or no JSON object."""
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with the payload."""
+        if (self.constraint or "").endswith("small"):
+            return "larger than the limit; store it elsewhere and pass a reference"
+        return "not a JSON object"
+
+
+class ObjectMissing(RowRefused):
+    """A table, function or schema is not there: Rota's, or one that a trigger on a row names."""
+
+
+class PrivilegeMissing(RowRefused):
+    """The role may not do this: to Rota's tables, or to one that a trigger on a row names."""
+
+
+class PartitionMissing(StoreError):
+    """The day has no partition yet. Nothing is done; make it and repeat the statement."""
+
+
+READ_ONLY = "25006"
+INVALID_PARAMETER = "22023"
+"""What Rota's SQL functions raise for an argument that cannot be."""
+_CHECK_VIOLATION = "23514"
+_AWAY = ("08", "57P")
+"""A server that goes down, comes up, or cannot be reached."""
+_WHOLE_SERVER = (*_AWAY, READ_ONLY, "53", "58", "28", "3D")
+"""Also one without disk, memory or connections, with failing files, or that refuses the login."""
+_WAITED = ("55P03", "57014", "40P01", "40001")
+"""Lock timeout, statement timeout or cancel, deadlock, serialization failure."""
+_CLASSES: tuple[tuple[tuple[str, ...], type[StoreError]], ...] = (
+    (_WHOLE_SERVER, ServerTrouble),
+    (_WAITED, RowLocked),
+    (("42P01", "42883", "3F000"), ObjectMissing),
+    (("42501",), PrivilegeMissing),
+    (("22", "54"), Unstorable),
+)
+
+
+def store_error(
+    text: str,
+    sqlstate: str,
+    *,
+    name: str,
+    constraint: str | None = None,
+    table: str | None = None,
+    driver_error: Exception | None = None,
+) -> StoreError:
+    """Make the error of the seam of what a server said."""
+    kind = _classify(sqlstate, constraint or "", table)
+    return kind(
+        text,
+        name=name,
+        sqlstate=sqlstate,
+        constraint=constraint,
+        table=table,
+        driver_error=driver_error,
+    )
+
+
+def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreError]:
+    if sqlstate == _CHECK_VIOLATION:
+        if constraint.startswith("job_payload_"):
+            return PayloadRefused
+        if not constraint and table in ("job_history", "attempt"):
+            return PartitionMissing
+    kinds = (kind for states, kind in _CLASSES if sqlstate.startswith(states))
+    return next(kinds, RowRefused)
+
+
+# In the words of rota.errors
+
+_OF_THE_STATEMENT = ("0A", "21", "22", "23", "3F", "42", "44", "P0")
+"""The statement itself cannot be, or a trigger or a constraint of the user's forbids it."""
+_LOGIN = ("28P01", "28000")
+_LOGIN_TEXTS = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    'FATAL:  role "',
+)
+"""A connection that is refused has no SQLSTATE in psycopg, only a text. A server that writes in
+another language is taken for one that does not answer."""
+_POOLER = "a pooler refuses Rota's session settings"
+
+
+def tell(error: StoreError, *, is_own: bool) -> Exception:
+    """Return what the application is told.
+
+    `is_own`: on a connection of Rota's. There an absent server or a lock that lasts is
+    DatabaseUnavailable. On the application's connection it is the driver's error: the application
+    knows what that means for its transaction.
+    """
+    told = _say(error)
+    if told is None and (error.driver_error is None or (is_own and not is_of_statement(error))):
+        told = unavailable(error)
+    if told is None:
+        assert error.driver_error is not None
+        return error.driver_error
+    told.__cause__ = error.driver_error
+    return told
+
+
+def _say(error: StoreError) -> RotaError | None:
+    match error:
+        case PayloadRefused():
+            return PayloadError("?", None, error.reason)
+        case ObjectMissing():
+            why = "the database has no Rota schema, or an older one: run `rota migrate`"
+            return SchemaMissing(f"{why} ({error.first_line})")
+        case PrivilegeMissing():
+            advice = "docs/sql-contract.md lists the GRANTs of each role"
+            return SchemaError(f"the database role lacks a privilege: {error.first_line}; {advice}")
+        case Unencodable():
+            return UsageError(str(error))
+    return None
+
+
+def tell_worker(error: StoreError) -> DatabaseUnavailable:
+    """Return what a loop of a worker is told: whatever it is, it tries again.
+
+    A worker does not end because a trigger of the user's raises, nor because a login is refused
+    for a while: its start has checked the schema and the configuration.
+    """
+    is_of_schema = isinstance(error, ObjectMissing | PrivilegeMissing)
+    text = f"the database refuses: {_say(error)}" if is_of_schema else str(unavailable(error))
+    return DatabaseUnavailable(text, refused=not isinstance(error, ServerTrouble))
+
+
+def unavailable(error: StoreError) -> RotaError:
+    """Return what it means for the caller that a statement or a connection came to nothing."""
+    if (wrong := _wrong_configuration(error)) is not None:
+        return ConfigurationError(wrong)
+    is_trouble = isinstance(error, ServerTrouble)
+    if is_trouble and error.sqlstate is None and (missing := lack_of_files()) is not None:
+        why = f"this process is out of {missing} ({error.first_line})"
+        return DatabaseUnavailable(f"no connection to the database: {why}")
+    if isinstance(error, PoolExhausted):
+        return DatabaseUnavailable(f"no connection to the database: {error}")
+    is_away = is_trouble and (error.sqlstate is None or error.sqlstate.startswith(_AWAY))
+    verb = "does not answer" if is_away else "refuses"
+    return DatabaseUnavailable(f"the database {verb}: {error.first_line}")
+
+
+def is_of_pooler(error: ConfigurationError) -> bool:
+    """Whether this is a pooler that refuses Rota's session settings."""
+    return str(error).startswith(_POOLER)
+
+
+def is_of_statement(error: StoreError) -> bool:
+    """Whether the statement itself is refused, whatever else the server does."""
+    if not isinstance(error, RowRefused):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(_OF_THE_STATEMENT)
+
+
+def _wrong_configuration(error: StoreError) -> str | None:
+    """Say what of the URL or of notify is wrong; None: nothing that can be seen here."""
+    says = error.first_line
+    if isinstance(error, SessionShared):
+        wrong = "connections share sessions, as behind a transaction pooler"
+        return f"{wrong}: use App(notify=False) behind it ({says})"
+    if not isinstance(error, ServerTrouble):
+        return None
+    text = str(error) if error.sqlstate is None else ""
+    if error.sqlstate in _LOGIN or any(sign in text for sign in _LOGIN_TEXTS):
+        return f"the database refuses the user or password of the URL: {says}"
+    if error.sqlstate == "3D000" or ("database" in text and "does not exist" in text):
+        return f"the URL names a database that is not there: {says}"
+    if "permission denied for database" in text:
+        return f"the role of the URL may not connect to its database: {says}"
+    if "unsupported startup parameter" in text:
+        return f"{_POOLER}: use App(notify=False) behind it, and migrate without it ({says})"
+    return None

@@ -1,0 +1,173 @@
+"""How the database is examined: each look a short transaction that only reads, given up after two
+seconds. Who asks how a database is must not be what ails it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from rota.errors import ConfigurationError
+from rota.failure import message, one_line
+from rota.store.db import Database
+from rota.store.driver import Driver, Operation, Query, drive
+from rota.store.drivers.own import tell_trouble, wait_for_notification
+from rota.store.drivers.psycopg3 import PsycopgDriver
+from rota.store.errors import (
+    ObjectMissing,
+    PrivilegeMissing,
+    RowLocked,
+    ServerTrouble,
+    StoreError,
+    is_of_pooler,
+    tell,
+    unavailable,
+)
+from rota.store.ops.read import table
+
+if TYPE_CHECKING:
+    import psycopg
+
+LOOK_S = 2.0
+"""The longest that one look may take."""
+HEAR_S = 2.0
+"""How long a NOTIFY to oneself may take."""
+TRIES = 5
+"""How often two connections are compared before they are taken to have a session each."""
+
+
+class CannotLook(Exception):
+    """The database does not say: why not. Nothing was changed; the connection can be used on."""
+
+
+class MayNotLook(CannotLook):
+    """The role lacks a privilege for this look."""
+
+
+class Probe:
+    """One connection, for a block of looks."""
+
+    def __init__(self, database: Database, connection: psycopg.Connection) -> None:
+        self.database = database
+        self._connection = connection
+        self._driver = PsycopgDriver(connection)
+
+    def facts(self, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Run a statement that returns its facts as JSON.
+
+        Raises CannotLook, SchemaMissing, DatabaseUnavailable.
+        """
+        facts: dict[str, Any] = msgspec.json.decode(self._run(_facts(name, dict(params or {}))))
+        return facts
+
+    def rows(
+        self,
+        name: str,
+        params: Mapping[str, Any],
+        columns: tuple[str, ...],
+    ) -> list[dict[str, Any]]:
+        """Run a statement that returns rows. Raises as `facts`."""
+        return self._run(table(name, dict(params), columns=columns))  # type: ignore[no-any-return]
+
+    def round_trips_s(self, count: int = 5) -> float:
+        """Return the shortest of some round trips, in seconds."""
+        took = []
+        with tell_trouble():
+            for _ in range(count):
+                before = time.monotonic()
+                self._driver.run(b"select 1", None)
+                took.append(time.monotonic() - before)
+        return min(took)
+
+    def shares_sessions(self) -> bool:
+        """Whether another connection meets the session of this one, which is open all the while.
+
+        A transaction pooler lends a session to whoever asks next. Nothing is left in it.
+        """
+        with self.database.connected("cli") as connection, tell_trouble():
+            other = PsycopgDriver(connection)
+            for _ in range(TRIES):
+                mine, others = ({_backend(one), _backend(one)} for one in (self._driver, other))
+                if mine & others or len(mine) > 1:
+                    return True
+        return False
+
+    def hears_after_s(self) -> float | None:
+        """How long a NOTIFY takes from one connection to another, in seconds.
+
+        None when it does not come within two. Nobody else listens there.
+        """
+        channel = f'"{self.database.schema}.doctor.{uuid4().hex[:12]}"'.encode()
+        with self.database.connected("cli") as connection, tell_trouble():
+            other = PsycopgDriver(connection)
+            other.run(b"listen " + channel, None)
+            try:
+                before = time.monotonic()
+                self._driver.run(b"notify " + channel, None)
+                is_heard = wait_for_notification(connection, HEAR_S)
+                return time.monotonic() - before if is_heard else None
+            finally:
+                other.run(b"unlisten " + channel, None)
+
+    def _run(self, operation: Operation[Any]) -> Any:
+        ms = f"{LOOK_S * 1000:.0f}"
+        # Of this transaction and not of the session, which behind a pooler is somebody else's
+        # afterwards.
+        limits = f"set local statement_timeout = {ms}; set local lock_timeout = {ms}"
+        try:
+            with self._driver.transaction():
+                self._driver.run(f"set transaction read only; {limits}".encode(), None)
+                return drive(self._driver, operation, self.database.statements)
+        except StoreError as error:
+            raise _say(error) from None
+        except self._driver.errors as error:
+            raise _say(self._driver.translate(error)) from None
+
+
+def _say(error: StoreError) -> Exception:
+    match error:
+        case ObjectMissing():
+            return tell(error, is_own=True)
+        case PrivilegeMissing():
+            return MayNotLook(f"not allowed to look: {message(tell(error, is_own=True))}")
+        case RowLocked():
+            return CannotLook(f"no answer within {LOOK_S:.0f} s")
+        case ServerTrouble():
+            return unavailable(error)
+    return CannotLook(f"the database refuses: {one_line(str(error))}")
+
+
+@contextmanager
+def open_probe(database: Database) -> Iterator[Probe]:
+    """Connect for a block of looks. Raises ConfigurationError, DatabaseUnavailable."""
+    with database.connected("cli") as connection:
+        yield Probe(database, connection)
+
+
+@contextmanager
+def open_any_probe(database: Database) -> Iterator[tuple[Probe, ConfigurationError | None]]:
+    """Connect for a block of looks, also through a pooler that refuses Rota's session settings:
+    then with what it says of them."""
+    refusal = None
+    if database.notify:
+        try:
+            with database.connected("cli"):
+                pass
+        except ConfigurationError as error:
+            if not is_of_pooler(error):
+                raise
+            refusal, database = error, database.unsettled()
+    with open_probe(database) as probe:
+        yield probe, refusal
+
+
+def _facts(name: str, params: dict[str, Any]) -> Operation[str]:
+    return (yield Query(name, params))[0][0]  # type: ignore[no-any-return]
+
+
+def _backend(driver: Driver) -> int:
+    return int(driver.run(b"select pg_backend_pid()", None)[0][0])

@@ -36,6 +36,7 @@ from rota.worker.process import _BOOT, Process
 from rota.worker.processes import Processes
 from rota.worker.reach import setup_of
 from rota.worker.worker import Worker
+from tests.support import forked
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import apart, heavy
@@ -712,8 +713,8 @@ def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: Sta
 
 def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
     job = put(connection, "enqueues")
-    command = [sys.executable, "-m", "rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database}, capture_output=True, text=True, check=False)
+    command = ["rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
+    done = forked.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database})
     assert done.returncode == 0, done.stderr
     assert status(connection, job) == "succeeded", done.stderr
     assert status(connection, result(connection, job)) == "succeeded"

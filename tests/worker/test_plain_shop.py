@@ -16,6 +16,8 @@ from tests.support.wait import eventually
 from tests.worker import plain_shop as shop
 from tests.worker.table import Connection, value
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[2]
 
 

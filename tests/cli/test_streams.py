@@ -25,7 +25,7 @@ full = pytest.mark.skipif(not FULL.exists(), reason="Linux has it")
 
 
 def ran(rota: CommandLine, *arguments: str, **streams: IO[Any] | int) -> subprocess.CompletedProcess[str]:
-    return forked.run(["rota", *arguments], cwd=rota.directory, env=os.environ | rota.environment, timeout=RUN_S, **streams)
+    return forked.run(["-m", "rota", *arguments], cwd=rota.directory, env=os.environ | rota.environment, timeout=RUN_S, **streams)
 
 
 @full

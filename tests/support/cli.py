@@ -71,7 +71,7 @@ class CommandLine:
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """Start a command; one that still runs when the block ends is killed."""
         with self._begin(
-            ["rota", *arguments],
+            ["-m", "rota", *arguments],
             cwd=self.directory,
             env={**os.environ, "COLUMNS": "200", **self.environment},
             stdin=subprocess.DEVNULL,

@@ -25,12 +25,12 @@ READ_AT_START = ("PYTHON", "LC_", "LANG")
 
 
 def python(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start `python -m COMMAND`; the options are those of Popen."""
-    return subprocess.Popen([sys.executable, "-m", *command], **options)
+    """Start Python with this command line, as `-m rota`; the options are those of Popen."""
+    return subprocess.Popen([sys.executable, *command], **options)
 
 
 def start(command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-    """Start `python -m COMMAND`, faster; the options are those of Popen.
+    """The same, faster: the command is `-m MODULE` or `-c CODE`, and arguments.
 
     It is a process like any other, with a pid, streams, signals and an exit status of its own. It is not a child of this process
     and its command line is not its own. Where its environment is for another Python, it is started and not forked.
@@ -41,7 +41,7 @@ def start(command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> 
 
 
 def run(command: Sequence[str], *, env: Mapping[str, str], timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `python -m COMMAND` to its end, without input; return what it printed."""
+    """Run such a command to its end, without input; return what it printed."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start(command, env=env, text=True, **{**streams, **options}) as process:
         try:
@@ -57,13 +57,7 @@ class _Forked(subprocess.Popen[Any]):
     def _execute_child(self, args: Sequence[str], *options: Any) -> None:
         directory, environment = options[4:6]
         pipes = options[9:15]  # of stdin, stdout and stderr: for each what is read and what is written, or -1
-        module, *arguments = args
-        request = {
-            "module": module,
-            "arguments": arguments,
-            "directory": os.fspath(directory or Path.cwd()),
-            "environment": dict(environment),
-        }
+        request = {"command": list(args), "directory": os.fspath(directory or Path.cwd()), "environment": dict(environment)}
         theirs = [number if pipe == -1 else pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         self._answers, answering = socket.socketpair()
         with answering:

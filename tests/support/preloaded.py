@@ -1,8 +1,8 @@
 """A process that has imported Rota and forks for each program that a test starts: the other side of tests/support/forked.py.
 
-What runs in the fork is what `python -m MODULE ARGUMENTS` runs, from its first line to the end of the interpreter.
-Nothing but the imports, half a second of them, comes from here: the fork has its own descriptors, directory,
-environment, signals and, as its `__main__`, the module.
+What runs in the fork is what `python -m MODULE` or `python -c CODE` runs, from its first line to the end of the
+interpreter. Nothing but the imports, half a second of them, comes from here: the fork has its own descriptors,
+directory, environment, signals and `__main__`.
 """
 
 from __future__ import annotations
@@ -115,23 +115,21 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     tempfile.tempdir = None  # it depends on the environment
-    _open_streams()
+    # The streams are those of descriptors 0, 1 and 2, and empty. Whether one is a terminal may be another answer now.
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty() and not sys.stdout.write_through)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
-    sys.path[0] = str(Path.cwd())
-    sys.argv = ["-m", *request["arguments"]]
-    sys.orig_argv = [sys.executable, "-m", request["module"], *request["arguments"]]
-
-
-def _open_streams() -> None:
-    """As Python does at its start: whether a stream is a terminal may be another answer now."""
-    for number, mode in enumerate("rww"):
-        name = ("stdin", "stdout", "stderr")[number]
-        before = getattr(sys, name)
-        stream = os.fdopen(number, mode, 1 if name == "stderr" else -1, before.encoding, before.errors, closefd=False)
-        vars(sys).update({name: stream, f"__{name}__": stream})
+    sys.orig_argv = [sys.executable, *request["command"]]
+    _, option, _, *arguments = sys.orig_argv
+    sys.argv = [option, *arguments]
+    sys.path[0] = str(Path.cwd()) if option == "-m" else ""
 
 
 if __name__ == "__main__":
     main()
-    runpy._run_module_as_main(sys.orig_argv[2])  # type: ignore[attr-defined]  # `-m`, as Python itself does it
+    what = sys.orig_argv[2]
+    if sys.argv[0] == "-m":
+        runpy._run_module_as_main(what)  # type: ignore[attr-defined]  # as Python itself does it
+    else:
+        exec(compile(what, "<string>", "exec"))

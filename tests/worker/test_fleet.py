@@ -153,7 +153,7 @@ def _app(place: Path, text: str) -> Path:
 
 def _rota(place: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ROTA_DATABASE_URL": url}
-    return forked.run(["rota", *arguments], cwd=place, env=environment, timeout=180)
+    return forked.run(["-m", "rota", *arguments], cwd=place, env=environment, timeout=180)
 
 
 def test_a_process_that_cannot_be_configured_is_not_tried_again_and_says_why_once(

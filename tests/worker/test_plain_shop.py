@@ -29,7 +29,7 @@ def worker(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     shop.app.sync()
     with (tmp_path / "log").open("wb") as log:
         process = forked.start(
-            ["tests.worker.plain_shop"], cwd=ROOT, env=dict(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            ["-m", "tests.worker.plain_shop"], cwd=ROOT, env=dict(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     yield process
     process.kill()

@@ -713,7 +713,7 @@ def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: Sta
 
 def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
     job = put(connection, "enqueues")
-    command = ["rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
+    command = ["-m", "rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
     done = forked.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database})
     assert done.returncode == 0, done.stderr
     assert status(connection, job) == "succeeded", done.stderr

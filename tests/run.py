@@ -77,7 +77,7 @@ def _tell(failed: Failed, flaky: Path) -> None:
 
 def _said(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    said = crash.message if crash is not None else report.longreprtext
+    said = crash.message if crash is not None else report.longreprtext.splitlines()[-1]
     return " ".join(str(said).split())[:SAID_MAX]
 
 

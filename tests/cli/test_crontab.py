@@ -174,7 +174,12 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
 
 @rule("M80")
 @pytest.mark.parametrize(
-    ("options", "sets"), [(["--log", "../said.log"], " && ROTA_SCHEMA=jobs2 /"), (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n")]
+    ("options", "sets"),
+    [
+        (["--log", "../said.log"], f" && ROTA_SCHEMA=jobs2 {shlex.quote(sys.executable)} -m rota"),
+        (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n"),
+    ],
+    ids=["crontab", "systemd"],
 )
 def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_file_that_was_named_by_way_of_another_directory(
     options: list[str], sets: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -51,6 +51,11 @@ def run(command: Sequence[str], *, env: Mapping[str, str], timeout: float = 120,
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def parent() -> int:
+    """The process that forks; it is begun here if it was not."""
+    return _forking().pid
+
+
 class _Forked(subprocess.Popen[Any]):
     # The three methods that Popen has once for POSIX and once for Windows, here for a third way; the same in CPython 3.11 to 3.14.
 
@@ -101,6 +106,7 @@ class _Forking:
         with theirs:
             command = [sys.executable, "-m", "tests.support.preloaded", str(theirs.fileno())]
             self._process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        self.pid = self._process.pid
         atexit.register(self._end)
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:

@@ -62,14 +62,15 @@ def living(pid: int) -> bool:
 
 
 def children() -> set[int]:
-    """The child processes of this one, dead ones that nobody has reaped too."""
+    """The child processes of this one and of the one that forks for it, dead ones that nobody has reaped too."""
+    parents = os.getpid(), forked.parent()
     found: set[int] = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[1]) == os.getpid():
+        if int(fields[1]) in parents:
             found.add(int(stat.parent.name))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -147,6 +147,17 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """What takes minutes begins before the first test and is looked at by the last."""
     if any(name.endswith(night.NAME) for name in ids) and night.missing() is None:
         night.begin(node.config.stash[_place])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """More processes than cores run tests, but no more tests than cores compute at a time: the others are those that wait."""
+    worker = getattr(item.config, "workerinput", {}).get("workerid")
+    if worker is None or item.get_closest_marker("waits") is not None:
+        return (yield)
+    core = int(worker.removeprefix("gw")) % (os.cpu_count() or 2)
+    with locked(item.config.stash[_place] / f"core-{core}.lock"):
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly

@@ -1,49 +1,84 @@
 """`make test`: the suite, and a second look at the test or two that failed in it.
 
-The tests work with real processes and real servers, on a machine that others use too. Where it stands still at the wrong moment a test may fail that
-passes ever after. Such a failure has a cause that is worth finding, so it is told at the end, with all that the first look printed; but it is not a
-red suite. One is: a test that fails again, and so many failures at once that chance is no explanation.
+The tests work with real processes and real servers, on a machine that others use too. Where it stands still at the wrong
+moment a test may fail that passes ever after. Such a failure has a cause: it is told at the end, with the seed of the run,
+and it is written to tests/FLAKY.md, where it stays until its cause is mended. But it is not a red suite. One is: a test that
+fails again, and so many failures at once that chance is no explanation.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+FLAKY = Path(__file__).with_name("FLAKY.md")
 MOST = 3
 """Failures of one run that may be chance."""
 LOOKS = 3
 """So often what failed has to pass, by itself, one after the other."""
+SAID_MAX = 120
+"""Characters of what a test said first that are kept."""
 
 
 class Failed:
-    """A plugin of pytest that remembers what failed: the ids of tests, each once, in the order of their failures."""
+    """A plugin of pytest that remembers what failed, and in which order the tests ran."""
 
     def __init__(self) -> None:
-        self.tests: dict[str, None] = {}
+        self.tests: dict[str, str] = {}
+        """What each test said when it failed first, in the order of the failures."""
+        self.seed: object = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.seed = session.config.getoption("randomly_seed", None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.tests[report.nodeid] = None
+            self.tests.setdefault(report.nodeid, _said(report))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     """Run pytest with these arguments; return its exit status."""
+    began_at = time.monotonic()
     failed = Failed()
     status = int(pytest.main(arguments, plugins=[failed]))
-    if status != pytest.ExitCode.TESTS_FAILED or len(failed.tests) > MOST:
-        return status
+    is_perhaps_chance = status == pytest.ExitCode.TESTS_FAILED and len(failed.tests) <= MOST
+    if is_perhaps_chance:
+        status = _look_again(list(failed.tests))
+    minutes, seconds = divmod(round(time.monotonic() - began_at), 60)
+    print(f"\nthe tests took {minutes} min {seconds} s", flush=True)
+    if is_perhaps_chance and status == pytest.ExitCode.OK:
+        _tell(failed, flaky)
+    return status
+
+
+def _look_again(tests: list[str]) -> int:
     for look in range(1, LOOKS + 1):
-        print(f"\nlook {look} of {LOOKS} at what failed: {', '.join(failed.tests)}", flush=True)
+        print(f"\nlook {look} of {LOOKS} at what failed: {', '.join(tests)}", flush=True)
         # No mark leaves them out: they were chosen already.
-        again = subprocess.run([sys.executable, "-m", "pytest", "-n", "0", "-m", "", *failed.tests], check=False)
+        again = subprocess.run([sys.executable, "-m", "pytest", "-n", "0", "-m", "", *tests], check=False)
         if again.returncode:
             return again.returncode
-    for test in failed.tests:
-        print(f"FAILED ONCE, THEN PASSED {LOOKS} TIMES: {test}", flush=True)
     return 0
+
+
+def _tell(failed: Failed, flaky: Path) -> None:
+    today = datetime.now(UTC).date()
+    with flaky.open("a", encoding="utf-8") as lines:
+        for test, said in failed.tests.items():
+            lines.write(f"- {today}, `{test}`, seed {failed.seed}: {said}\n")
+            print(f"FAILED ONCE, THEN PASSED {LOOKS} TIMES, SEED {failed.seed}: {test}", flush=True)
+    print(f"WRITTEN TO {flaky}: FIND THE CAUSE, MEND IT, THEN REMOVE THE LINE", flush=True)
+
+
+def _said(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    said = crash.message if crash is not None else report.longreprtext.splitlines()[-1]
+    return " ".join(str(said).split())[:SAID_MAX]
 
 
 if __name__ == "__main__":

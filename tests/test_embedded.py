@@ -24,6 +24,7 @@ import pytest
 from rota import embedded, errors
 from rota.embedded import guard, server
 from rota.errors import EmbeddedError
+from tests.support import forked
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.system
@@ -83,15 +84,13 @@ sys.stdin.read()
 class User:
     """A process that uses the directory's server."""
 
-    def __init__(self, directory: Path, *arguments: str, code: str = USE, python: str = sys.executable, **options: Any) -> None:
-        self.process = subprocess.Popen(
-            [python, "-c", code, str(directory), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
+    def __init__(self, directory: Path, *arguments: str, code: str = USE, python: str | None = None, **options: Any) -> None:
+        command = ["-c", code, str(directory), *arguments]
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        if python is None:
+            self.process: subprocess.Popen[str] = forked.start(command, env=os.environ, **streams)
+        else:
+            self.process = subprocess.Popen([python, *command], **streams, **options)
 
     def line(self) -> str:
         """The next line that it prints: first of all the URL."""
@@ -223,9 +222,8 @@ def kill_server(directory: Path) -> None:
 
 
 def run(code: str, directory: Path, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", f"from pathlib import Path\nfrom rota import embedded\n{code}", str(directory)]
-    env = os.environ | dict(environment or {})
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, cwd=directory.parent, check=False)
+    command = ["-c", f"from pathlib import Path\nfrom rota import embedded\n{code}", str(directory)]
+    return forked.run(command, env=os.environ | dict(environment or {}), cwd=directory.parent)
 
 
 def kill_guard(directory: Path) -> None:

@@ -1,9 +1,11 @@
-"""A failure that does not come again is told, and is no red suite; any other is."""
+"""A failure that does not come again is told and kept in a list, and is no red suite; any other is. How long it took is always told."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.mutants.mutant import ROOT
@@ -31,11 +33,26 @@ def test_third():
 """
 
 
-def test_what_fails_once_and_never_again_is_told(tmp_path: Path) -> None:
+def test_what_fails_once_and_never_again_is_told_and_added_to_the_list(tmp_path: Path) -> None:
+    (tmp_path / "FLAKY.md").write_text("before\n")
+    days = {datetime.now(UTC).date()}
     status, said = _run(tmp_path, ONCE)
+    days.add(datetime.now(UTC).date())
     assert status == 0
     assert "look 3 of 3 at what failed: test_it.py::test_once" in said
-    assert said.endswith("FAILED ONCE, THEN PASSED 3 TIMES: test_it.py::test_once\n")
+    told = said[said.index("the tests took 0 min ") :].splitlines()
+    assert told[1] == "FAILED ONCE, THEN PASSED 3 TIMES, SEED 77: test_it.py::test_once"
+    assert told[2:] == ["WRITTEN TO FLAKY.md: FIND THE CAUSE, MEND IT, THEN REMOVE THE LINE"]
+    first, line = (tmp_path / "FLAKY.md").read_text().splitlines()
+    assert first == "before"
+    assert line in [f"- {day}, `test_it.py::test_once`, seed 77: assert not True" for day in days]
+
+
+def test_what_passes_and_what_fails_each_time_is_not_in_the_list(tmp_path: Path) -> None:
+    for tests, expected in (("def test_that_passes(): ...", 0), (ALWAYS, 1)):
+        status, said = _run(tmp_path, tests)
+        assert (status, (tmp_path / "FLAKY.md").exists()) == (expected, False)
+        assert re.fullmatch(r"the tests took 0 min \d+ s", said.splitlines()[-1])
 
 
 def test_what_fails_each_time_is_a_failure(tmp_path: Path) -> None:
@@ -62,11 +79,14 @@ def test_tests_that_cannot_be_read_are_a_failure(tmp_path: Path) -> None:
 def test_a_crash_that_does_not_come_again_is_told(tmp_path: Path) -> None:
     status, said = _run(tmp_path, ONCE.replace("assert not first", "__import__('os')._exit(int(first)) if first else None"), processes=1)
     assert status == 0
-    assert said.endswith("FAILED ONCE, THEN PASSED 3 TIMES: test_it.py::test_once\n")
+    assert "\nFAILED ONCE, THEN PASSED 3 TIMES, SEED 77: test_it.py::test_once\n" in said
+    line = (tmp_path / "FLAKY.md").read_text()
+    assert line.endswith("`test_it.py::test_once`, seed 77: worker 'gw0' crashed while running 'test_it.py::test_once'\n")
 
 
 def _run(place: Path, tests: str, processes: int = 0) -> tuple[int, str]:
-    (place / "pytest.ini").write_text(f"[pytest]\naddopts = -n {processes}\n")
+    few = "-p no:hypothesispytest -p no:asyncio"  # they take long to import
+    (place / "pytest.ini").write_text(f"[pytest]\naddopts = {few} -n {processes}\n")
     (place / "test_it.py").write_text(tests)
     command = [sys.executable, "-c", RUN, str(ROOT)]
     ran = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -75,7 +95,8 @@ def _run(place: Path, tests: str, processes: int = 0) -> tuple[int, str]:
 
 RUN = """
 import sys
+from pathlib import Path
 sys.path.append(sys.argv[1])
 from tests.run import main
-sys.exit(main([]))
+sys.exit(main(["--randomly-seed=77"], Path("FLAKY.md")))
 """

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from rota import embedded
-from tests.support.cli import CommandLine
+from tests.support.cli import CommandLine, StartedCommandLine
 from tests.support.project import with_private_server
 
 pytestmark = [pytest.mark.smoke, pytest.mark.system]
@@ -24,7 +24,7 @@ def project() -> Iterator[Path]:
 
 @pytest.fixture
 def rota(project: Path) -> CommandLine:
-    return CommandLine(project, ROTA_APP="shop:app")
+    return StartedCommandLine(project, ROTA_APP="shop:app")
 
 
 def test_a_job_goes_from_insert_to_history_with_nothing_configured(rota: CommandLine, project: Path) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from tests.support import forked
 from tests.support.databases import Databases
 from tests.support.server import PostgresServer
 
@@ -23,3 +31,58 @@ def test_no_test_is_given_a_database_that_could_not_be_made(server: PostgresServ
         for _ in range(3):
             with suppress(psycopg.Error), databases.one() as made:
                 assert admin.execute("select from pg_database where datname = %s", [made]).fetchone() is not None
+
+
+STATE = """
+import atexit, json, os, signal, sys, tempfile, threading
+from pathlib import Path
+atexit.register(print, "at exit")
+threading.Timer(0.1, print, ["in a thread"]).start()
+print(json.dumps({
+    "arguments": (sys.argv, sys.orig_argv),
+    "path": sys.path,
+    "directory": os.getcwd(),
+    "environment": dict(os.environ),
+    "temporary": tempfile.gettempdir(),
+    "descriptors": sorted(os.listdir("/dev/fd")),
+    "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in sorted(signal.valid_signals())],
+    "streams": [(one.encoding, one.errors, one.line_buffering, one.isatty()) for one in (sys.stdin, sys.stdout, sys.stderr)],
+    "tests": [name for name in sys.modules if name.partition(".")[0] == "tests"],
+    "main": [__name__, vars(sys.modules["__main__"]) is globals()],
+}))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("option", ["-m", "-c"])
+def test_a_fork_finds_what_a_program_finds_that_is_started_and_ends_as_it_does(option: str, tmp_path: Path) -> None:
+    (tmp_path / "state.py").write_text(STATE)
+    command = [option, "state" if option == "-m" else STATE, "an argument", "--another"]
+    options: dict[str, Any] = {"env": {**os.environ, "OWN": "\udcff", "TMPDIR": str(tmp_path)}, "cwd": tmp_path}
+    fork = forked.run(command, **options)
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with forked.python(command, text=True, **streams, **options) as process:
+        [state, *last] = process.communicate()[0].splitlines()
+    assert (fork.returncode, fork.stderr, process.returncode) == (7, "", 7)
+    assert fork.stdout.splitlines()[1:] == last == ["in a thread", "at exit"]
+    assert json.loads(fork.stdout.splitlines()[0]) == json.loads(state)
+
+
+def test_rota_is_there_already_in_a_fork_and_not_in_a_program_for_whose_environment_python_has_to_start(tmp_path: Path) -> None:
+    command = ["-c", "import sys; print('rota.cli' in sys.modules, sys.stdout.encoding)"]
+    assert forked.run(command, env=os.environ, cwd=tmp_path).stdout == "True utf-8\n"
+    assert forked.run(command, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, cwd=tmp_path).stdout == "False iso8859-1\n"
+
+
+def test_a_fork_is_waited_for_and_ended_as_a_process_is(tmp_path: Path) -> None:
+    reads = ["-c", "import sys; print('reads', flush=True); sys.stdin.read()"]
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    for end, status in (("close", 0), ("terminate", -signal.SIGTERM), ("kill", -signal.SIGKILL)):
+        with forked.start(reads, env=os.environ, cwd=tmp_path, **streams) as process:
+            assert process.stdout is not None and process.stdout.readline() == "reads\n"
+            assert process.poll() is None
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.01)
+            getattr(process.stdin if end == "close" else process, end)()
+            assert process.wait(60) == process.poll() == status
+        process.kill()  # it is over: nobody is hit

@@ -166,7 +166,7 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     text = crontab_file(a_plan(every=15, log=Path("/var/log/rota.log")))["crontab"]
     line = text.splitlines()[-1]
     assert line.startswith("*/15 * * * *  shop cd '/srv/50\\% of the ")
-    assert f" && {sys.executable} -m rota work --app shop:app --drain --for 50s >> /var/log/rota.log 2>&1" in line
+    assert f" && {shlex.quote(sys.executable)} -m rota work --app shop:app --drain --for 50s >> /var/log/rota.log 2>&1" in line
     assert 'MAILTO="ops@example.com"\n' in text
     assert "| logger -t rota" in crontab_file(a_plan())["crontab"]
     assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == ["* * * * *", "*/5 * * * *", "0 * * * *"]
@@ -174,7 +174,12 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
 
 @rule("M80")
 @pytest.mark.parametrize(
-    ("options", "sets"), [(["--log", "../said.log"], " && ROTA_SCHEMA=jobs2 /"), (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n")]
+    ("options", "sets"),
+    [
+        (["--log", "../said.log"], f" && ROTA_SCHEMA=jobs2 {shlex.quote(sys.executable)} -m rota"),
+        (["--systemd"], "\nEnvironment=ROTA_SCHEMA=jobs2\n"),
+    ],
+    ids=["crontab", "systemd"],
 )
 def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_file_that_was_named_by_way_of_another_directory(
     options: list[str], sets: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

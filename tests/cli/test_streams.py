@@ -14,6 +14,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.cli.streams import escape_what_does_not_fit
+from tests.support import forked
 from tests.support.cli import RUN_S, CommandLine
 
 pytestmark = pytest.mark.system
@@ -24,9 +25,7 @@ full = pytest.mark.skipif(not FULL.exists(), reason="Linux has it")
 
 
 def ran(rota: CommandLine, *arguments: str, **streams: IO[Any] | int) -> subprocess.CompletedProcess[str]:
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    command = [sys.executable, "-m", "rota", *arguments]
-    return subprocess.run(command, cwd=rota.directory, env=os.environ | rota.environment, text=True, timeout=RUN_S, check=False, **options)
+    return forked.run(["-m", "rota", *arguments], cwd=rota.directory, env=os.environ | rota.environment, timeout=RUN_S, **streams)
 
 
 @full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_the_endpoint_of_the_page_drains_when_the_page_s_command_asks(database: 
 def _typed(place: Path, line: str, database: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line as a shell would, `rota` being ours."""
     rota = place / "rota"
-    rota.write_text(f'#!/bin/sh\nexec {sys.executable} -m rota "$@"\n')
+    rota.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
     rota.chmod(0o755)
     path = f"{place}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "ROTA_DATABASE_URL": database, **environment}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support import forked
 
 RUN_S = 120
 """For one that hangs: `rota demo` takes ten seconds, on a busy machine forty."""
@@ -60,6 +61,8 @@ class Ran:
 class CommandLine:
     """`rota` in a directory, with a database in its environment."""
 
+    _begin = staticmethod(forked.start)
+
     def __init__(self, directory: Path, **environment: str) -> None:
         self.directory = directory
         self.environment = environment
@@ -67,8 +70,8 @@ class CommandLine:
     @contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """Start a command; one that still runs when the block ends is killed."""
-        with subprocess.Popen(
-            [sys.executable, "-m", "rota", *arguments],
+        with self._begin(
+            ["-m", "rota", *arguments],
             cwd=self.directory,
             env={**os.environ, "COLUMNS": "200", **self.environment},
             stdin=subprocess.DEVNULL,
@@ -91,3 +94,9 @@ class CommandLine:
         ran = self(*arguments)
         assert ran.status == 0, ran
         return ran
+
+
+class StartedCommandLine(CommandLine):
+    """The same from the first line of Python on: for tests of how a command starts."""
+
+    _begin = staticmethod(forked.python)

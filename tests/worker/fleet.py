@@ -10,9 +10,11 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from tests.support import forked
 from tests.support.wait import eventually
 from tests.worker.process import ROOT, notes
 
@@ -25,18 +27,16 @@ class FleetProcess:
     ) -> None:
         self.notes_file = place / "notes"
         self.log_file = place / f"fleet-{len(list(place.glob('fleet-*.log')))}.log"
-        command = [*around, sys.executable, "-m", "rota", "work", f"--app={app}", f"--processes={processes}", *options]
+        command = ["-m", "rota", "work", f"--app={app}", f"--processes={processes}", *options]
         self.out_file = self.log_file.with_suffix(".out")
         self._seen: set[psutil.Process] = set()
         with self.log_file.open("wb") as log, self.out_file.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, "ROTA_DATABASE_URL": url, "CREW_NOTES": str(self.notes_file)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-            )
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
+            environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_NOTES": str(self.notes_file)}
+            if around:
+                self.process = subprocess.Popen([*around, sys.executable, *command], cwd=ROOT, env=environment, **streams)
+            else:
+                self.process = forked.start(command, cwd=ROOT, env=environment, **streams)
         self.pid = self.process.pid
 
     @property

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import psutil
 import psycopg
 from psycopg.rows import TupleRow
 
+from tests.support import forked
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +27,8 @@ class WorkerProcess:
         self.log_file = place / f"worker-{len(list(place.glob('worker-*')))}.log"
         environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_LEASE": lease, "CREW_NOTES": str(self.notes_file)}
         with self.log_file.open("wb") as log:
-            command = [sys.executable, "-m", options.pop("module", "tests.worker.crew"), json.dumps(options)]
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = ["-m", options.pop("module", "tests.worker.crew"), json.dumps(options)]
+            self.process = forked.start(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self.process.pid
 
     @property

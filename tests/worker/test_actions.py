@@ -12,6 +12,8 @@ from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
 from tests.worker.test_cancel import Told, until_the_keeper_rests
 
+pytestmark = pytest.mark.waits
+
 
 @rule("M32", "M81", "M87")
 @pytest.mark.parametrize("action", ["retry_now", "bury"])

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import psycopg
+import pytest
 
 import rota
 from rota.events import JobSucceeded, LeaseLost, LoopBlocked
@@ -13,6 +14,8 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
+
+pytestmark = pytest.mark.waits
 
 
 def when_told(hand: Hand, job_type: str | None) -> threading.Event:

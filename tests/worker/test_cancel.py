@@ -20,6 +20,8 @@ from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, connected, put, rows, value
 
+pytestmark = pytest.mark.waits
+
 ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
 
 

@@ -14,7 +14,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
 
-pytestmark = pytest.mark.parametrize("hours", [-3, 3])
+pytestmark = [pytest.mark.waits, pytest.mark.parametrize("hours", [-3, 3])]
 
 
 def disagree(connection: Connection, hours: int) -> None:

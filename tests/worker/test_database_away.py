@@ -23,7 +23,7 @@ from tests.worker.hand import Hand
 from tests.worker.process import notes
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.waits, pytest.mark.system]
 
 
 @rule("M2", "M32")

@@ -23,7 +23,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.waits, pytest.mark.system]
 
 ROLES = ["claim", "finish", "lease", "listen", "reap", "upkeep"]
 

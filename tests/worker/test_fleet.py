@@ -19,6 +19,7 @@ from rota.cli import run
 from rota.fleet import ENDS_MAX
 from rota.member import ORPHAN_S
 from rota.worker.executor import HURRIED_S
+from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
@@ -26,7 +27,7 @@ from tests.worker.conftest import StartFleet
 from tests.worker.fleet import gone
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux")]
+pytestmark = [pytest.mark.waits, pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux")]
 
 UNCHARGED = "select id, status, attempts from rota.job order by id"
 
@@ -152,16 +153,7 @@ def _app(place: Path, text: str) -> Path:
 
 def _rota(place: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ROTA_DATABASE_URL": url}
-    return subprocess.run(
-        [sys.executable, "-m", "rota", *arguments],
-        cwd=place,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    return forked.run(["-m", "rota", *arguments], cwd=place, env=environment, timeout=180)
 
 
 def test_a_process_that_cannot_be_configured_is_not_tried_again_and_says_why_once(

@@ -26,7 +26,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put_many, rows, value
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.waits, pytest.mark.system]
 
 JOBS = 200
 

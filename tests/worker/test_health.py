@@ -31,7 +31,7 @@ from tests.worker.fleet import probe, refusal
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.waits, pytest.mark.system]
 
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux")
 

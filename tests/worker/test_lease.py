@@ -13,10 +13,12 @@ import rota
 from rota.events import JobReaped, JobSucceeded, LeaseLost
 from rota.worker.lease import RENEWALS_A_LEASE
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import LOOK_EVERY_S, eventually
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, expire_leases, put, rows, status, value
+
+pytestmark = pytest.mark.waits
 
 REAP = "select id from rota.job_reap('-infinity', 100)"
 LOST_BEFORE = "update rota.job set losses = 1"
@@ -55,6 +57,7 @@ async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(database: str, 
         while time.monotonic() - held_at < 1.3 * lease_s:
             reaped.extend(rows(connection, REAP))
             seen.add(value(connection, "select max(locked_until) from rota.job"))
+            over.wait(LOOK_EVERY_S)
         over.set()
         return time.monotonic() - began_at
 

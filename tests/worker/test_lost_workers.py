@@ -28,6 +28,8 @@ from tests.worker.hand import Hand
 from tests.worker.process import WorkerProcess, notes
 from tests.worker.table import Connection, expire_leases, over, put, put_many, rows, status, value
 
+pytestmark = pytest.mark.waits
+
 OPEN = "select count(*) from rota.job where status <> 'dead'"
 
 

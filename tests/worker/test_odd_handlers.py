@@ -25,6 +25,8 @@ from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, status, value
 
+pytestmark = pytest.mark.waits
+
 
 class Unfinished(rota.Snooze):
     def __init__(self) -> None:

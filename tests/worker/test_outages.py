@@ -19,7 +19,7 @@ from tests.worker.conftest import Connect, StartWorker
 from tests.worker.process import WorkerProcess, notes
 from tests.worker.table import Connection, over, put, put_many, rows, value
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.waits, pytest.mark.system]
 
 
 @dataclass(frozen=True)

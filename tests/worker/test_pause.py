@@ -13,6 +13,8 @@ from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
 
+pytestmark = pytest.mark.waits
+
 
 def jobs() -> rota.Jobs:
     types = rota.Jobs()

@@ -19,6 +19,8 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, put, put_many, rows, value
 
+pytestmark = pytest.mark.waits
+
 RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0}
 """Polls so seldom that whatever comes came by the bell."""
 SOON_S = 8.0

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import plain_shop as shop
 from tests.worker.table import Connection, value
+
+pytestmark = pytest.mark.waits
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +28,8 @@ def worker(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     vars(shop.app).pop("_database", None)
     shop.app.sync()
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.worker.plain_shop"],
-            cwd=ROOT,
-            env=dict(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+        process = forked.start(
+            ["-m", "tests.worker.plain_shop"], cwd=ROOT, env=dict(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     yield process
     process.kill()

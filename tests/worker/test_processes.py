@@ -36,6 +36,7 @@ from rota.worker.process import _BOOT, Process
 from rota.worker.processes import Processes
 from rota.worker.reach import setup_of
 from rota.worker.worker import Worker
+from tests.support import forked
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import apart, heavy
@@ -61,14 +62,15 @@ def living(pid: int) -> bool:
 
 
 def children() -> set[int]:
-    """The child processes of this one, dead ones that nobody has reaped too."""
+    """The child processes of this one and of the one that forks for it, dead ones that nobody has reaped too."""
+    parents = os.getpid(), forked.parent()
     found: set[int] = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[1]) == os.getpid():
+        if int(fields[1]) in parents:
             found.add(int(stat.parent.name))
     return found
 
@@ -712,8 +714,8 @@ def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: Sta
 
 def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
     job = put(connection, "enqueues")
-    command = [sys.executable, "-m", "rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database}, capture_output=True, text=True, check=False)
+    command = ["-m", "rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
+    done = forked.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database})
     assert done.returncode == 0, done.stderr
     assert status(connection, job) == "succeeded", done.stderr
     assert status(connection, result(connection, job)) == "succeeded"

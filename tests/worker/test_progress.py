@@ -20,6 +20,8 @@ from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, put, rows, value
 
+pytestmark = pytest.mark.waits
+
 SEEN = "select progress - 'at' from rota.jobs"
 WRITES = """
 create table public.written (at timestamptz not null default clock_timestamp(), done int);

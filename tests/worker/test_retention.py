@@ -26,6 +26,8 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, put, rows, value
 
+pytestmark = pytest.mark.waits
+
 KEPT_DAYS = 14
 
 

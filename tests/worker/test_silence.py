@@ -22,6 +22,8 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
+pytestmark = pytest.mark.waits
+
 
 @pytest.fixture
 def proxy(server: PostgresServer) -> Iterator[Proxy]:

@@ -18,6 +18,8 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, until_asked, value
 
+pytestmark = pytest.mark.waits
+
 FIXED = rota.Fixed("1m", jitter=0)
 
 

@@ -23,6 +23,8 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
+pytestmark = pytest.mark.waits
+
 JOBS = 100
 LEASE_S = 20
 RENEWED_S = 2 / 3

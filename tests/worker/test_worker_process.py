@@ -20,7 +20,7 @@ from tests.worker.hand import Hand
 from tests.worker.process import notes
 from tests.worker.table import Connection, connected, expire_leases, over, put, put_many, rows, status, value
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.waits, pytest.mark.system]
 
 NOT_UNCHARGED = "select status, attempts, count(*) from rota.job group by 1, 2 having status <> 'queued' or attempts <> 0"
 

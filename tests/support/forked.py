@@ -1,0 +1,129 @@
+"""Python programs, but without the half second that Python needs to import Rota: each is a fork of a process that has imported it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.support.preloaded import ANSWER, LENGTH
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = dict(os.environ)
+"""Of the process that forks: no test has changed it yet."""
+READ_AT_START = ("PYTHON", "LC_", "LANG")
+"""Variables that Python reads before the first line of a program. A fork comes too late for other values than those of ENVIRONMENT."""
+
+
+def python(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start Python with this command line, as `-m rota`; the options are those of Popen."""
+    return subprocess.Popen([sys.executable, *command], **options)
+
+
+def start(command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+    """The same, faster: the command is `-m MODULE` or `-c CODE`, and arguments.
+
+    It is a process like any other, with a pid, streams, signals and an exit status of its own. It is not a child of this process
+    and its command line is not its own. Where its environment is for another Python, it is started and not forked.
+    """
+    if _at_start(env) != _at_start(ENVIRONMENT):
+        return python(command, env=env, **options)
+    return _Forked(command, env=env, **options)
+
+
+def run(command: Sequence[str], *, env: Mapping[str, str], timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run such a command to its end, without input; return what it printed."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(command, env=env, text=True, **{**streams, **options}) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def parent() -> int:
+    """The process that forks; it is begun here if it was not."""
+    return _forking().pid
+
+
+class _Forked(subprocess.Popen[Any]):
+    # The three methods that Popen has once for POSIX and once for Windows, here for a third way; the same in CPython 3.11 to 3.14.
+
+    def _execute_child(self, args: Sequence[str], *options: Any) -> None:
+        directory, environment = options[4:6]
+        pipes = options[9:15]  # of stdin, stdout and stderr: for each what is read and what is written, or -1
+        request = {"command": list(args), "directory": os.fspath(directory or Path.cwd()), "environment": dict(environment)}
+        theirs = [number if pipe == -1 else pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        self._answers, answering = socket.socketpair()
+        with answering:
+            _forking().ask(request, [*theirs, answering.fileno()])
+        self.pid = self._answer()
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _wait(self, timeout: float | None) -> int:
+        with self._waitpid_lock:  # type: ignore[attr-defined]
+            if not self._has_ended(timeout):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self.returncode
+
+    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
+        if self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]  # else another thread waits: it has not ended
+            try:
+                self._has_ended(0)
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        if self.returncode is None and select.select([self._answers], [], [], timeout)[0]:
+            self.returncode = self._answer()
+            self._answers.close()
+        return self.returncode is not None
+
+    def _answer(self) -> int:
+        answer = self._answers.recv(ANSWER.size)
+        assert answer, "the process that forks for the tests is gone"
+        return int(ANSWER.unpack(answer)[0])
+
+
+class _Forking:
+    """The process that forks; it ends with this one, and so does all that it has started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "tests.support.preloaded", str(theirs.fileno())]
+            self._process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        self.pid = self._process.pid
+        atexit.register(self._end)
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        body = json.dumps(request).encode()
+        with self._lock:
+            socket.send_fds(self._control, [LENGTH.pack(len(body))], descriptors)
+            self._control.sendall(body)
+
+    def _end(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+@cache
+def _forking() -> _Forking:
+    return _Forking()
+
+
+def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}

@@ -1,0 +1,135 @@
+"""A process that has imported Rota and forks for each program that a test starts: the other side of tests/support/forked.py.
+
+What runs in the fork is what `python -m MODULE` or `python -c CODE` runs, from its first line to the end of the
+interpreter. Nothing but the imports, half a second of them, comes from here: the fork has its own descriptors,
+directory, environment, signals and `__main__`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import rota.cli
+
+IMPORTED = ("rota.demo.jobs", "multiprocessing.spawn", "psycopg_pool", "uvloop")
+LENGTH = struct.Struct("I")
+ANSWER = struct.Struct("i")
+"""First the pid, then the exit status as `subprocess.Popen.returncode` has it."""
+DESCRIPTORS = 4
+"""Sent with a request: stdin, stdout, stderr and a socket for the answers."""
+
+
+def main() -> None:
+    """Serve until there is nobody left to ask. Returns in each fork, ready to be another program."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in IMPORTED:
+        importlib.import_module(module)
+    with redirect_stdout(io.StringIO()):
+        for option in ("--help", "--version"):
+            rota.cli.run([option])  # imports what is imported late
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for pytest and for the programs
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    ended, wake = os.pipe()
+    os.set_blocking(ended, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    gc.collect()
+    gc.freeze()  # so that a fork's garbage collector does not copy all of it
+    asked: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([control.fileno(), ended], [], [])
+        if ended in ready:
+            with suppress(BlockingIOError):
+                os.read(ended, 4096)
+            _tell_who_ended(asked)
+        if control.fileno() in ready:
+            request, descriptors = _receive(control)
+            if request is None:
+                _end(asked)
+            if (pid := os.fork()) == 0:
+                control.detach()
+                _become(request, descriptors)
+                return
+            *standard, asked[pid] = descriptors
+            for descriptor in standard:
+                os.close(descriptor)
+            _answer(asked[pid], pid)
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    length, descriptors, _, _ = socket.recv_fds(control, LENGTH.size, DESCRIPTORS)
+    if not length:
+        return None, []
+    left = LENGTH.unpack(length)[0]
+    body = b""
+    while len(body) < left:
+        body += control.recv(left - len(body))
+    return json.loads(body), descriptors
+
+
+def _tell_who_ended(asked: dict[int, int]) -> None:
+    while asked:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            break
+        _answer(asked[pid], os.waitstatus_to_exitcode(status))
+        os.close(asked.pop(pid))
+
+
+def _answer(to: int, what: int) -> None:
+    with suppress(OSError):  # nobody waits for it any more
+        os.write(to, ANSWER.pack(what))
+
+
+def _end(asked: dict[int, int]) -> NoReturn:
+    """The tests are over, however they ended: what they started and did not stop ends with them."""
+    for pid in asked:
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    tempfile.tempdir = None  # it depends on the environment
+    # The streams are those of descriptors 0, 1 and 2, and empty. Whether one is a terminal may be another answer now.
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty() and not sys.stdout.write_through)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    sys.orig_argv = [sys.executable, *request["command"]]
+    _, option, _, *arguments = sys.orig_argv
+    sys.argv = [option, *arguments]
+    sys.path[0] = str(Path.cwd()) if option == "-m" else ""
+
+
+if __name__ == "__main__":
+    main()
+    what = sys.orig_argv[2]
+    if sys.argv[0] == "-m":
+        runpy._run_module_as_main(what)  # type: ignore[attr-defined]  # as Python itself does it
+    else:
+        exec(compile(what, "<string>", "exec"))

@@ -197,5 +197,4 @@ def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "on_lost": settings.on_lost,
         "version": settings.version,
         "retry_after_s": settings.retry.plan_s(PLAN_MAX),
-        "retry_words": settings.retry.in_words(settings.max_attempts),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -60,15 +60,20 @@ class RetryPolicy(ABC):
 
     def in_words(self, max_attempts: int) -> str:
         """Return the plan to read: "10 s, 20 s, 40 s, dead after 70 s". The total is the sum of the delays, before jitter."""
-        if max_attempts <= 1:
-            return "no retry, dead after the first failure"
-        plan_s = self.plan_s(max_attempts)
-        shown = [words(delay_s) for delay_s in plan_s]
-        if len(shown) > 9:
-            shown[5:-1] = ["…"]
-        beyond = range(len(plan_s) + 1, max_attempts)
-        total_s = math.fsum(plan_s) + math.fsum(self.delay_s(attempt) for attempt in beyond)
-        return ", ".join([*shown, f"dead after {words(total_s)}"])
+        return plan_in_words(self.plan_s(PLAN_MAX), max_attempts)
+
+
+def plan_in_words(plan_s: Sequence[float], max_attempts: int) -> str:
+    """Return a plan to read, from the delays between attempts in seconds; the last one repeats."""
+    if max_attempts <= 1:
+        return "no retry, dead after the first failure"
+    shown_s = plan_s[: max_attempts - 1]
+    shown = [words(delay_s) for delay_s in shown_s]
+    if len(shown) > 9:
+        shown[5:-1] = ["…"]
+    beyond = max(0, max_attempts - 1 - len(plan_s))
+    total_s = math.fsum(shown_s) + beyond * plan_s[-1]
+    return ", ".join([*shown, f"dead after {words(total_s)}"])
 
 
 @dataclass(frozen=True)

@@ -33,42 +33,42 @@ def _body(connection: Connection, name: str) -> str:
 
 def _record(connection: Connection, name: str, release: str) -> None:
     """As if that release had made this one, with another text."""
-    connection.execute(f"create or replace function rota.{name}(p_wait interval) returns text language sql as 'select null'".encode())
+    connection.execute(f"create or replace function rota.{name}(p_took interval) returns int language sql as 'select null::int'".encode())
     connection.execute("update rota.definition set hash = 'another', release = %s where name = %s", [release, name])
 
 
 def test_a_function_whose_text_changed_is_replaced_and_no_other(connection: Connection, empty_database: str) -> None:
-    text = _body(connection, "words")
-    _record(connection, "words", "0.0.9")
+    text = _body(connection, "time_bucket")
+    _record(connection, "time_bucket", "0.0.9")
     before = connection.execute("select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
-    assert migrate(empty_database) == Migrated([], ["words"], {})
+    assert migrate(empty_database) == Migrated([], ["time_bucket"], {})
     after = connection.execute("select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
-    assert {row[2] for row in set(after) - set(before)} == {"words"}
-    assert _body(connection, "words") == text
+    assert {row[2] for row in set(after) - set(before)} == {"time_bucket"}
+    assert _body(connection, "time_bucket") == text
     assert migrate(empty_database) == Migrated([], [], {})
 
 
 @rule("M3")
 def test_an_older_release_leaves_the_functions_of_a_newer_one_alone(connection: Connection, empty_database: str) -> None:
-    _record(connection, "words", "0.10.0")  # as numbers, not as texts
-    assert migrate(empty_database) == Migrated([], [], {"words": "0.10.0"})
-    assert _body(connection, "words") == "select null"
+    _record(connection, "time_bucket", "0.10.0")  # as numbers, not as texts
+    assert migrate(empty_database) == Migrated([], [], {"time_bucket": "0.10.0"})
+    assert _body(connection, "time_bucket") == "select null::int"
     app = rota.App(empty_database)
     assert app.sync() == 0  # and it works with them
     app.close()
 
 
 def test_plain_sql_of_an_older_release_is_refused_by_a_newer_schema(connection: Connection) -> None:
-    _record(connection, "words", "0.10.0")
+    _record(connection, "time_bucket", "0.10.0")
     with pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release than this script"), connection.transaction():
         connection.execute(as_sql().encode())
-    assert _body(connection, "words") == "select null"
+    assert _body(connection, "time_bucket") == "select null::int"
 
 
 def test_a_release_whose_functions_are_missing_is_refused(connection: Connection, empty_database: str) -> None:
-    _record(connection, "words", "0.0.9")
+    _record(connection, "time_bucket", "0.0.9")
     app = rota.App(empty_database)
-    with pytest.raises(SchemaMissing, match="lacks this release's words: run `rota migrate`"):
+    with pytest.raises(SchemaMissing, match="lacks this release's time_bucket: run `rota migrate`"):
         app.database.run(schema.check("rota"))
     app.close()
 
@@ -89,14 +89,14 @@ def test_a_setting_survives_every_migration(connection: Connection, empty_databa
 def test_the_check_sees_what_was_changed_by_hand(connection: Connection, empty_database: str) -> None:
     app = rota.App(empty_database)
     app.database.run(schema.check("rota", server_text=True))
-    connection.execute("alter function rota.words(interval) volatile")
+    connection.execute("alter function rota.time_bucket(interval) volatile")
     connection.execute("drop trigger job_ring on rota.job")
-    with pytest.raises(SchemaError, match="somebody has changed job_ring, words by hand"):
+    with pytest.raises(SchemaError, match="somebody has changed job_ring, time_bucket by hand"):
         app.database.run(schema.check("rota", server_text=True))
-    connection.execute("delete from rota.definition where name in ('words', 'job_ring')")
-    assert migrate(empty_database).replaced == ["words", "job_ring"]
+    connection.execute("delete from rota.definition where name in ('time_bucket', 'job_ring')")
+    assert migrate(empty_database).replaced == ["time_bucket", "job_ring"]
     app.database.run(schema.check("rota", server_text=True))
-    connection.execute("alter function rota.words(interval) volatile; update rota.definition set server_major = 13")
+    connection.execute("alter function rota.time_bucket(interval) volatile; update rota.definition set server_major = 13")
     app.database.run(schema.check("rota", server_text=True))  # of another PostgreSQL's words nobody knows
     app.close()
 

@@ -15,8 +15,8 @@ from rota.cli.jobs import TIME, typed_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, Session, UrlOption, WhyOption, find_app, session
 from rota.client.base import ID_MAX, reason, who
-from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, refused
-from rota.errors import PayloadError, RotaError, UsageError
+from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, sort_errors
+from rota.errors import PayloadError, UsageError
 from rota.job import Action, Status
 from rota.store import ops
 from rota.store.ops import Act, Answer, Which
@@ -181,13 +181,8 @@ def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
 
 
 def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given: Given) -> None:
-    errors: dict[int, RotaError] = {}
-    for answer in answers:
-        error = refused(action, answer)
-        if error is not None:
-            errors[answer.job] = error
-    done = len(answers) - len(errors)
-    errors |= {job: RotaError(f"job {job}: the database refuses: {said}") for job, said in refusals.items()}
+    errors = sort_errors(action, answers, refusals)
+    done = len(answers) + len(refusals) - len(errors)
     makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
     facts = [_facts(answer, makes) for answer in answers] + [{"id": job, "answer": "database refuses", "status": None} for job in refusals]
     facts.sort(key=itemgetter("id"))

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from rota.cli.output import cell
-from rota.doctor.finding import span
+from rota.duration import words
 
 COUNT_MAX = 1_000
 """Jobs of a queue are counted so far: a look at a full queue must not cost more than at an empty one."""
@@ -115,7 +115,7 @@ def _queues(facts: dict[str, Any]) -> _Section:
             one["priority"],
             _count(one["due"]),
             _count(one["later"]),
-            span(one["waiting_s"]) if one["due"] else "",
+            words(one["waiting_s"]) if one["due"] else "",
             "paused" if one["queue"] in paused else "",
         )
         for one in facts["queues"]
@@ -125,7 +125,7 @@ def _queues(facts: dict[str, Any]) -> _Section:
 
 
 def _running(facts: dict[str, Any]) -> _Section:
-    rows = [(one["id"], one["job_type"], span(one["ran_s"]), _progress(one), one["worker"]) for one in facts["running"]]
+    rows = [(one["id"], one["job_type"], words(one["ran_s"]), _progress(one), one["worker"]) for one in facts["running"]]
     return "running", ("id", "type", "since", "progress", "worker"), rows
 
 
@@ -140,7 +140,7 @@ def _workers(facts: dict[str, Any]) -> _Section:
     rows = []
     for one in facts["workers"]:
         busy = f"{one['running']}/{one['slots']}" if one["slots"] is not None else one["running"]
-        sign = "stopped" if one["stopped"] else span(one["silent_s"])
+        sign = "stopped" if one["stopped"] else words(one["silent_s"])
         counts = ("-" if count is None else count for count in (finished(one), one["failed"], one["dead"]))
         rows.append((one["name"], one["release"], busy, sign, *counts))
     return "workers", ("worker", "release", "running", "sign of life", "finished", "failed", "dead"), rows
@@ -148,7 +148,7 @@ def _workers(facts: dict[str, Any]) -> _Section:
 
 def _errors(facts: dict[str, Any]) -> _Section:
     rows = [
-        (span(one["ago_s"]), one["job"], one["job_type"], one["outcome"], f"{one['error_type'] or ''}: {one['message'] or ''}")
+        (words(one["ago_s"]), one["job"], one["job_type"], one["outcome"], f"{one['error_type'] or ''}: {one['message'] or ''}")
         for one in facts["errors"]
     ]
     return "last errors", ("ago", "job", "type", "outcome", "error"), rows

@@ -12,6 +12,7 @@ from rota.cli.pause import in_words, what
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.client.reading import HOURS_MAX
 from rota.duration import words
+from rota.policy import plan_in_words
 from rota.store import ops
 from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 
@@ -20,7 +21,7 @@ _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running", "started_at", "heartbeat_at", "stopped_at",
 )  # fmt: skip
 _TYPES = (
-    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires", "key_ttl", "history", "on_lost", "version", "retry_words",
+    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires", "key_ttl", "history", "on_lost", "version", "retry_after",
     "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
@@ -104,7 +105,7 @@ def workers(app: AppOption = None, url: UrlOption = None, schema: SchemaOption =
 def types(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
     """List the declared job types, each with its retry plan in words."""
     with session(app, url, schema) as opened:
-        found = opened.run(ops.table("job_types", columns=_TYPES))
+        found = [_with_plan(row) for row in opened.run(ops.table("job_types", columns=_TYPES))]
     if as_json:
         print_json({"types": [_in_seconds(row) for row in found]})
         return
@@ -112,6 +113,11 @@ def types(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = N
     rows = [[row[name] for name in columns] for row in found]
     titles = ("name", "queue", "priority", "timeout", "lease", "expires", "attempts", "retries", "release")
     print_table(titles, rows, empty="no job types are declared; `rota sync` or a worker's start declares them")
+
+
+def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
+    plan_s = [delay.total_seconds() for delay in row.pop("retry_after")]
+    return row | {"retry_words": plan_in_words(plan_s, row["max_attempts"]) if plan_s else ""}
 
 
 def _at_least(count: int) -> str:

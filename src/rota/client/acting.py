@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.base import ID_MAX, Asking, check_id, reason, refuse_unknown, who
-from rota.client.deeds import Acted, chosen, corrected, refused, told
+from rota.client.deeds import Acted, chosen, corrected, refused, sort_answers
 from rota.duration import Duration
 from rota.errors import UsageError
 from rota.job import Action, Status
@@ -256,4 +256,4 @@ def _many(act: Act, which: Filters) -> Operation[Acted]:
     else:
         ids = yield from ops.choose(chosen(act.action, **given))
     answers, refusals = yield from ops.act_on_many(act, ids)
-    return told(act.action, answers, refusals)
+    return sort_answers(act.action, answers, refusals)

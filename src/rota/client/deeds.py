@@ -140,12 +140,19 @@ def _advice(action: Action, answer: Answer) -> str:
     return ""
 
 
-def told(action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]) -> Acted:
-    """Sort out what came of an action on many jobs."""
+def sort_errors(action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]) -> dict[int, RotaError]:
+    """Return why an action was not done, for each job to which it was not, by id."""
     errors = {answer.job: refused(action, answer) for answer in answers}
-    done = [answer for answer in answers if errors[answer.job] is None]
+    errors |= {job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()}
+    return {job: error for job, error in sorted(errors.items()) if error is not None}
+
+
+def sort_answers(action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]) -> Acted:
+    """Return what came of an action on many jobs."""
+    errors = sort_errors(action, answers, refusals)
+    done = [answer for answer in answers if answer.job not in errors]
     return Acted(
         done=[answer.job for answer in done],
         new_ids={answer.job: answer.new_id for answer in done if answer.new_id is not None},
-        refused=dict(sorted(({id_: str(error) for id_, error in errors.items() if error is not None} | dict(refusals)).items())),
+        refused={job: str(error) for job, error in errors.items()},
     )

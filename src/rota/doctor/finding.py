@@ -77,18 +77,6 @@ class Limits:
     reporting: int = 200
 
 
-def span(seconds: float) -> str:
-    """A time to read, in one or two units: "3 h 20 min"."""
-    whole = round(abs(seconds))
-    if whole < 60:
-        return f"{abs(seconds):.1f} s" if whole < 10 else f"{whole} s"
-    for unit, length, lesser, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= length:
-            rest = whole % length // part
-            return f"{whole // length} {unit}" + (f" {rest} {lesser}" if rest else "")
-    raise AssertionError
-
-
 def size(count: float) -> str:
     """Bytes to read."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.doctor.finding import Finding, Limits, ok, size, span, warn
+from rota.doctor.finding import Finding, Limits, ok, size, warn
+from rota.duration import words
 
 Facts = dict[str, Any]
 SEE = "see “When a team outgrows it” in docs/doctor.md"
@@ -25,7 +26,7 @@ def order(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody wants strict order from a queue."""
     late = [one for one in facts["single"] if one["waiting_s"] >= limits.single_s]
     if late:
-        said = ", ".join(f"{one['queue']!r} (due for {span(one['waiting_s'])})" for one in late)
+        said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
         return warn(f"queues with one slot in all fall behind: {said}", f"order by key instead of by queue, or split it; {SEE}")
     return ok(f"{len(facts['single'])} queues with one slot in all have due jobs, none falls behind")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.doctor.finding import Finding, Limits, bad, ok, size, skipped, span, warn
+from rota.doctor.finding import Finding, Limits, bad, ok, size, skipped, warn
+from rota.duration import words
 
 Facts = dict[str, Any]
 POSTGRESQL_MIN = 140_000
@@ -98,7 +99,7 @@ def clock(facts: Facts, limits: Limits) -> Finding:
     if abs(skew_s) > limits.skew_s:
         way = "behind" if skew_s > 0 else "ahead of"
         return warn(
-            f"this machine's clock is {span(skew_s)} {way} the database's",
+            f"this machine's clock is {words(abs(skew_s))} {way} the database's",
             "run NTP on both; jobs go by the database's clock alone, logs and anything computed here do not",
         )
     return ok(f"this machine and the database agree within {max(abs(skew_s), 0.1):.1f} s")
@@ -133,7 +134,7 @@ def _holder(holder: Facts) -> str:
         f"user {holder['user']}" if holder["user"] else "",
         f"application {holder['application']}" if holder["application"] else "",
         holder["state"] or "",
-        f"for {span(holder['held_s'])}" if holder["held_s"] is not None else "",
+        f"for {words(holder['held_s'])}" if holder["held_s"] is not None else "",
         f"{holder['xids']:,} transactions old",
     ]
     return f"{who} ({', '.join(fact for fact in facts if fact)})"
@@ -173,7 +174,7 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
 
 def _vacuumed(table: Facts) -> str:
     ago_s = table["vacuumed_s"]
-    return "not vacuumed yet" if ago_s is None else f"vacuumed {span(ago_s)} ago"
+    return "not vacuumed yet" if ago_s is None else f"vacuumed {words(ago_s)} ago"
 
 
 def partitions(facts: Facts, limits: Limits) -> Finding:

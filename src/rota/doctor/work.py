@@ -6,7 +6,8 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
-from rota.doctor.finding import Finding, Limits, bad, ok, span, warn
+from rota.doctor.finding import Finding, Limits, bad, ok, warn
+from rota.duration import words
 
 Facts = dict[str, Any]
 COUNT_MAX = 10_000
@@ -18,7 +19,7 @@ def queues(facts: Facts, limits: Limits) -> Finding:
     unserved = facts["unserved"]
     if not unserved:
         return ok("each queue with due jobs is served")
-    said = ", ".join(f"{one['queue']!r} (due for {span(one['waiting_s'])})" for one in unserved)
+    said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in unserved)
     return bad(
         f"due jobs that nobody serves: queue {said}",
         f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or mend the name",
@@ -61,10 +62,10 @@ def app(facts: Facts, limits: Limits) -> Finding:
 def workers(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody works."""
     alive, silent, waiting_s = facts["alive"], facts["silent"], facts["waiting_s"]
-    gone = ", ".join(f"{one['name']} ({span(one['silent_s'])} ago)" for one in silent)
+    gone = ", ".join(f"{one['name']} ({words(one['silent_s'])} ago)" for one in silent)
     do = "look at its log and at the supervisor; its jobs come back when their leases are over"
     if not alive and waiting_s is not None:
-        said = f"no worker is alive, and the oldest due job has been waiting for {span(waiting_s)}"
+        said = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
         if silent:
             return bad(f"{said}; heard last: {gone}", f"start one; {do}")
         if waiting_s >= limits.alone_s or not facts["stopped"]:
@@ -90,11 +91,11 @@ def fences(facts: Facts, limits: Limits) -> Finding:
 def running(facts: Facts, limits: Limits) -> Finding:
     """Whether jobs end."""
     if facts["expired"]:
-        said = ", ".join(f"job {one['id']} {one['job_type']} ({span(one['expired_s'])})" for one in facts["expired"])
+        said = ", ".join(f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})" for one in facts["expired"])
         return bad(f"leases are over and nobody took the jobs: {said}", "start a worker, or a drain: whoever works also reaps")
     if facts["long"]:
         said = ", ".join(
-            f"job {one['id']} {one['job_type']} for {span(one['running_s'])} (timeout {span(one['timeout_s'])})" for one in facts["long"]
+            f"job {one['id']} {one['job_type']} for {words(one['running_s'])} (timeout {words(one['timeout_s'])})" for one in facts["long"]
         )
         return warn(
             f"longer than their timeout: {said}",
@@ -108,7 +109,7 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     waiting_s = facts["waiting_s"]
     if waiting_s is None:
         return ok("nothing is due")
-    said = f"the oldest due job has been waiting for {span(waiting_s)}"
+    said = f"the oldest due job has been waiting for {words(waiting_s)}"
     if waiting_s < limits.due_s[0]:
         return ok(said)
     return (bad if waiting_s >= limits.due_s[1] else warn)(said, "see the queues, types and workers here; else give them more slots")
@@ -136,7 +137,7 @@ def paused(facts: Facts, limits: Limits) -> Finding:
 
 def schedules(facts: Facts, limits: Limits) -> Finding:
     """Whether schedules fire."""
-    late = [f"{one['name']} by {span(one['late_s'])}" for one in facts["overdue"] if one["stopped_why"] is None]
+    late = [f"{one['name']} by {words(one['late_s'])}" for one in facts["overdue"] if one["stopped_why"] is None]
     stopped = [f"{one['name']} ({one['stopped_why']})" for one in facts["overdue"] if one["stopped_why"] is not None]
     if not late and not stopped:
         return ok("no schedule is late")
@@ -153,6 +154,6 @@ def dead(facts: Facts, limits: Limits) -> Finding:
         return ok("no job is dead")
     many = f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
     return warn(
-        f"{many} dead jobs, the first for {span(facts['dead_s'])}",
+        f"{many} dead jobs, the first for {words(facts['dead_s'])}",
         "rota jobs --status dead, then mend the cause; they wait for a person, and are put away after their time",
     )

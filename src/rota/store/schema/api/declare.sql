@@ -65,21 +65,10 @@ declare
     when coalesce(length(release), 0) not between 1 and 200
       then 'release must be 1 to 200 characters'
   end;
-  v_words text;
 begin
   if v_wrong is not null then
     raise exception 'rota.declare: %', v_wrong using errcode = '22023';
   end if;
-  select
-    case
-      when max_attempts = 1 then 'no retry, dead after the first failure'
-      else string_agg(words(wait), ', ' order by n)
-        || case when max_attempts - 1 > cardinality(retry_after) then ', …' else '' end
-        || format(', dead after %s attempts', max_attempts)
-    end
-  into v_words
-  from unnest(retry_after) with ordinality plan(wait, n)
-  where n < greatest(max_attempts, 2);
   perform job_type_declare(
     jsonb_build_array(jsonb_build_object(
       'name', job_type,
@@ -94,7 +83,6 @@ begin
       'history', history,
       'on_lost', on_lost,
       'version', version,
-      'retry_words', v_words,
       'retry_after_s', (
         select jsonb_agg(extract(epoch from wait) order by n)
         from unnest(retry_after) with ordinality plan(wait, n)

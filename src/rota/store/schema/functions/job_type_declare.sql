@@ -14,7 +14,7 @@ begin
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
     history, on_lost, version,
-    retry_after, retry_words, release
+    retry_after, release
   )
   select
     d.name, d.aliases, d.queue, d.priority, d.max_attempts,
@@ -26,12 +26,12 @@ begin
       from unnest(d.retry_after_s) with ordinality u(s, n)
       order by n
     ),
-    d.retry_words, p_release
+    p_release
   from jsonb_to_recordset(p_types) d(
     name text, aliases text[], queue text, priority smallint, max_attempts int,
     timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
     history text, on_lost text, version smallint,
-    retry_after_s float8[], retry_words text
+    retry_after_s float8[]
   )
   order by d.name  -- ten workers that start at once lock in one order
   on conflict (name) do update
@@ -48,7 +48,6 @@ begin
     on_lost = excluded.on_lost,
     version = excluded.version,
     retry_after = excluded.retry_after,
-    retry_words = excluded.retry_words,
     release = excluded.release,
     declared_at = clock();
   get diagnostics v_count = row_count;

@@ -127,7 +127,6 @@ create table job_type (
   version smallint,
   -- The wait after attempt 1, 2, …, before jitter; the last one repeats.
   retry_after interval[] not null default '{}',
-  retry_words text not null default '',
   release text,
   declared_at timestamptz not null default clock()
 );

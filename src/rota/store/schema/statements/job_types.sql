@@ -2,14 +2,14 @@
 -- Parameters: none
 -- Rows: name text; aliases text[]; queue text; priority int2; max_attempts int4; timeout interval;
 --   lease interval; expires interval; key_ttl interval; history text; on_lost text; version int2;
---   retry_words text; release text; declared_at timestamptz
+--   retry_after interval[]; release text; declared_at timestamptz
 -- Locks: none.
--- Keeps: M40, the retry plan in words.
+-- Keeps: M40, the retry plan can be printed.
 select
   name, aliases,
   queue, priority, max_attempts,
   timeout, lease, expires, key_ttl,
-  history, on_lost, version, retry_words,
+  history, on_lost, version, retry_after,
   release, declared_at
 from :schema.job_type
 order by name

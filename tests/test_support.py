@@ -46,7 +46,10 @@ print(json.dumps({
     "temporary": tempfile.gettempdir(),
     "descriptors": sorted(os.listdir("/dev/fd")),
     "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in sorted(signal.valid_signals())],
-    "streams": [(one.encoding, one.errors, one.line_buffering, one.isatty()) for one in (sys.stdin, sys.stdout, sys.stderr)],
+    "streams": [
+        (type(one.buffer).__name__, one.encoding, one.errors, one.line_buffering, one.write_through, one.isatty(), one.seekable())
+        for one in (sys.stdin, sys.stdout, sys.stderr)
+    ],
     "tests": [name for name in sys.modules if name.partition(".")[0] == "tests"],
     "main": [__name__, vars(sys.modules["__main__"]) is globals()],
 }))

@@ -115,15 +115,31 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     tempfile.tempdir = None  # it depends on the environment
-    # The streams are those of descriptors 0, 1 and 2, and empty. Whether one is a terminal may be another answer now.
-    assert isinstance(sys.stdout, io.TextIOWrapper)
-    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty() and not sys.stdout.write_through)
+    _open_streams()
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
     sys.orig_argv = [sys.executable, *request["command"]]
     _, option, _, *arguments = sys.orig_argv
     sys.argv = [option, *arguments]
     sys.path[0] = str(Path.cwd()) if option == "-m" else ""
+
+
+def _open_streams() -> None:
+    """As Python does at its start: whether a stream is a terminal, or can seek, may be another answer now."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before: io.TextIOWrapper = getattr(sys, name)
+        at_once = before.write_through  # PYTHONUNBUFFERED
+        raw = io.FileIO(number, "w" if number else "r", closefd=False)
+        buffer: Any = io.BufferedReader(raw) if not number else raw if at_once else io.BufferedWriter(raw)
+        stream = io.TextIOWrapper(
+            buffer,
+            before.encoding,
+            before.errors,
+            newline="\n" if number else None,
+            line_buffering=not at_once and (number == 2 or raw.isatty()),
+            write_through=at_once,
+        )
+        vars(sys).update({name: stream, f"__{name}__": stream})
 
 
 if __name__ == "__main__":

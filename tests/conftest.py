@@ -151,7 +151,8 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """More processes than cores run tests, but no more tests than cores compute at a time: the others are those that wait."""
+    """There are more processes than cores, but of their tests no more than cores compute at a time:
+    the others are those that wait."""
     worker = getattr(item.config, "workerinput", {}).get("workerid")
     if worker is None or item.get_closest_marker("waits") is not None:
         return (yield)

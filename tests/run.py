@@ -1,9 +1,10 @@
 """`make test`: the suite, and a second look at the test or two that failed in it.
 
-The tests work with real processes and real servers, on a machine that others use too. Where it stands still at the wrong
-moment a test may fail that passes ever after. Such a failure has a cause: it is told at the end, with the seed of the run,
-and it is written to tests/FLAKY.md, where it stays until its cause is mended. But it is not a red suite. One is: a test that
-fails again, and so many failures at once that chance is no explanation.
+The tests work with real processes and real servers, on a machine that others use too. Where it
+stands still at the wrong moment a test may fail that passes ever after. Such a failure has a
+cause: it is told at the end, with the seed of the run, and written to tests/FLAKY.md, where it
+stays until its cause is mended. But it is not a red suite. One is: a test that fails again, and so
+many failures at once that chance is no explanation.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def _look_again(tests: list[str]) -> int:
     for look in range(1, LOOKS + 1):
         print(f"\nlook {look} of {LOOKS} at what failed: {', '.join(tests)}", flush=True)
         # No mark leaves them out: they were chosen already.
-        again = subprocess.run([sys.executable, "-m", "pytest", "-n", "0", "-m", "", *tests], check=False)
+        command = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", *tests]
+        again = subprocess.run(command, check=False)
         if again.returncode:
             return again.returncode
     return 0

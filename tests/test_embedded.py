@@ -84,9 +84,17 @@ sys.stdin.read()
 class User:
     """A process that uses the directory's server."""
 
-    def __init__(self, directory: Path, *arguments: str, code: str = USE, python: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        code: str = USE,
+        python: str | None = None,
+        **options: Any,
+    ) -> None:
         command = ["-c", code, str(directory), *arguments]
-        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        streams["text"] = True
         if python is None:
             self.process: subprocess.Popen[str] = forked.start(command, env=os.environ, **streams)
         else:

@@ -1,4 +1,4 @@
-"""A failure that does not come again is told and kept in a list, and is no red suite; any other is. How long it took is always told."""
+"""A failure that does not come again is told and kept in a list. Any other is a red suite."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_crash_that_does_not_come_again_is_told(tmp_path: Path) -> None:
     assert status == 0
     assert "\nFAILED ONCE, THEN PASSED 3 TIMES, SEED 77: test_it.py::test_once\n" in said
     line = (tmp_path / "FLAKY.md").read_text()
-    assert line.endswith("`test_it.py::test_once`, seed 77: worker 'gw0' crashed while running 'test_it.py::test_once'\n")
+    assert "`test_it.py::test_once`, seed 77: worker 'gw0' crashed while running" in line
 
 
 def _run(place: Path, tests: str, processes: int = 0) -> tuple[int, str]:

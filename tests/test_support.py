@@ -45,8 +45,12 @@ print(json.dumps({
     "environment": dict(os.environ),
     "temporary": tempfile.gettempdir(),
     "descriptors": sorted(os.listdir("/dev/fd")),
-    "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in sorted(signal.valid_signals())],
-    "streams": [(one.encoding, one.errors, one.line_buffering, one.isatty()) for one in (sys.stdin, sys.stdout, sys.stderr)],
+    "signals": [str(signal.getsignal(one)).partition(" at ")[0] for one in signal.valid_signals()],
+    "streams": [
+        (type(one.buffer).__name__, one.encoding, one.errors, one.isatty(), one.seekable())
+        + (one.line_buffering, one.write_through)
+        for one in (sys.stdin, sys.stdout, sys.stderr)
+    ],
     "tests": [name for name in sys.modules if name.partition(".")[0] == "tests"],
     "main": [__name__, vars(sys.modules["__main__"]) is globals()],
 }))
@@ -55,12 +59,13 @@ sys.exit(7)
 
 
 @pytest.mark.parametrize("option", ["-m", "-c"])
-def test_a_fork_finds_what_a_program_finds_that_is_started_and_ends_as_it_does(option: str, tmp_path: Path) -> None:
+def test_a_fork_finds_and_ends_as_a_program_that_is_started(option: str, tmp_path: Path) -> None:
     (tmp_path / "state.py").write_text(STATE)
     command = [option, "state" if option == "-m" else STATE, "an argument", "--another"]
-    options: dict[str, Any] = {"env": {**os.environ, "OWN": "\udcff", "TMPDIR": str(tmp_path)}, "cwd": tmp_path}
+    environment = {**os.environ, "OWN": "\udcff", "TMPDIR": str(tmp_path)}
+    options: dict[str, Any] = {"env": environment, "cwd": tmp_path}
     fork = forked.run(command, **options)
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with forked.python(command, text=True, **streams, **options) as process:
         [state, *last] = process.communicate()[0].splitlines()
     assert (fork.returncode, fork.stderr, process.returncode) == (7, "", 7)
@@ -68,10 +73,11 @@ def test_a_fork_finds_what_a_program_finds_that_is_started_and_ends_as_it_does(o
     assert json.loads(fork.stdout.splitlines()[0]) == json.loads(state)
 
 
-def test_rota_is_there_already_in_a_fork_and_not_in_a_program_for_whose_environment_python_has_to_start(tmp_path: Path) -> None:
+def test_an_environment_that_asks_for_another_python_gets_it_started(tmp_path: Path) -> None:
     command = ["-c", "import sys; print('rota.cli' in sys.modules, sys.stdout.encoding)"]
     assert forked.run(command, env=os.environ, cwd=tmp_path).stdout == "True utf-8\n"
-    assert forked.run(command, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, cwd=tmp_path).stdout == "False iso8859-1\n"
+    other = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    assert forked.run(command, env=other, cwd=tmp_path).stdout == "False iso8859-1\n"
 
 
 def test_a_fork_is_waited_for_and_ended_as_a_process_is(tmp_path: Path) -> None:

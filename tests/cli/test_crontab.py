@@ -166,7 +166,8 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     text = crontab_file(a_plan(every=15, log=Path("/var/log/rota.log")))["crontab"]
     line = text.splitlines()[-1]
     assert line.startswith("*/15 * * * *  shop cd '/srv/50\\% of the ")
-    assert f" && {shlex.quote(sys.executable)} -m rota work --app shop:app --drain --for 50s >> /var/log/rota.log 2>&1" in line
+    drain = f"{shlex.quote(sys.executable)} -m rota work --app shop:app --drain --for 50s"
+    assert f" && {drain} >> /var/log/rota.log 2>&1" in line
     assert 'MAILTO="ops@example.com"\n' in text
     assert "| logger -t rota" in crontab_file(a_plan())["crontab"]
     assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == ["* * * * *", "*/5 * * * *", "0 * * * *"]

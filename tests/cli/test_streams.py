@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from rota.cli.streams import escape_what_does_not_fit
 from tests.support import forked
-from tests.support.cli import RUN_S, CommandLine
+from tests.support.cli import CommandLine
 
 pytestmark = pytest.mark.system
 
@@ -24,8 +24,9 @@ FULL = Path("/dev/full")
 full = pytest.mark.skipif(not FULL.exists(), reason="Linux has it")
 
 
-def ran(rota: CommandLine, *arguments: str, **streams: IO[Any] | int) -> subprocess.CompletedProcess[str]:
-    return forked.run(["-m", "rota", *arguments], cwd=rota.directory, env=os.environ | rota.environment, timeout=RUN_S, **streams)
+def ran(rota: CommandLine, *arguments: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | rota.environment
+    return forked.run(["-m", "rota", *arguments], cwd=rota.directory, env=environment, **streams)
 
 
 @full

@@ -30,7 +30,7 @@ def test_what_the_page_shows_is_what_the_command_prints(
     (tmp_path / "shop.py").write_text("import rota\n\napp = rota.App()\n")
     enter(tmp_path, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:secret@db.internal/shop")
-    monkeypatch.setattr(sys, "executable", "/srv/shop/.venv/bin/python")  # it is quoted where it needs to be
+    monkeypatch.setattr(sys, "executable", "/srv/shop/.venv/bin/python")
     place = [name for name, _ in BLOCKS].index(language)
     typed, shown = BLOCKS[place - 1], BLOCKS[place][1]
     assert typed[0] == "sh"

@@ -13,9 +13,6 @@ from typing import Any
 
 from tests.support import forked
 
-RUN_S = 120
-"""For one that hangs: `rota demo` takes ten seconds, on a busy machine forty."""
-
 SHOP = """
 from __future__ import annotations
 
@@ -86,7 +83,7 @@ class CommandLine:
 
     def __call__(self, *arguments: str) -> Ran:
         with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=RUN_S)
+            out, err = process.communicate(timeout=forked.RUN_S)
         return Ran(process.returncode, out, err)
 
     def ok(self, *arguments: str) -> Ran:

@@ -1,4 +1,5 @@
-"""Python programs, but without the half second that Python needs to import Rota: each is a fork of a process that has imported it."""
+"""Python programs without the half second that Python needs to import Rota: each is a fork of a
+process that has imported it."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ from tests.support.preloaded import ANSWER, LENGTH
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = dict(os.environ)
 """Of the process that forks: no test has changed it yet."""
+RUN_S = 120
+"""For one that hangs: `rota demo` takes ten seconds, on a busy machine forty."""
 READ_AT_START = ("PYTHON", "LC_", "LANG")
-"""Variables that Python reads before the first line of a program. A fork comes too late for other values than those of ENVIRONMENT."""
+"""Variables that Python reads before the first line of a program: a fork comes too late for other
+values than those of ENVIRONMENT."""
 
 
 def python(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -29,18 +33,30 @@ def python(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return subprocess.Popen([sys.executable, *command], **options)
 
 
-def start(command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+def start(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    **options: Any,
+) -> subprocess.Popen[Any]:
     """The same, faster: the command is `-m MODULE` or `-c CODE`, and arguments.
 
-    It is a process like any other, with a pid, streams, signals and an exit status of its own. It is not a child of this process
-    and its command line is not its own. Where its environment is for another Python, it is started and not forked.
+    It is a process like any other, with a pid, streams, signals and an exit status of its own. But
+    it is not a child of this process, and the kernel shows another command line for it. Where its
+    environment is for another Python, it is started and not forked.
     """
     if _at_start(env) != _at_start(ENVIRONMENT):
         return python(command, env=env, **options)
     return _Forked(command, env=env, **options)
 
 
-def run(command: Sequence[str], *, env: Mapping[str, str], timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    timeout: float = RUN_S,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
     """Run such a command to its end, without input; return what it printed."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start(command, env=env, text=True, **{**streams, **options}) as process:
@@ -57,13 +73,18 @@ def parent() -> int:
 
 
 class _Forked(subprocess.Popen[Any]):
-    # The three methods that Popen has once for POSIX and once for Windows, here for a third way; the same in CPython 3.11 to 3.14.
+    # Popen has these three methods for POSIX and for Windows; here they are for a third way.
 
     def _execute_child(self, args: Sequence[str], *options: Any) -> None:
         directory, environment = options[4:6]
-        pipes = options[9:15]  # of stdin, stdout and stderr: for each what is read and what is written, or -1
-        request = {"command": list(args), "directory": os.fspath(directory or Path.cwd()), "environment": dict(environment)}
-        theirs = [number if pipe == -1 else pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        pipes = options[9:15]  # for each stream the end that is read and the end that is written
+        request = {
+            "command": list(args),
+            "directory": os.fspath(directory or Path.cwd()),
+            "environment": dict(environment),
+        }
+        chosen = enumerate((pipes[0], pipes[3], pipes[5]))
+        theirs = [number if pipe == -1 else pipe for number, pipe in chosen]  # -1: as ours
         self._answers, answering = socket.socketpair()
         with answering:
             _forking().ask(request, [*theirs, answering.fileno()])
@@ -78,11 +99,12 @@ class _Forked(subprocess.Popen[Any]):
         return self.returncode
 
     def _internal_poll(self, _deadstate: int | None = None) -> int | None:
-        if self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]  # else another thread waits: it has not ended
+        lock = self._waitpid_lock  # type: ignore[attr-defined]
+        if lock.acquire(blocking=False):  # else another thread waits: it has not ended
             try:
                 self._has_ended(0)
             finally:
-                self._waitpid_lock.release()  # type: ignore[attr-defined]
+                lock.release()
         return self.returncode
 
     def _has_ended(self, timeout: float | None) -> bool:
@@ -105,7 +127,13 @@ class _Forking:
         self._control, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "tests.support.preloaded", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
         self.pid = self._process.pid
         atexit.register(self._end)
 

@@ -1,8 +1,9 @@
-"""A process that has imported Rota and forks for each program that a test starts: the other side of tests/support/forked.py.
+"""A process that has imported Rota and forks for each program that a test starts: the other side of
+tests/support/forked.py.
 
-What runs in the fork is what `python -m MODULE` or `python -c CODE` runs, from its first line to the end of the
-interpreter. Nothing but the imports, half a second of them, comes from here: the fork has its own descriptors,
-directory, environment, signals and `__main__`.
+What runs in the fork is what `python -m MODULE` or `python -c CODE` runs, from its first line to
+the end of the interpreter. Nothing but the imports comes from here: the fork has its own
+descriptors, directory, environment, signals and `__main__`.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ DESCRIPTORS = 4
 
 
 def main() -> None:
-    """Serve until there is nobody left to ask. Returns in each fork, ready to be another program."""
+    """Serve until there is nobody left to ask. Returns in each fork, ready to be a program."""
     control = socket.socket(fileno=int(sys.argv[1]))
     for module in IMPORTED:
         importlib.import_module(module)
     with redirect_stdout(io.StringIO()):
         for option in ("--help", "--version"):
             rota.cli.run([option])  # imports what is imported late
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for pytest and for the programs
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest and the programs
     signal.signal(signal.SIGCHLD, lambda *_: None)
     ended, wake = os.pipe()
     os.set_blocking(ended, False)
@@ -115,15 +116,32 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     tempfile.tempdir = None  # it depends on the environment
-    # The streams are those of descriptors 0, 1 and 2, and empty. Whether one is a terminal may be another answer now.
-    assert isinstance(sys.stdout, io.TextIOWrapper)
-    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty() and not sys.stdout.write_through)
+    _open_streams()
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
     sys.orig_argv = [sys.executable, *request["command"]]
     _, option, _, *arguments = sys.orig_argv
     sys.argv = [option, *arguments]
     sys.path[0] = str(Path.cwd()) if option == "-m" else ""
+
+
+def _open_streams() -> None:
+    """As Python does at its start: they may be terminals now, or pipes, which cannot seek."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before: io.TextIOWrapper = getattr(sys, name)
+        at_once = before.write_through  # PYTHONUNBUFFERED
+        raw = io.FileIO(number, "w" if number else "r", closefd=False)
+        written: Any = raw if at_once else io.BufferedWriter(raw)
+        buffer: Any = written if number else io.BufferedReader(raw)
+        stream = io.TextIOWrapper(
+            buffer,
+            before.encoding,
+            before.errors,
+            newline="\n" if number else None,
+            line_buffering=not at_once and (number == 2 or raw.isatty()),
+            write_through=at_once,
+        )
+        vars(sys).update({name: stream, f"__{name}__": stream})
 
 
 if __name__ == "__main__":

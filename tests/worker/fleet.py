@@ -32,11 +32,12 @@ class FleetProcess:
         self._seen: set[psutil.Process] = set()
         with self.log_file.open("wb") as log, self.out_file.open("wb") as out:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
-            environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_NOTES": str(self.notes_file)}
+            own = {"ROTA_DATABASE_URL": url, "CREW_NOTES": str(self.notes_file)}
+            how: dict[str, Any] = {"cwd": ROOT, "env": os.environ | own, **streams}
             if around:
-                self.process = subprocess.Popen([*around, sys.executable, *command], cwd=ROOT, env=environment, **streams)
+                self.process = subprocess.Popen([*around, sys.executable, *command], **how)
             else:
-                self.process = forked.start(command, cwd=ROOT, env=environment, **streams)
+                self.process = forked.start(command, **how)
         self.pid = self.process.pid
 
     @property

@@ -27,8 +27,9 @@ class WorkerProcess:
         self.log_file = place / f"worker-{len(list(place.glob('worker-*')))}.log"
         environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_LEASE": lease, "CREW_NOTES": str(self.notes_file)}
         with self.log_file.open("wb") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             command = ["-m", options.pop("module", "tests.worker.crew"), json.dumps(options)]
-            self.process = forked.start(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = forked.start(command, cwd=ROOT, env=environment, **streams)
         self.pid = self.process.pid
 
     @property

@@ -27,7 +27,11 @@ from tests.worker.conftest import StartFleet
 from tests.worker.fleet import gone
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status
 
-pytestmark = [pytest.mark.waits, pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux")]
+pytestmark = [
+    pytest.mark.waits,
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux"),
+]
 
 UNCHARGED = "select id, status, attempts from rota.job order by id"
 

@@ -28,9 +28,9 @@ def worker(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     vars(shop.app).pop("_database", None)
     shop.app.sync()
     with (tmp_path / "log").open("wb") as log:
-        process = forked.start(
-            ["-m", "tests.worker.plain_shop"], cwd=ROOT, env=dict(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        command = ["-m", "tests.worker.plain_shop"]
+        process = forked.start(command, cwd=ROOT, env=os.environ, **streams)
     yield process
     process.kill()
     process.wait()

@@ -62,7 +62,8 @@ def living(pid: int) -> bool:
 
 
 def children() -> set[int]:
-    """The child processes of this one and of the one that forks for it, dead ones that nobody has reaped too."""
+    """The child processes of this one and of the one that forks for it, also dead ones that
+    nobody has reaped."""
     parents = os.getpid(), forked.parent()
     found: set[int] = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):

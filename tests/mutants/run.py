@@ -1,5 +1,8 @@
 """`make mutants`: takes one guard at a time out of a copy of this tree and looks whether the tests that keep it fail.
 
+Without a choice it tries the guards that have changed since the merge base with the main branch: those whose file, whose
+tests or whose entry in guards.toml has. ALL=1 tries all of them.
+
 A mutant is killed when each of its tests fails. It survives when one passes; it is broken when something else goes wrong, such as an
 import or a migration that fails; and a run that has to be stopped after its time is no kill either, for a hang may have any reason.
 """
@@ -25,6 +28,7 @@ from xml.etree import ElementTree
 import psycopg
 from psycopg import sql
 
+from tests.mutants.changed import choose_changed, find_base
 from tests.mutants.mutant import ROOT, Mutant, mutants
 from tests.support.guard import PLACE, Run, stop_servers
 from tests.support.server import shared_server
@@ -36,6 +40,10 @@ TESTS_S, SUITE_S = 240, 1200
 TWO_PROCESSES = ("-n", "2")
 FIRST_FOUND = "first found"
 """The settings of hypothesis here, as tests/conftest.py has them: which example is the smallest that fails is not asked, and takes a minute."""
+TEMPLATE = "rota_template"
+"""As tests/conftest.py calls it."""
+MADE_ONCE = ("src/rota/store/schema/migrations/", "src/rota/store/schema/settings/", "src/rota/store/migrate.py")
+"""What changed there does not come to a schema that is made already."""
 ABOUT_THE_TEXT = ("--ignore=tests/mutants", "--deselect=tests/store/test_schema.py::test_the_schema_is_the_one_in_the_snapshot")
 """Left out of the whole suite: they see that a line has changed, whatever it does."""
 
@@ -55,9 +63,18 @@ class Ran:
 
 def main() -> int:
     options = _options()
-    chosen = [mutant for mutant in mutants() if options.only in (None, mutant.name)]
-    if not chosen:
-        sys.exit(f"no mutant is called {options.only!r}: tests/mutants/guards.toml lists them")
+    if options.only:
+        chosen = [mutant for mutant in mutants() if mutant.name == options.only]
+        if not chosen:
+            sys.exit(f"no mutant is called {options.only!r}: tests/mutants/guards.toml lists them")
+    elif options.all or options.full:
+        chosen = mutants()
+    else:
+        base = options.base or find_base(ROOT)
+        chosen = choose_changed(mutants(), ROOT, base)
+        print(f"{len(chosen)} of {len(mutants())} guards have changed since {base[:12]}", flush=True)
+        if not chosen:
+            return 0
     for mutant in chosen:
         mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))  # one that has rotted is told at once
     began_at = time.monotonic()
@@ -89,6 +106,8 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("--only", metavar="NAME", help="this mutant only")
+    parser.add_argument("--all", action="store_true", help="all mutants, not only those that have changed")
+    parser.add_argument("--base", metavar="REV", help="what counts as changed is all since this commit")
     parser.add_argument("--full", action="store_true", help="the whole suite against each, not only the tests that it names")
     return parser.parse_args()
 
@@ -110,7 +129,8 @@ class Bench:
     servers: SimpleQueue[Path]
 
     def against_its_tests(self, mutant: Mutant) -> tuple[bool, str]:
-        with self._mutated(mutant) as place, self._server() as server:
+        keeps_template = not mutant.file.startswith(MADE_ONCE)
+        with self._mutated(mutant) as place, self._server(keeps_template=keeps_template) as server:
             # With one test the first of its cases that fails is enough; of several each has to fail.
             ran = pytest(place, *mutant.tests, *(["-x"] if len(mutant.tests) == 1 else []), limit_s=TESTS_S, server=server)
         if ran.error:
@@ -136,10 +156,10 @@ class Bench:
             yield place
 
     @contextmanager
-    def _server(self) -> Iterator[Path]:
+    def _server(self, *, keeps_template: bool) -> Iterator[Path]:
         place = self.servers.get()
         try:
-            _empty(place)
+            _empty(place, keeps_template=keeps_template)
             yield place
         finally:
             self.servers.put(place)
@@ -156,13 +176,18 @@ def _servers() -> Iterator[list[Path]]:
             run.end()
 
 
-def _empty(place: Path) -> None:
-    """Leave nothing of one mutant to the next: every database goes, its template and whoever is still connected too, and tests' own servers."""
+def _empty(place: Path, *, keeps_template: bool) -> None:
+    """Leave nothing of one mutant to the next.
+
+    Every database goes, with whoever is still connected, and the tests' own servers. The template stays where it can:
+    tests/conftest.py migrates it, which replaces the one function that has another text in this tree.
+    """
     stop_servers(place, "own-*")
     server = shared_server(place, place / "postgresql.log")
     with psycopg.connect(server.url(), autocommit=True) as admin:
         for (name,) in admin.execute(
-            "select datname from pg_database where not datistemplate and datname <> current_database()"
+            "select datname from pg_database where not datistemplate and datname <> all (array[current_database(), %s])",
+            [TEMPLATE if keeps_template else ""],
         ).fetchall():
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 

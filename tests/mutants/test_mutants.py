@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import tomllib
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from tests.mutants.changed import choose_changed, find_base
 from tests.mutants.mutant import ROOT, Mutant, mutants
 
 MUTANTS = mutants()
@@ -35,6 +39,42 @@ def test_a_mutant_whose_line_is_gone_or_there_twice_is_refused() -> None:
     for text in ("a\n", "b\nb\n", "b c\n"):
         with pytest.raises(ValueError, match="should have this line once"):
             mutant.applied(text)
+
+
+def _git(root: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def _mutant(name: str, **fields: str) -> str:
+    given = {"name": name, "file": f"{name}.py", "line": "x", "why": "w"} | fields
+    lines = "".join(f'{key} = "{value}"\n' for key, value in given.items())
+    return f'[[mutant]]\n{lines}rules = ["M1"]\ntests = ["tests/test_{name}.py::test_it"]\n'
+
+
+def test_what_changed_since_the_merge_base_is_a_guards_file_its_tests_or_its_entry(tmp_path: Path) -> None:
+    guards = tmp_path / "tests" / "mutants" / "guards.toml"
+    guards.parent.mkdir(parents=True)
+    names = ("code", "test", "entry", "new", "same")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("x\n")
+        (tmp_path / "tests" / f"test_{name}.py").write_text("")
+    guards.write_text("".join(_mutant(name) for name in names if name != "new"))
+    _git(tmp_path, "init", "-b", "main")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-m", "base")
+    _git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD")
+    (tmp_path / "code.py").write_text("x\ny\n")
+    _git(tmp_path, "commit", "-am", "one")
+    (tmp_path / "tests" / "test_test.py").write_text("# another\n")
+    guards.write_text("".join(_mutant(name, why="other" if name == "entry" else "w") for name in names))
+    listed = [Mutant(**entry) for entry in tomllib.loads(guards.read_text())["mutant"]]
+    chosen = choose_changed(listed, tmp_path, find_base(tmp_path))
+    assert [mutant.name for mutant in chosen] == ["code", "test", "entry", "new"]
+    _git(tmp_path, "commit", "-am", "two")
+    assert choose_changed(listed, tmp_path, "HEAD") == []
+    _git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD")
+    assert find_base(tmp_path)  # on the main branch itself
 
 
 @cache

@@ -342,19 +342,27 @@ def test_a_job_under_a_former_name_goes_to_the_worker_of_the_new_one_under_that_
 
 @rule("M14", "M15")
 def test_a_claim_in_sql_walks_over_what_is_gone_once_and_not_again(shell: Shell, connection: Connection, second: Connection) -> None:
-    connection.execute("set session_replication_role = replica")  # run_at stays as it is given
-    insert(connection, 3000, run_at="2026-01-01 00:00:00+00", payload=Jsonb({"text": "x" * 1500}))
-    connection.execute("reset session_replication_role")
+    _insert_large(connection, "2026-01-01 00:00:00+00")
     with second.transaction():  # so that no dead entry can be removed, nor marked as dead
         second.execute("set transaction isolation level repeatable read")
         second.execute("select from rota.job limit 1")
         for _ in range(3):
             shell.claim(1000)
             connection.execute("delete from rota.job where status = 'running'")
+        assert _blocks(shell) < 300, "it goes on behind the last job"
+        _insert_large(connection, "2026-01-02 00:00:00+00")
+        connection.execute("delete from rota.job")  # another worker was faster
         shell.claim()
-        assert _blocks(shell) < 300
+        assert _blocks(shell) < 300, "where it found nothing it goes on from then"
         shell.look_at_everything()
         assert _blocks(shell) > 1000, "and the guard itself: a look at everything shows"
+
+
+def _insert_large(connection: Connection, run_at: str) -> None:
+    """Insert 3,000 jobs, five to a block, that are due since then."""
+    connection.execute("set session_replication_role = replica")  # run_at stays as it is given
+    insert(connection, 3000, run_at=run_at, payload=Jsonb({"text": "x" * 1500}))
+    connection.execute("reset session_replication_role")
 
 
 def _blocks(shell: Shell) -> int:
@@ -397,6 +405,53 @@ def test_an_import_that_committed_late_is_taken_to_its_end_once_a_look_has_found
     shell.look_at_everything()
     found = shell.ids()
     assert found + shell.ids(2) + shell.ids(2) == late
+
+
+@rule("M15", "M14")
+def test_a_claim_in_sql_looks_from_the_beginning_once_a_minute_however_often_it_is_made(shell: Shell, connection: Connection) -> None:
+    _come_to_the_end(shell, connection)
+    behind = _behind(connection, "2026-03-01 11:00:00+00")
+    for second in (10, 30, 50, 59):
+        set_clock(connection, f"2026-03-01 12:00:{second}")
+        assert shell.ids() == []
+    set_clock(connection, "2026-03-01 12:01:00")
+    assert shell.ids() == [behind]
+
+
+@rule("M15")
+def test_a_job_that_commits_a_few_seconds_late_is_found_by_the_next_claim_in_sql(shell: Shell, connection: Connection) -> None:
+    _come_to_the_end(shell, connection)
+    late = _behind(connection, "2026-03-01 11:59:56+00")
+    _behind(connection, "2026-03-01 11:59:54+00")
+    assert shell.ids(2) == [late]
+
+
+@rule("M15")
+def test_a_position_serves_the_queue_and_the_types_that_it_was_made_for_only(shell: Shell, connection: Connection) -> None:
+    _come_to_the_end(shell, connection)
+    typed = _behind(connection, "2026-03-01 11:00:00+00", job_type="u")
+    other = _behind(connection, "2026-03-01 11:00:00+00", queue="other")
+    assert shell.ids() == []
+    shell.types = ["t", "u"]
+    assert shell.ids() == [typed]
+    shell.claim()
+    shell.queue = "other"
+    assert shell.ids() == [other]
+
+
+def _come_to_the_end(shell: Shell, connection: Connection) -> None:
+    """Let a worker see all of its queue, at noon."""
+    set_clock(connection, "2026-03-01 12:00:00")
+    insert(connection)
+    shell.one()
+    assert shell.ids() == []
+
+
+def _behind(connection: Connection, run_at: str, **columns: Any) -> int:
+    """Insert a job that is due since then, as an import does that commits late."""
+    (job,) = insert(connection, **columns)
+    connection.execute("update rota.job set run_at = %s where id = %s", [run_at, job])
+    return job
 
 
 # Together with others

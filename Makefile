@@ -21,12 +21,13 @@ test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those o
 mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: charged', BASE=REV, FULL=1: the whole suite
 	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(FULL),--full)
 
-check: venv-dev ## format, lint, types, imports, generated docs
+check: venv-dev ## format, lint, types, imports, generated docs, the budgets of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/docs.py --check
+	$(BIN)/python scripts/house.py
 
 format: venv-dev ## puts right what ruff can put right
 	$(BIN)/ruff check --fix .

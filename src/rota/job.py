@@ -127,11 +127,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     claims: int
     idempotency_key: str | None
     meta_json: str | None
-    created_at: datetime
     schedule: str | None = None
     """Of which schedule it is a run."""
     scheduled_for: datetime | None = None
     """Of which of the schedule's ticks; None when somebody triggered it."""
+    created_at: datetime
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None

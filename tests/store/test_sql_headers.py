@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from rota.job import Job
 from rota.store import statements
 from rota.store.migrate import Definition, definitions, migrations
 from rota.store.statements import Statements, read_function, source, sql_files
@@ -117,6 +118,13 @@ def test_the_rows_of_a_header_are_those_that_the_server_returns(connection: psyc
     said = _facts(_header(name)["Rows"])
     _, names, kinds = _asked(connection, name)
     assert list(said.items()) == list(zip(names, kinds, strict=True))
+
+
+def test_the_columns_of_a_search_are_the_fields_of_a_job_in_their_order() -> None:
+    in_json = {"payload", "meta", "progress", "result", "resolution"}
+    columns = [f"{name}_json" if name in in_json else name for name in _facts(_header("jobs")["Rows"])]
+    of_a_claim = {"start_recorded", "suspected"}
+    assert columns == [name for name in Job.__struct_fields__ if name not in of_a_claim]
 
 
 @pytest.mark.parametrize("name", CALLED)

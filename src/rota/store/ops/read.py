@@ -32,44 +32,9 @@ class Filter:
     limit: int = 100
 
 
-_JOB_COLUMNS = [
-    "id",
-    "origin_id",
-    "queue",
-    "job_type",
-    "payload_json",
-    "payload_version",
-    "priority",
-    "run_at",
-    "expires_at",
-    "attempts",
-    "max_attempts",
-    "claims",
-    "idempotency_key",
-    "meta_json",
-    "schedule",
-    "scheduled_for",
-    "created_at",
-    "status",
-    "locked_by",
-    "locked_until",
-    "losses",
-    "cancel_requested_at",
-    "cancel_reason",
-    "progress_json",
-    "last_error",
-    "error_type",
-    "response_code",
-    "verdict",
-    "verdict_rule",
-    "updated_at",
-    "started_at",
-    "failed_at",
-    "finished_at",
-    "result_json",
-    "release",
-    "resolution_json",
-]
+_OF_A_CLAIM = ("start_recorded", "suspected")
+_JOB_COLUMNS = [name for name in Job.__struct_fields__ if name not in _OF_A_CLAIM]
+"""The columns of the statement `jobs`, in its order, as fields of Job."""
 
 
 def find(wanted: Filter) -> Operation[list[Job]]:

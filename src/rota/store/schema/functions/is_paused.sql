@@ -1,8 +1,7 @@
--- Whether everything is paused, or this is a restored copy that nobody has released: then nothing may be
--- claimed, and no schedule may tick. It has no search_path of its own, for every claim asks it: whoever
--- calls it has one.
+-- Whether everything is paused, or this is a restored copy that nobody has released: then nothing
+-- may be claimed, and no schedule may tick.
 create or replace function is_paused() returns boolean
-language plpgsql stable as $$
+language plpgsql stable set search_path from current as $$
 begin
   return exists (
     select from site s

@@ -1,4 +1,5 @@
--- Which of these queues may not be claimed from now. Like is_paused it has no search_path of its own.
+-- Which of these queues may not be claimed from now. It has no search_path of its own, because
+-- every claim asks it: job_claim has one.
 create or replace function paused_queues(p_queues text[]) returns text[]
 language plpgsql stable as $$
 begin

@@ -11,7 +11,7 @@ from rota.store.driver import Operation, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
-from rota.store.errors import StoreError, tell
+from rota.store.errors import Border
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 
@@ -94,13 +94,11 @@ class Database:
     def run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
         """Run an operation; `atomic`: in one transaction, also on an autocommit connection."""
         if connection is not None:
-            return self._run_for_caller(operation, connection, atomic)
-        try:
-            with self._pools.connection() as pooled:
-                return drive(PsycopgDriver(pooled), operation, self.statements, atomic=atomic)
-        except StoreError as error:
-            told = tell(error, is_own=True)
-        raise told  # not while the other is handled, which would be shown with it
+            driver = find_driver(connection)
+            with Border(is_own=False):
+                return drive(driver, operation, self.statements, atomic=atomic)
+        with Border(is_own=True), self._pools.connection() as pooled:
+            return drive(PsycopgDriver(pooled), operation, self.statements, atomic=atomic)
 
     async def arun(
         self,
@@ -111,31 +109,14 @@ class Database:
     ) -> T:
         """Run an operation from a loop. On Rota's own connections each answer has a limit."""
         if connection is not None:
-            return await self._arun_for_caller(operation, connection, atomic)
-        try:
+            theirs = find_async_driver(connection)
+            with Border(is_own=False):
+                return await adrive(theirs, operation, self.statements, atomic=atomic)
+        with Border(is_own=True):
             async with self._pools.aconnection() as pooled:
+                ours = AsyncPsycopgDriver(pooled)
                 limit = Deadline(OwnConnection(pooled), ANSWER_S)
-                driver = AsyncPsycopgDriver(pooled)
-                return await adrive(driver, operation, self.statements, atomic=atomic, limit=limit)
-        except StoreError as error:
-            told = tell(error, is_own=True)
-        raise told
-
-    def _run_for_caller(self, operation: Operation[T], connection: Any, atomic: bool) -> T:
-        driver = find_driver(connection)
-        try:
-            return drive(driver, operation, self.statements, atomic=atomic)
-        except StoreError as error:
-            told = tell(error, is_own=False)
-        raise told
-
-    async def _arun_for_caller(self, operation: Operation[T], connection: Any, atomic: bool) -> T:
-        driver = find_async_driver(connection)
-        try:
-            return await adrive(driver, operation, self.statements, atomic=atomic)
-        except StoreError as error:
-            told = tell(error, is_own=False)
-        raise told
+                return await adrive(ours, operation, self.statements, atomic=atomic, limit=limit)
 
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""

@@ -479,6 +479,7 @@ def test_what_rota_has_no_word_for_is_the_driver_s_own_error(
         with pytest.raises(adapter.server_error) as refused:
             adapter.ask(ops.insert(row(queue=queue)))
         assert not isinstance(refused.value, StoreError | rota.RotaError)
+        assert refused.value.__context__ is None  # nothing of Rota's is shown beside it
     pid = adapter.execute("select pg_backend_pid()")[0][0]
     connection.execute("select pg_terminate_backend(%s, 5000)", [pid])
     with pytest.raises(adapter.server_error) as refused:

@@ -47,7 +47,7 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
 
 def put_dead_away(limit: int) -> Operation[tuple[int, Refusals]]:
     """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
-    rows, refusals = yield from taken("dead_put_away", {"limit": limit}, Query("jobs_long_dead", {"limit": limit}))
+    rows, refusals = yield from taken("dead_archive", {"limit": limit}, Query("jobs_long_dead", {"limit": limit}))
     return sum(row[0] for row in rows), refusals
 
 

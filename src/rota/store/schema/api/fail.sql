@@ -18,7 +18,7 @@ as $$
 #variable_conflict use_column
 declare
   v_job job := job_held(fail.id, fail.claims, false);
-  v_kind text := coalesce(nullif(told(fail.error_type, 200), ''), 'Error');
+  v_kind text := coalesce(nullif(redact(fail.error_type, 200), ''), 'Error');
   v_type job_type;
   v_gives_up boolean;
   v_delay_s float8;
@@ -65,14 +65,14 @@ begin
       'delay_s', greatest(1, v_delay_s),
       'ran_s', extract(epoch from clock() - v_job.started_at),
       'error_type', v_kind,
-      'message', coalesce(nullif(told(fail.message, 500), ''), v_kind),
+      'message', coalesce(nullif(redact(fail.message, 500), ''), v_kind),
       'verdict', case when fail.fatal then 'fatal' else 'transient' end,
       'verdict_rule', case
         when fail.fatal then 'the worker said fatal'
         else 'the worker said so'
       end,
       'response_code', fail.response_code,
-      'stack', told(fail.stack, 4096, true)
+      'stack', redact(fail.stack, 4096, true)
     )),
     worker_release(v_job.locked_by)
   ) r;

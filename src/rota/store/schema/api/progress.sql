@@ -26,7 +26,7 @@ begin
       jsonb_build_object(
         'done', progress.done,
         'total', progress.total,
-        'note', nullif(told(progress.note, 200), '')
+        'note', nullif(redact(progress.note, 200), '')
       )::text
     ]
   );

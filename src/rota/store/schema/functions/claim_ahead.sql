@@ -74,7 +74,7 @@ begin
         jobs := jobs || v_job;
       else
         raise warning 'rota.claim: the database refuses job %, which stays as it is for now: %',
-          v_job.id, told(v_job.last_error, 500);
+          v_job.id, redact(v_job.last_error, 500);
         v_refused := v_refused || v_job.id;
       end if;
     end loop;

@@ -5,5 +5,5 @@ returns text
 language sql immutable parallel safe
 set search_path from current
 as $$
-  select nullif(told(p_text, p_most), '')
+  select nullif(redact(p_text, p_most), '')
 $$;

@@ -3,7 +3,7 @@
 -- there were. p_only: of these jobs only; NULL: of all.
 -- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
 -- Keeps: M44, a dead job never just disappears; M13.
-create or replace function dead_put_away(p_limit int, p_only bigint[] default null)
+create or replace function dead_archive(p_limit int, p_only bigint[] default null)
 returns int
 language plpgsql
 set enable_seqscan = off

@@ -1,6 +1,6 @@
--- Returns the job that is held under this claim. It looks at the status as well: else the number of
--- a waiting job would pass for a claim. With p_must, a job that is not held is an error; without,
--- it is NULL.
+-- Returns the job that is held under this claim. The status is compared as well, because a waiting
+-- job still has the number of its last claim. With p_must, a job that is not held is an error;
+-- without, it is NULL.
 create or replace function job_held(p_id bigint, p_claims int, p_must boolean default true)
 returns job
 language plpgsql

@@ -54,9 +54,7 @@ def job_columns(tables: str) -> list[str]:
     """The columns of the table `job`, from the migration that makes it."""
     found = re.search(r"^create table job \(\n(.*?)^\)", tables, re.MULTILINE | re.DOTALL)
     assert found is not None, "no table job"
-    return [
-        name for name in re.findall(r"(?m)^  ([a-z_]+) \w", found[1]) if name not in ("constraint", "check")
-    ]
+    return [name for name in re.findall(r"(?m)^  ([a-z_]+) \w", found[1]) if name not in ("constraint", "check")]
 
 
 def files_that_list(columns: list[str]) -> list[Path]:

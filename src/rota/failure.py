@@ -11,7 +11,7 @@ TEXT_MAX = 65536
 """Longer error texts are cut to this before anything is searched in them."""
 _OUR_FRAMES = str(Path(__file__).parent / "worker")
 _URL_USER = re.compile(r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)")
-# The patterns of the SQL function `told` are these; tests/pure/test_redaction.py holds both to the same lines.
+# The patterns of the SQL function `redact` are these; tests/pure/test_redaction.py holds both to the same lines.
 _NAME = r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private)[_-]?key|token)(?:[_-]?(?:access[_-]?)?key)?[0-9]{0,3}"
 _QUOTED = (
     r"[a-z]{0,2}\"(?:[^\"\\]|\\.){0,2000}\"?|[a-z]{0,2}'(?:[^'\\]|\\.){0,2000}'?"

@@ -99,7 +99,7 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
         "update rota.job set status = 'dead', locked_by = null, locked_until = null, failed_at = now() - interval '91 days' where id = %s",
         [running],
     )
-    connection.execute("select rota.dead_put_away(10)")
+    connection.execute("select rota.dead_archive(10)")
     assert app.story(running).steps[-1].text == "put away by retention: dead for 90 days"
 
 

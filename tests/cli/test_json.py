@@ -140,7 +140,7 @@ def fill(connection: Connection) -> None:
         "insert into rota.schedule (name, job_type, cron, jitter, expires) values ('nightly', 't', '0 2 * * *', '5 min', '1 hour')"
     )
     connection.execute("select rota.queue_pause('slow', now() + interval '1 hour')")
-    connection.execute("select rota.figures_fold()")
+    connection.execute("select rota.stats_roll_up()")
     connection.execute(
         "insert into rota.stat_hour (hour, job_type, queue, succeeded, ran) values (date_trunc('hour', now()), 't', 'q', 1, '{\"3\": 1}')"
     )

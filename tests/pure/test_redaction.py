@@ -51,7 +51,7 @@ LINES = [
     ("token_count=17, max_tokens: 4096, password=None", "token_count=17, max_tokens: 4096, password=None"),
     ("the authorization: is missing", "the authorization: is missing"),
 ]
-"""Also of the SQL function `rota.told`: tests/store/test_sql_worker.py."""
+"""Also of the SQL function `rota.redact`: tests/store/test_sql_worker.py."""
 
 
 @rule("M45")

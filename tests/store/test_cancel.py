@@ -369,6 +369,19 @@ def test_a_worker_that_lost_the_job_writes_no_progress(connection: Connection) -
     assert connection.execute("select progress ->> 'done' from rota.job order by id").fetchall() == [(None,), ("2",)]
 
 
+@rule("M32", "M72")
+def test_a_row_that_another_has_locked_keeps_no_other_progress_from_being_written(connection: Connection, database: str) -> None:
+    insert(connection, 2)
+    hand = Hand(connection)
+    locked, free = hand.claim().jobs
+    connection.execute("set lock_timeout = '5 s'")
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.job where id = %s for update", [locked.id])
+        said = hand.run(ops.progress([(job.id, job.claims, '{"done": 1}') for job in (locked, free)]))
+        assert said == {locked.id: False, free.id: True}
+    assert connection.execute("select progress ->> 'done' from rota.job order by id").fetchall() == [(None,), ("1",)]
+
+
 # Python
 
 

@@ -490,18 +490,18 @@ def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(she
 
 @rule("M15", "M45")
 def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connection) -> None:
-    told = connection.execute(
-        "select given, rota.told(given, 500) from unnest(%s::text[]) given", ([text for text, _ in LINES],)
+    redacted = connection.execute(
+        "select given, rota.redact(given, 500) from unnest(%s::text[]) given", ([text for text, _ in LINES],)
     ).fetchall()
-    assert told == LINES
+    assert redacted == LINES
 
 
 @rule("M15", "M45")
 def test_a_long_text_that_is_hard_to_search_holds_nobody_up(connection: Connection) -> None:
-    beyond = "select rota.told('password=\"' || repeat('a', 10000) || '\" and so on', 500)"
+    beyond = "select rota.redact('password=\"' || repeat('a', 10000) || '\" and so on', 500)"
     assert connection.execute(beyond).fetchone() == ("password=***",), "what lies far beyond what is shown is not searched"
     connection.execute("set statement_timeout = '30 s'")  # without a limit it would take half an hour
-    assert connection.execute("select length(rota.told(repeat('token:''a', 100000), 500))").fetchone() == (500,)
+    assert connection.execute("select length(rota.redact(repeat('token:''a', 100000), 500))").fetchone() == (500,)
 
 
 @rule("M15")

@@ -145,7 +145,7 @@ _BUCKETS = msgspec.json.Decoder(Buckets)
 
 def fold_figures() -> Operation[bool]:
     """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is more."""
-    return (yield Query("figures_fold"))[0][0]  # type: ignore[no-any-return]
+    return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]
 
 
 def forget_figures(limit: int) -> Operation[int]:

@@ -49,7 +49,7 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
 def put_dead_away(limit: int) -> Operation[tuple[int, Refusals]]:
     """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
     candidates = Query("jobs_long_dead", {"limit": limit})
-    rows, refusals = yield from take_batch("dead_put_away", {"limit": limit}, candidates)
+    rows, refusals = yield from take_batch("dead_archive", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
 
 

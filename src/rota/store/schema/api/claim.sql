@@ -1,33 +1,61 @@
--- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job counts as
--- begun: where that must be recorded, it is. One that is past its expires_at is not handed out but dead.
+-- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job
+-- counts as begun; where the start must be recorded, it is recorded here. A job that is past its
+-- expires_at is not handed out; it is dead.
 --
--- `after` says how far the last claim of this worker came, so that a long queue is not walked from its
--- beginning each time: each row has the value for the next claim in `seen`. With `after`, a claim that finds
--- nothing returns one row, which has nothing but that. Left out, the claim looks from the beginning; so it
--- does with '{}', and once a minute. Else it looks 5 s behind, for what committed late, and further where
--- somebody has asked for it.
+-- `after` says how far the last claim of this worker came, so that a long queue is not walked from
+-- its beginning each time: each row has the value for the next claim in `seen`. With `after`, a
+-- claim that finds nothing returns one row that has only `seen`. Without `after` the claim looks
+-- from the beginning, and so it does with '{}' and once a minute. Otherwise it looks 5 s behind,
+-- for jobs that committed late, and further behind where that was requested.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. The worker's row, not waited for.
 -- Keeps: M15, a program that can run SQL can be a worker; M30; M31.
 create or replace function claim(
-  queue text, types text[], worker text, n int default 1, release text default 'unknown',
-  after jsonb default null)
+  queue text,
+  types text[],
+  worker text,
+  n int default 1,
+  release text default 'unknown',
+  after jsonb default null
+)
 returns table (
-  id bigint, claims int, job_type text, payload jsonb, payload_version smallint, attempt int,
-  max_attempts int, run_at timestamptz, expires_at timestamptz, locked_until timestamptz,
-  origin_id bigint, idempotency_key text, meta jsonb, schedule text, scheduled_for timestamptz,
-  seen jsonb)
+  id bigint,
+  claims int,
+  job_type text,
+  payload jsonb,
+  payload_version smallint,
+  attempt int,
+  max_attempts int,
+  run_at timestamptz,
+  expires_at timestamptz,
+  locked_until timestamptz,
+  origin_id bigint,
+  idempotency_key text,
+  meta jsonb,
+  schedule text,
+  scheduled_for timestamptz,
+  seen jsonb
+)
 language plpgsql security definer
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_wrong text := case
-    when coalesce(length(claim.queue), 0) not between 1 and 100 then 'queue must be 1 to 100 characters'
+    when coalesce(length(claim.queue), 0) not between 1 and 100
+      then 'queue must be 1 to 100 characters'
     when coalesce(cardinality(claim.types), 0) not between 1 and 1000
-      or array_position(claim.types, null) is not null then 'types must be 1 to 1000 names'
-    when coalesce(length(claim.worker), 0) not between 1 and 200 then 'worker must be 1 to 200 characters'
-    when claim.n is null or claim.n not between 1 and 1000 then 'n must be from 1 to 1000'
+      or array_position(claim.types, null) is not null
+      then 'types must be 1 to 1000 names'
+    when coalesce(length(claim.worker), 0) not between 1 and 200
+      then 'worker must be 1 to 200 characters'
+    when claim.n is null or claim.n not between 1 and 1000
+      then 'n must be from 1 to 1000'
     when coalesce(length(claim.release), 0) not between 1 and 200
-      then 'release must be 1 to 200 characters' end;
+      then 'release must be 1 to 200 characters'
+  end;
   v_copied text;
   v_names text[];
   v_seen jsonb;
@@ -39,7 +67,7 @@ begin
   if v_wrong is not null then
     raise exception 'rota.claim: %', v_wrong using errcode = '22023';
   end if;
-  v_copied := copy_check();  -- where there is no other worker, nobody else looks
+  v_copied := copy_check();  -- where no worker in Python runs, this is the only check
   if v_copied is not null then
     raise warning 'rota.claim: nothing is claimed, this is a restored copy: %', v_copied
       using hint = 'If it is to do the work of its jobs, say so: select rota.resume_copy()';
@@ -48,20 +76,32 @@ begin
   v_names := array(
     select unnest(claim.types)
     union
-    select unnest(t.aliases) from job_type t where t.name = any (claim.types)
-    order by 1);
+    select unnest(t.aliases)
+    from job_type t
+    where t.name = any (claim.types)
+    order by 1
+  );
   v_seen := claim_position(claim.queue, v_names, claim.after);
   perform worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
     select c.jobs, c.seen into v_jobs, v_seen
     from claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;
     select
-      jsonb_agg(jsonb_build_object(
-        'id', j.id, 'claims', j.claims, 'status', 'dead', 'charged', false,
-        'error_type', 'Expired', 'verdict', 'fatal', 'verdict_rule', 'expired',
-        'message', format('not started before expires_at (%s): it was claimed too late',
-          to_char(j.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'))))
-      filter (where j.expires_at <= clock()),
+      jsonb_agg(
+        jsonb_build_object(
+          'id', j.id,
+          'claims', j.claims,
+          'status', 'dead',
+          'charged', false,
+          'error_type', 'Expired',
+          'verdict', 'fatal',
+          'verdict_rule', 'expired',
+          'message', format(
+            'not started before expires_at (%s): it was claimed too late',
+            to_char(j.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+          )
+        )
+      ) filter (where j.expires_at <= clock()),
       array_agg(j) filter (where (j.expires_at <= clock()) is not true)
     into v_late, v_jobs
     from unnest(v_jobs) j;
@@ -78,9 +118,14 @@ begin
   end if;
   return query
   select
-    j.id, j.claims, canonical_type(j.job_type), j.payload, j.payload_version, j.attempts,
-    coalesce(j.max_attempts, t.max_attempts, 10), j.run_at, j.expires_at, j.locked_until,
-    coalesce(j.origin_id, j.id), j.idempotency_key, j.meta, j.schedule, j.scheduled_for, v_seen
+    j.id, j.claims,
+    canonical_type(j.job_type),
+    j.payload, j.payload_version, j.attempts,
+    coalesce(j.max_attempts, t.max_attempts, 10),
+    j.run_at, j.expires_at, j.locked_until,
+    coalesce(j.origin_id, j.id),
+    j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
+    v_seen
   from unnest(v_jobs) j
   left join job_type t on t.name = canonical_type(j.job_type)
   order by j.priority desc, j.run_at, j.id;

@@ -18,7 +18,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  v_wrong text := job_wrong(
+  v_wrong text := job_refusal(
     enqueue.job_type, enqueue.payload, enqueue.queue, enqueue.priority,
     enqueue.run_at, enqueue.expires_at, enqueue.max_attempts,
     enqueue.idempotency_key, enqueue.meta, enqueue.payload_version

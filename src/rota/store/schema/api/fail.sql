@@ -1,12 +1,24 @@
--- Ends an attempt that failed. By the plan stored with the type the job is tried again, strayed by up to a quarter, or dead. p_fatal: dead at once;
--- retry_after in place of the plan's wait. Asked again for the same claim it says the same.
-create or replace function fail(id bigint, claims int, error_type text, message text default null, fatal boolean default false,
-  retry_after interval default null, response_code int default null, stack text default null)
-returns table (status text, run_at timestamptz) language plpgsql security definer set search_path from current as $$
+-- Ends an attempt that failed. By the plan stored with the type the job is tried again, at a time
+-- that strays by up to a quarter, or it is dead. fatal: dead at once. retry_after replaces the
+-- plan's wait. A second call for the same claim answers the same.
+create or replace function fail(
+  id bigint,
+  claims int,
+  error_type text,
+  message text default null,
+  fatal boolean default false,
+  retry_after interval default null,
+  response_code int default null,
+  stack text default null
+)
+returns table (status text, run_at timestamptz)
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_job job := job_held(fail.id, fail.claims, false);
-  v_kind text := coalesce(nullif(told(fail.error_type, 200), ''), 'Error');
+  v_kind text := coalesce(nullif(redact(fail.error_type, 200), ''), 'Error');
   v_type job_type;
   v_gives_up boolean;
   v_delay_s float8;
@@ -16,25 +28,54 @@ begin
   end if;
   if v_job.id is null then
     return query
-    select a.outcome, a.next_run_at from attempt a where a.job = fail.id and a.claim = fail.claims and a.verdict_rule like 'the worker said %';
+    select a.outcome, a.next_run_at
+    from attempt a
+    where a.job = fail.id
+      and a.claim = fail.claims
+      and a.verdict_rule like 'the worker said %';
     if found then
       return;
     end if;
     perform lease_lost(fail.id, fail.claims);
   end if;
-  select t.* into v_type from job_type t where t.name = canonical_type(v_job.job_type);
-  v_gives_up := coalesce(fail.fatal, false) or v_job.attempts >= coalesce(v_job.max_attempts, v_type.max_attempts, 10);
-  v_delay_s := coalesce(extract(epoch from fail.retry_after)::float8,
-    extract(epoch from coalesce(v_type.retry_after[least(v_job.attempts, cardinality(v_type.retry_after))], interval '10 seconds'))::float8
-    * (0.75 + 0.5 * random()));
+  select t.* into v_type
+  from job_type t
+  where t.name = canonical_type(v_job.job_type);
+  v_gives_up := coalesce(fail.fatal, false)
+    or v_job.attempts >= coalesce(v_job.max_attempts, v_type.max_attempts, 10);
+  v_delay_s := coalesce(
+    extract(epoch from fail.retry_after)::float8,
+    extract(
+      epoch from coalesce(
+        v_type.retry_after[least(v_job.attempts, cardinality(v_type.retry_after))],
+        interval '10 seconds'
+      )
+    )::float8
+    * (0.75 + 0.5 * random())
+  );
   perform partitions_ensure(0);
   return query
-  select r.status, r.run_at from job_leave(jsonb_build_array(jsonb_build_object(
-    'id', fail.id, 'claims', fail.claims, 'status', case when v_gives_up then 'dead' else 'failed' end, 'charged', true,
-    'delay_s', greatest(1, v_delay_s), 'ran_s', extract(epoch from clock() - v_job.started_at), 'error_type', v_kind,
-    'message', coalesce(nullif(told(fail.message, 500), ''), v_kind), 'verdict', case when fail.fatal then 'fatal' else 'transient' end,
-    'verdict_rule', case when fail.fatal then 'the worker said fatal' else 'the worker said so' end, 'response_code', fail.response_code,
-    'stack', told(fail.stack, 4096, true))), worker_release(v_job.locked_by)) r;
+  select r.status, r.run_at
+  from job_leave(
+    jsonb_build_array(jsonb_build_object(
+      'id', fail.id,
+      'claims', fail.claims,
+      'status', case when v_gives_up then 'dead' else 'failed' end,
+      'charged', true,
+      'delay_s', greatest(1, v_delay_s),
+      'ran_s', extract(epoch from clock() - v_job.started_at),
+      'error_type', v_kind,
+      'message', coalesce(nullif(redact(fail.message, 500), ''), v_kind),
+      'verdict', case when fail.fatal then 'fatal' else 'transient' end,
+      'verdict_rule', case
+        when fail.fatal then 'the worker said fatal'
+        else 'the worker said so'
+      end,
+      'response_code', fail.response_code,
+      'stack', redact(fail.stack, 4096, true)
+    )),
+    worker_release(v_job.locked_by)
+  ) r;
   if not found then
     perform lease_lost(fail.id, fail.claims);
   end if;

@@ -1,6 +1,10 @@
--- Gives a running job back, for another worker to take at once; the attempt does not count.
-create or replace function hand_back(id bigint, claims int) returns table (status text, run_at timestamptz)
-language sql security definer set search_path from current as $$
-  select b.status, b.run_at from job_put_back(id, claims, null) b
+-- Gives a running job back, for another worker to take at once. The attempt does not count.
+create or replace function hand_back(id bigint, claims int)
+returns table (status text, run_at timestamptz)
+language sql security definer
+set search_path from current
+as $$
+  select b.status, b.run_at
+  from job_put_back(id, claims, null) b
 $$;
 revoke execute on function hand_back(bigint, int) from public;

@@ -1,6 +1,16 @@
 -- Gives jobs up: they are dead, keep their keys, and wait for a person.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
--- Keeps: M87; M32, who lost the job by it writes nothing.
-create or replace function job_bury(p_ids bigint[], p_why text default null, p_by text default null) returns table (id bigint, answer text, status text)
-language sql security definer set search_path from current as $$ select * from job_take_over('bury', p_ids, p_why, p_by) $$;
+-- Keeps: M87; M32, the worker that lost the job by it writes nothing.
+create or replace function job_bury(
+  p_ids bigint[],
+  p_why text default null,
+  p_by text default null
+)
+returns table (id bigint, answer text, status text)
+language sql security definer
+set search_path from current
+as $$
+  select *
+  from job_take_over('bury', p_ids, p_why, p_by)
+$$;
 revoke execute on function job_bury(bigint[], text, text) from public;

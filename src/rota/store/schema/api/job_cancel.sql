@@ -1,16 +1,25 @@
--- Cancels jobs. A job that waits is over at once. Of one that runs the request is kept and its worker woken;
--- when the attempt ends without success, the job is cancelled in the same transaction. p_why is cut to 500
--- characters on one line, p_by to 200; the first reason stays. Returns for each id what came of it
--- (cancelled, requested, refused, not found) and where the job stands now.
--- SECURITY DEFINER: whoever is granted this may cancel jobs and needs no right on a table. Nobody is by
--- default.
+-- Cancels jobs. A waiting job is over at once. For a running job the request is kept and its worker
+-- is woken; when the attempt ends without success, the job is cancelled in the same transaction.
+-- p_why is cut to 500 characters on one line, p_by to 200. The first reason stays. Returns for each
+-- id what came of it (cancelled, requested, refused, not found) and where the job stands now.
+-- SECURITY DEFINER: a role that is granted this function may cancel jobs and needs no right on a
+-- table. No role is by default.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M87; M51, a cancelled job frees its key.
-create or replace function job_cancel(p_ids bigint[], p_why text default null, p_by text default null)
+create or replace function job_cancel(
+  p_ids bigint[],
+  p_why text default null,
+  p_by text default null
+)
 returns table (id bigint, answer text, status text)
 language plpgsql security definer
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_why text := one_line(p_why, 500);
@@ -20,18 +29,25 @@ begin
   perform today_ensure();
   with asked as (
     update job j
-    set cancel_requested_at = clock(), cancel_reason = v_why
+    set
+      cancel_requested_at = clock(),
+      cancel_reason = v_why
     where j.id = any (p_ids)
       and j.cancel_requested_at is null
       and j.status <> 'dead'
-    returning j.id, j.locked_by, j.status as was),
+    returning j.id, j.locked_by, j.status as was
+  ),
   logged as (
     insert into action (verb, job, by, why, detail)
     select
-      'cancel', a.id, coalesce(one_line(p_by, 200), session_user), v_why,
+      'cancel',
+      a.id,
+      coalesce(one_line(p_by, 200), session_user),
+      v_why,
       jsonb_strip_nulls(jsonb_build_object('was', a.was, 'worker', a.locked_by))
     from asked a
-    order by a.id)
+    order by a.id
+  )
   select
     array_agg(a.id) filter (where a.locked_by is null),
     array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
@@ -45,7 +61,8 @@ begin
     case
       when a.id = any (v_waiting) then 'cancelled'
       when a.status = 'running' then 'requested'
-      else a.answer end,
+      else a.answer
+    end,
     a.status
   from job_answers(p_ids, '{}', null) a;
 end $$;

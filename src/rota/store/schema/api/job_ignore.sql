@@ -4,8 +4,13 @@
 create or replace function job_ignore(p_ids bigint[], p_why text, p_by text default null)
 returns table (id bigint, answer text, status text)
 language plpgsql security definer
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_why text := one_line(p_why, 500);
@@ -20,8 +25,11 @@ begin
   perform dead_resolve(
     v_dead,
     array_fill('{"as": "ignored"}'::jsonb, array[cardinality(v_dead)]),
-    v_why, coalesce(one_line(p_by, 200), session_user));
+    v_why,
+    coalesce(one_line(p_by, 200), session_user)
+  );
   return query
-  select a.id, a.answer, a.status from job_answers(p_ids, v_dead, 'done') a;
+  select a.id, a.answer, a.status
+  from job_answers(p_ids, v_dead, 'done') a;
 end $$;
 revoke execute on function job_ignore(bigint[], text, text) from public;

@@ -1,16 +1,26 @@
--- Requeues dead jobs: each becomes a new job with the same origin, which takes the key and the progress
--- along; the old one is archived with its content, and says who, when, why and as what. With p_payload, for
--- a single job, the new one is fixed: it carries that instead. p_payload_version left out: the type's.
--- new_id is the new job's; of a refused one, the job as which it was requeued before.
+-- Requeues dead jobs. Each becomes a new job with the same origin, which takes the key and the
+-- progress along. The old job is archived with its content, and says who requeued it, when, why and
+-- as what. With p_payload, for a single job, the new one is fixed: it carries that payload.
+-- p_payload_version left out: the type's. new_id is the id of the new job; of a job that is
+-- refused, the id as which it was requeued before.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
--- Keeps: M44, the old one keeps its content and says what became of it; M51, the key moves along.
+-- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.
 create or replace function job_requeue(
-  p_ids bigint[], p_why text default null, p_by text default null, p_payload jsonb default null,
-  p_payload_version smallint default null)
+  p_ids bigint[],
+  p_why text default null,
+  p_by text default null,
+  p_payload jsonb default null,
+  p_payload_version smallint default null
+)
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_by text := coalesce(one_line(p_by, 200), session_user);
@@ -20,7 +30,8 @@ declare
       then format('a corrected payload is for one job, not for %s', cardinality(p_ids))
     when p_payload_version not between 1 and 32767
       then format('p_payload_version must be from 1 to 32767, not %s', p_payload_version)
-    else json_wrong('payload', p_payload) end;
+    else json_refusal('payload', p_payload)
+  end;
   v_dead bigint[];
   v_new bigint[];
 begin
@@ -31,31 +42,43 @@ begin
   perform today_ensure();
   v_dead := dead_lock(p_ids);
   v_new := array(select job_reserve(cardinality(v_dead)));
-  -- Without the key, which the old one still has.
+  -- Without the key, which the old job still has.
   insert into job (
-    id, origin_id, queue, job_type, payload, payload_version, priority, run_at, expires_at,
-    max_attempts, progress, meta, schedule, scheduled_for)
+    id, origin_id, queue, job_type,
+    payload,
+    payload_version,
+    priority, run_at,
+    expires_at,
+    max_attempts, progress, meta, schedule, scheduled_for
+  )
   select
-    p.new_id, coalesce(d.origin_id, d.id), d.queue, d.job_type, coalesce(p_payload, d.payload),
+    p.new_id, coalesce(d.origin_id, d.id), d.queue, d.job_type,
+    coalesce(p_payload, d.payload),
     case
       when p_payload is null then d.payload_version
       else coalesce(
         p_payload_version,
-        (select t.version from job_type t where t.name = canonical_type(d.job_type))) end,
-    d.priority, clock(), expires_anew(d.expires_at, d.run_at, d.created_at, d.claims), d.max_attempts,
-    d.progress, d.meta, d.schedule, d.scheduled_for
+        (select t.version from job_type t where t.name = canonical_type(d.job_type))
+      )
+    end,
+    d.priority, clock(),
+    expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
+    d.max_attempts, d.progress, d.meta, d.schedule, d.scheduled_for
   from unnest(v_dead, v_new) p(id, new_id)
   join job d on d.id = p.id;
   with moved as (
     update idempotency i
-    set job = p.new_id, expires_at = null
+    set
+      job = p.new_id,
+      expires_at = null
     from unnest(v_dead, v_new) p(id, new_id)
     join job d on d.id = p.id
     where d.idempotency_key is not null
       and i.job_type in (d.job_type, canonical_type(d.job_type))
       and i.key = d.idempotency_key
       and i.job = d.id
-    returning i.job, i.key)
+    returning i.job, i.key
+  )
   update job j
   set idempotency_key = m.key
   from moved m
@@ -63,8 +86,11 @@ begin
   perform dead_resolve(
     v_dead,
     array(select jsonb_build_object('as', v_as, 'requeued_as', n.id) from unnest(v_new) n(id)),
-    one_line(p_why, 500), v_by);
+    one_line(p_why, 500),
+    v_by
+  );
   return query
-  select a.id, a.answer, a.status, a.new_id from job_answers(p_ids, v_dead, 'done') a;
+  select a.id, a.answer, a.status, a.new_id
+  from job_answers(p_ids, v_dead, 'done') a;
 end $$;
 revoke execute on function job_requeue(bigint[], text, text, jsonb, smallint) from public;

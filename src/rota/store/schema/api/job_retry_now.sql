@@ -1,11 +1,25 @@
--- The functions for people. SECURITY DEFINER: whoever is granted one may act and needs no right on a table. Nobody is by default. Of each: p_ids at most a
--- thousand or so, for their rows stay locked until the transaction ends; p_why, one line of 500 characters; p_by, 200, left out: who logged in.
--- Each returns for every id what came of it (done, refused, not found; of a cancel also requested) and where the job stands now.
+-- Makes jobs due now: those that wait for a later time or a retry, and running ones, whose workers
+-- lose them.
 --
--- Makes jobs due now: those that wait for a later time or a retry, and those that run, whose workers lose them.
--- Locks: the rows of the jobs, in id order; index job_pkey. Of those that were called off, then
--- the rows of their keys.
--- Keeps: M87; M32, who lost the job by it writes nothing.
-create or replace function job_retry_now(p_ids bigint[], p_why text default null, p_by text default null) returns table (id bigint, answer text, status text)
-language sql security definer set search_path from current as $$ select * from job_take_over('retry now', p_ids, p_why, p_by) $$;
+-- For all functions for people: SECURITY DEFINER, so that a role that is granted one may act and
+-- needs no right on a table. No role is by default. p_ids has at most a thousand ids or so, because
+-- their rows stay locked until the transaction ends. p_why is one line of at most 500 characters.
+-- p_by is one line of at most 200; left out: the role that logged in. Each function returns for
+-- every id what came of it (done, refused, not found; of a cancel also requested) and where the job
+-- stands now.
+-- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of the keys of those that
+--   had a request to cancel.
+-- Keeps: M87; M32, the worker that lost the job by it writes nothing.
+create or replace function job_retry_now(
+  p_ids bigint[],
+  p_why text default null,
+  p_by text default null
+)
+returns table (id bigint, answer text, status text)
+language sql security definer
+set search_path from current
+as $$
+  select *
+  from job_take_over('retry now', p_ids, p_why, p_by)
+$$;
 revoke execute on function job_retry_now(bigint[], text, text) from public;

@@ -26,7 +26,7 @@ begin
     paused_by = coalesce(one_line(p_by, 200), session_user),
     paused_why = one_line(p_why, 500)
   returning null::text, s.paused_at, s.paused_until, s.paused_by, s.paused_why;
-  perform acted(
+  perform log_action(
     'pause', p_why, p_by,
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
   );

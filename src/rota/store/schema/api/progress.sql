@@ -1,14 +1,35 @@
--- Says how far a running job has come.
-create or replace function progress(id bigint, claims int, done float8, total float8 default null, note text default null) returns void
-language plpgsql security definer set search_path from current as $$
+-- Writes how far a running job has come.
+create or replace function progress(
+  id bigint,
+  claims int,
+  done float8,
+  total float8 default null,
+  note text default null
+)
+returns void
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   perform job_held(progress.id, progress.claims);
-  if progress.done is null or progress.done not between 0 and 9007199254740992 or progress.total not between 0 and 9007199254740992 then
+  if progress.done is null
+    or progress.done not between 0 and 9007199254740992
+    or progress.total not between 0 and 9007199254740992
+  then
     raise exception 'rota.progress: done and total must be from 0 to 2^53' using errcode = '22023';
   end if;
-  perform job_progress(array[progress.id], array[progress.claims],
-    array[jsonb_build_object('done', progress.done, 'total', progress.total, 'note', nullif(told(progress.note, 200), ''))::text]);
+  perform job_progress(
+    array[progress.id],
+    array[progress.claims],
+    array[
+      jsonb_build_object(
+        'done', progress.done,
+        'total', progress.total,
+        'note', nullif(redact(progress.note, 200), '')
+      )::text
+    ]
+  );
   if not found then
     perform lease_lost(progress.id, progress.claims);
   end if;

@@ -33,7 +33,7 @@ begin
   if v_was_paused is not true then  -- a pause whose end had passed is cleared, but was no pause
     return false;
   end if;
-  perform acted('resume', p_why, p_by, p_queue => p_queue);
+  perform log_action('resume', p_why, p_by, p_queue => p_queue);
   perform pg_notify(current_schema(), p_queue);
   return true;
 end $$;

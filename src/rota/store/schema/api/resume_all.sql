@@ -27,7 +27,7 @@ begin
   if v_was_paused is not true then
     return false;
   end if;
-  perform acted('resume', p_why, p_by);
+  perform log_action('resume', p_why, p_by);
   perform ring_all();
   return true;
 end $$;

@@ -14,7 +14,7 @@ begin
     return false;
   end if;
   perform stamp(system_identifier());
-  perform acted('resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied));
+  perform log_action('resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied));
   perform ring_all();
   return true;
 end $$;

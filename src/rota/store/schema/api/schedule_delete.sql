@@ -21,7 +21,7 @@ begin
       else 'not found'
     end;
   end if;
-  perform acted('delete', p_why, p_by, p_name);
+  perform log_action('delete', p_why, p_by, p_name);
   return 'deleted';
 end $$;
 revoke execute on function schedule_delete(text, text, text) from public;

@@ -22,7 +22,7 @@ begin
   if not found then
     return 'not found';
   end if;
-  perform acted('pause', p_why, p_by, p_name);
+  perform log_action('pause', p_why, p_by, p_name);
   return 'paused';
 end $$;
 revoke execute on function schedule_pause(text, text, text) from public;

@@ -25,7 +25,7 @@ begin
       else 'not found'
     end;
   end if;
-  perform acted('resume', p_why, p_by, p_name);
+  perform log_action('resume', p_why, p_by, p_name);
   return 'resumed';
 end $$;
 revoke execute on function schedule_resume(text, text, text) from public;

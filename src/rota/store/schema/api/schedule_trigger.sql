@@ -28,7 +28,7 @@ begin
     last_run_at = clock(),
     last_job = v_job
   where s.name = p_name;
-  perform acted('trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job));
+  perform log_action('trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job));
   return v_job;
 end $$;
 revoke execute on function schedule_trigger(text, text, text) from public;

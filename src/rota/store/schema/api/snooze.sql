@@ -1,11 +1,22 @@
--- Puts a running job off, by a second at least; the attempt does not count.
-create or replace function snooze(id bigint, claims int, after interval) returns table (status text, run_at timestamptz)
-language plpgsql security definer set search_path from current as $$
+-- Puts a running job off, by a second at least. The attempt does not count.
+create or replace function snooze(id bigint, claims int, after interval)
+returns table (status text, run_at timestamptz)
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
-  if snooze.after is null or snooze.after not between interval '0' and interval '36525 days' then
+  if snooze.after is null
+    or snooze.after not between interval '0' and interval '36525 days'
+  then
     raise exception 'rota.snooze: after must be from 0 to a hundred years' using errcode = '22023';
   end if;
-  return query select b.status, b.run_at from job_put_back(snooze.id, snooze.claims, greatest(1, extract(epoch from snooze.after)::float8)) b;
+  return query
+  select b.status, b.run_at
+  from job_put_back(
+    snooze.id,
+    snooze.claims,
+    greatest(1, extract(epoch from snooze.after)::float8)
+  ) b;
 end $$;
 revoke execute on function snooze(bigint, int, interval) from public;

@@ -1,10 +1,22 @@
--- Ends a job that is done. Asked again for the same claim, as after a connection that broke, it says the same.
-create or replace function succeed(id bigint, claims int, result jsonb default null) returns text
-language plpgsql security definer set search_path from current as $$
+-- Ends a job that is done. A second call for the same claim, as after a connection that broke,
+-- answers the same.
+create or replace function succeed(id bigint, claims int, result jsonb default null)
+returns text
+language plpgsql security definer
+set search_path from current
+as $$
 #variable_conflict use_column
-declare v_job job := job_held(succeed.id, succeed.claims, false); v_kept jsonb := succeed.result; begin
+declare
+  v_job job := job_held(succeed.id, succeed.claims, false);
+  v_kept jsonb := succeed.result;
+begin
   if v_job.id is null then
-    if exists (select from job_history h where h.id = succeed.id and h.claims = succeed.claims and h.status = 'succeeded') then
+    if exists (
+      select from job_history h
+      where h.id = succeed.id
+        and h.claims = succeed.claims
+        and h.status = 'succeeded'
+    ) then
       return 'succeeded';
     end if;
     perform lease_lost(succeed.id, succeed.claims);
@@ -14,8 +26,16 @@ declare v_job job := job_held(succeed.id, succeed.claims, false); v_kept jsonb :
     v_kept := null;
   end if;
   perform partitions_ensure(0);
-  perform job_finish(array[succeed.id], array[succeed.claims], null, array[extract(epoch from clock() - v_job.started_at)::float8],
-    array[v_kept::text], null, null, worker_release(v_job.locked_by));
+  perform job_finish(
+    array[succeed.id],
+    array[succeed.claims],
+    null,
+    array[extract(epoch from clock() - v_job.started_at)::float8],
+    array[v_kept::text],
+    null,
+    null,
+    worker_release(v_job.locked_by)
+  );
   if not found then
     perform lease_lost(succeed.id, succeed.claims);
   end if;

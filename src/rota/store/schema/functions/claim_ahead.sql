@@ -1,10 +1,20 @@
--- Of rota.claim: claims jobs of one queue from a position on, around those that the database refuses, and
--- says where the next claim may go on.
+-- The part of rota.claim that claims jobs of one queue from a position on, around those that the
+-- database refuses. Returns the jobs, and where the next claim may go on.
 create or replace function claim_ahead(
-  p_worker text, p_release text, p_queue text, p_types text[], p_count int, p_seen jsonb)
+  p_worker text,
+  p_release text,
+  p_queue text,
+  p_types text[],
+  p_count int,
+  p_seen jsonb
+)
 returns table (jobs job[], seen jsonb)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
 declare
   v_depth interval := clock() - (p_seen ->> 'back_to')::timestamptz;
   v_priorities smallint[];
@@ -28,9 +38,12 @@ begin
     union all
     select u.priority, '1970-01-01 00:00:00+00', 0
     from unknown_priorities(
-      p_queue, array(select s::smallint from jsonb_object_keys(p_seen -> 'priorities') s)) u(priority)
+      p_queue,
+      array(select s::smallint from jsonb_object_keys(p_seen -> 'priorities') s)
+    ) u(priority)
   ) k(priority, run_at, id);
-  select array_agg(coalesce(t.lease, interval '2 minutes') order by n.place),
+  select
+    array_agg(coalesce(t.lease, interval '2 minutes') order by n.place),
     array_agg(coalesce(t.on_lost = 'dead' or t.max_attempts = 1, false) order by n.place)
   into v_leases, v_records
   from unnest(p_types) with ordinality n(name, place)
@@ -42,14 +55,18 @@ begin
     for v_job in
       select c.*
       from job_claim(
-        p_worker, p_release, p_types, v_leases, v_records,
-        array[p_queue], array[p_count - cardinality(jobs)], array[1], array[cardinality(v_priorities)],
-        v_priorities, v_run_ats, v_ids, array_fill(v_depth, array[cardinality(v_priorities)]),
-        p_count - cardinality(jobs), v_refused, false) c
+        p_worker, p_release,
+        p_types, v_leases, v_records,
+        array[p_queue], array[p_count - cardinality(jobs)],
+        array[1], array[cardinality(v_priorities)],
+        v_priorities, v_run_ats, v_ids,
+        array_fill(v_depth, array[cardinality(v_priorities)]),
+        p_count - cardinality(jobs), v_refused, false
+      ) c
       order by c.priority desc nulls first, c.run_at, c.id
     loop
       if v_job.id is null then
-        return next;  -- the queue is paused: that nothing came says nothing about it
+        return next;  -- the queue is paused: that it gave no job says nothing about its jobs
         return;
       end if;
       v_last := v_job;
@@ -57,19 +74,38 @@ begin
         jobs := jobs || v_job;
       else
         raise warning 'rota.claim: the database refuses job %, which stays as it is for now: %',
-          v_job.id, told(v_job.last_error, 500);
+          v_job.id, redact(v_job.last_error, 500);
         v_refused := v_refused || v_job.id;
       end if;
     end loop;
-    exit when cardinality(jobs) >= p_count or cardinality(v_refused) = v_known or v_known >= 1000;
+    exit when cardinality(jobs) >= p_count
+      or cardinality(v_refused) = v_known
+      or v_known >= 1000;
   end loop;
-  -- To the last job of its priority; where less was found than could be taken, to now.
-  seen := p_seen || jsonb_build_object('priorities', (
-    select coalesce(jsonb_object_agg(k.priority, case
-      when cardinality(jobs) < p_count or k.priority > v_last.priority
-        then jsonb_build_array(greatest(k.run_at, clock()), case when k.run_at < clock() then 0 else k.id end)
-      when k.priority = v_last.priority then jsonb_build_array(v_last.run_at, v_last.id)
-      else jsonb_build_array(k.run_at, k.id) end), '{}')
-    from unnest(v_priorities, v_run_ats, v_ids) k(priority, run_at, id)));
+  -- The position moves to the last job of its priority. Where fewer jobs were found than could be
+  -- taken, it moves to now.
+  seen := p_seen || jsonb_build_object(
+    'priorities',
+    (
+      select
+        coalesce(
+          jsonb_object_agg(
+            k.priority,
+            case
+              when cardinality(jobs) < p_count or k.priority > v_last.priority
+                then jsonb_build_array(
+                  greatest(k.run_at, clock()),
+                  case when k.run_at < clock() then 0 else k.id end
+                )
+              when k.priority = v_last.priority
+                then jsonb_build_array(v_last.run_at, v_last.id)
+              else jsonb_build_array(k.run_at, k.id)
+            end
+          ),
+          '{}'
+        )
+      from unnest(v_priorities, v_run_ats, v_ids) k(priority, run_at, id)
+    )
+  );
   return next;
 end $$;

@@ -1,13 +1,18 @@
--- Of these claims those that are still held, each with whether its row is free. Free rows are locked. A row
--- that another transaction has locked is not waited for, or one job would hold up all others; its claim is
--- held all the same, and nobody else can take it meanwhile.
+-- Returns those of these claims that are still held, each with whether its row is free. Free rows
+-- are locked. A row that another transaction has locked is not waited for, because one job would
+-- then hold up all others. Its claim is held all the same, and no other worker can take it
+-- meanwhile.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
--- Keeps: M32, whoever lost a job writes nothing for it.
+-- Keeps: M32, a worker that lost a job writes nothing for it.
 create or replace function claims_lock(p_ids bigint[], p_claims int[])
 returns table (id bigint, is_free boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   return query
@@ -17,9 +22,13 @@ begin
     where j.id = any (p_ids)
       and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
     order by j.id
-    for no key update skip locked)
+    for no key update skip locked
+  )
   select
-    j.id, j.id in (select f.id from free f), j.cancel_requested_at is not null, j.cancel_reason
+    j.id,
+    j.id in (select f.id from free f),
+    j.cancel_requested_at is not null,
+    j.cancel_reason
   from job j
   where j.id = any (p_ids)
     and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;

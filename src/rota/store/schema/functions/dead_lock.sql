@@ -1,7 +1,12 @@
 -- Locks the rows of these jobs, in id order, and returns those that are dead.
-create or replace function dead_lock(p_ids bigint[]) returns bigint[]
+create or replace function dead_lock(p_ids bigint[])
+returns bigint[]
 language sql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set search_path from current
+as $$
   select array(
     select mine.id
     from (
@@ -9,6 +14,8 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_pa
       from job j
       where j.id = any (p_ids)
       order by j.id
-      for update) mine
-    where mine.status = 'dead')
+      for update
+    ) mine
+    where mine.status = 'dead'
+  )
 $$;

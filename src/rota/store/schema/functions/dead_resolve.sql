@@ -1,16 +1,27 @@
--- Archives dead jobs, whose rows the caller has locked, by a person's decision. p_as goes with p_ids: what
--- each resolution says besides by, at and why.
+-- Archives dead jobs by a person's decision. The caller has locked their rows. p_as goes with
+-- p_ids: what each resolution says besides by, at and why.
 create or replace function dead_resolve(p_ids bigint[], p_as jsonb[], p_why text, p_by text)
 returns void
-language plpgsql set search_path from current as $$
+language plpgsql
+set search_path from current
+as $$
 begin
-  perform job_archive(p_ids, 'dead', array(
-    select jsonb_strip_nulls(jsonb_build_object('by', p_by, 'at', clock(), 'why', p_why)) || a.detail
-    from unnest(p_as) with ordinality a(detail, place)
-    order by a.place));
+  perform job_archive(
+    p_ids,
+    'dead',
+    array(
+      select
+        jsonb_strip_nulls(jsonb_build_object('by', p_by, 'at', clock(), 'why', p_why)) || a.detail
+      from unnest(p_as) with ordinality a(detail, place)
+      order by a.place
+    )
+  );
   insert into action (verb, job, by, why, detail)
   select
-    case when a.detail ? 'requeued_as' then 'requeue' else 'ignore' end, a.id, p_by, p_why,
+    case when a.detail ? 'requeued_as' then 'requeue' else 'ignore' end,
+    a.id,
+    p_by,
+    p_why,
     case when a.detail ? 'requeued_as' then a.detail end
   from unnest(p_ids, p_as) a(id, detail)
   order by a.id;

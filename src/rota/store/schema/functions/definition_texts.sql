@@ -1,20 +1,28 @@
--- What the server says of each function, view and trigger of this schema. A trigger stands with its
--- function, which has the same name. A function, because its search_path is part of what is said.
-create or replace function definition_texts() returns table (name text, text text)
-language sql stable set search_path from current as $$
+-- Returns the server's own text of each function, view and trigger of this schema. The text of a
+-- trigger stands with that of its function, which has the same name. This is a function because its
+-- search_path is part of what the server says.
+create or replace function definition_texts()
+returns table (name text, text text)
+language sql stable
+set search_path from current
+as $$
   select made.name, string_agg(made.text, E'\n' order by made.text)
   from (
     select p.proname::text as name, pg_get_functiondef(p.oid) as text
     from pg_proc p
-    where p.pronamespace = current_schema()::regnamespace and p.prokind = 'f'
+    where p.pronamespace = current_schema()::regnamespace
+      and p.prokind = 'f'
     union all
     select c.relname::text, pg_get_viewdef(c.oid)
     from pg_class c
-    where c.relnamespace = current_schema()::regnamespace and c.relkind = 'v'
+    where c.relnamespace = current_schema()::regnamespace
+      and c.relkind = 'v'
     union all
     select t.tgname::text, pg_get_triggerdef(t.oid)
     from pg_trigger t
     join pg_class c on c.oid = t.tgrelid
-    where c.relnamespace = current_schema()::regnamespace and not t.tgisinternal) made
+    where c.relnamespace = current_schema()::regnamespace
+      and not t.tgisinternal
+  ) made
   group by made.name
 $$;

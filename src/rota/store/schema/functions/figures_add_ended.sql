@@ -1,4 +1,4 @@
--- Part of figures_fold: adds the rows of one day's history that ended in [p_from, p_to), read from
+-- Part of stats_roll_up: adds the rows of one day's history that ended in [p_from, p_to), read from
 -- block p_first on.
 create or replace function figures_add_ended(
   p_name text,

@@ -1,4 +1,4 @@
--- Part of figures_fold: adds the attempts that failed in [p_from, p_to). Their queue is that of
+-- Part of stats_roll_up: adds the attempts that failed in [p_from, p_to). Their queue is that of
 -- their job, or of its type where the job is gone.
 create or replace function figures_add_failed(
   p_hour timestamptz,

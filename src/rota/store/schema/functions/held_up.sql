@@ -1,30 +1,95 @@
--- What kept a waiting job from being started before expires_at, in words: by its own facts, else by the workers that were alive at that moment.
-create or replace function held_up(p_job job) returns text language sql stable set search_path from current as $$
+-- Says in words why a waiting job was not started before expires_at: by its own facts, else by the
+-- workers that were alive at that moment.
+create or replace function held_up(p_job job)
+returns text
+language sql stable
+set search_path from current
+as $$
   select case
-    when p_job.run_at >= p_job.expires_at and p_job.status = 'failed' then format('it waited for its retry until %s', said.run_at) || said.failures
-    when p_job.run_at >= p_job.expires_at then format('it was not due before %s', said.run_at)
-    when p_job.status = 'waiting' then 'it waited for another job to end'
-    when p_job.misfits is not null then format('its payload fits none of the releases that tried: %s', array_to_string(p_job.misfits, ', '))
-    when pause.said is not null then pause.said || said.failures
-    when crew.alive = 0 then 'no worker was alive' || said.failures
-    when crew.know = 0 then format('no live worker knew its type %L', p_job.job_type) || said.failures
-    when crew.serve = 0 then format('no live worker served its queue %L', p_job.queue) || said.failures
-    when crew.could = 0 then format('no live worker that knew its type %L served its queue %L', p_job.job_type, p_job.queue) || said.failures
-    when crew.running = 0 then format('none of the live workers that could run it (%s) came to it in time', crew.could) || said.failures
-    else format('the live workers that could run it (%s) were busy: jobs running there: %s', crew.could, crew.running) || said.failures end
-  from (select to_char(p_job.run_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"') as run_at,
-          case when p_job.status = 'failed' then format('; attempts that failed before: %s, the last with %s', p_job.attempts, p_job.error_type) else '' end
-            as failures) said,
-    -- What is paused still, and was when the expiry came.
-    (select (
-       select format('%s was paused by %s%s', p.what, p.paused_by, ': ' || p.paused_why)
-       from (select 'everything' as what, s.paused_at, s.paused_until, s.paused_by, s.paused_why from site s
-             union all
-             select format('its queue %L', q.name), q.paused_at, q.paused_until, q.paused_by, q.paused_why from queue q where q.name = p_job.queue) p
-       where p.paused_at <= p_job.expires_at and (p.paused_until is null or p.paused_until > p_job.expires_at) limit 1) as said) pause,
-    (select count(*) as alive, count(*) filter (where p_job.job_type = any (w.job_types)) as know, count(*) filter (where w.queues ? p_job.queue) as serve,
-       count(*) filter (where p_job.job_type = any (w.job_types) and w.queues ? p_job.queue) as could,
-       coalesce(sum(w.running) filter (where p_job.job_type = any (w.job_types) and w.queues ? p_job.queue), 0) as running
-     from worker w
-     where w.started_at <= p_job.expires_at and coalesce(w.stopped_at, w.heartbeat_at + interval '1 minute') > p_job.expires_at) crew
+    when p_job.run_at >= p_job.expires_at and p_job.status = 'failed'
+      then format('it waited for its retry until %s', said.run_at) || said.failures
+    when p_job.run_at >= p_job.expires_at
+      then format('it was not due before %s', said.run_at)
+    when p_job.status = 'waiting'
+      then 'it waited for another job to end'
+    when p_job.misfits is not null
+      then format(
+        'its payload fits none of the releases that tried: %s',
+        array_to_string(p_job.misfits, ', ')
+      )
+    when pause.said is not null
+      then pause.said || said.failures
+    when crew.alive = 0
+      then 'no worker was alive' || said.failures
+    when crew.know = 0
+      then format('no live worker knew its type %L', p_job.job_type) || said.failures
+    when crew.serve = 0
+      then format('no live worker served its queue %L', p_job.queue) || said.failures
+    when crew.could = 0
+      then format(
+        'no live worker that knew its type %L served its queue %L',
+        p_job.job_type, p_job.queue
+      ) || said.failures
+    when crew.running = 0
+      then format(
+        'none of the live workers that could run it (%s) came to it in time',
+        crew.could
+      ) || said.failures
+    else format(
+      'the live workers that could run it (%s) were busy: jobs running there: %s',
+      crew.could, crew.running
+    ) || said.failures
+  end
+  from
+    (
+      select
+        to_char(p_job.run_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"') as run_at,
+        case
+          when p_job.status = 'failed'
+            then format(
+              '; attempts that failed before: %s, the last with %s',
+              p_job.attempts, p_job.error_type
+            )
+          else ''
+        end as failures
+    ) said,
+    -- A pause that was in force at the expiry, and has not been ended since.
+    (
+      select (
+        select format('%s was paused by %s%s', p.what, p.paused_by, ': ' || p.paused_why)
+        from (
+          select 'everything' as what, s.paused_at, s.paused_until, s.paused_by, s.paused_why
+          from site s
+          union all
+          select
+            format('its queue %L', q.name),
+            q.paused_at, q.paused_until, q.paused_by, q.paused_why
+          from queue q
+          where q.name = p_job.queue
+        ) p
+        where p.paused_at <= p_job.expires_at
+          and (p.paused_until is null or p.paused_until > p_job.expires_at)
+        limit 1
+      ) as said
+    ) pause,
+    (
+      select
+        count(*) as alive,
+        count(*) filter (where p_job.job_type = any (w.job_types)) as know,
+        count(*) filter (where w.queues ? p_job.queue) as serve,
+        count(*) filter (
+          where p_job.job_type = any (w.job_types)
+            and w.queues ? p_job.queue
+        ) as could,
+        coalesce(
+          sum(w.running) filter (
+            where p_job.job_type = any (w.job_types)
+              and w.queues ? p_job.queue
+          ),
+          0
+        ) as running
+      from worker w
+      where w.started_at <= p_job.expires_at
+        and coalesce(w.stopped_at, w.heartbeat_at + interval '1 minute') > p_job.expires_at
+    ) crew
 $$;

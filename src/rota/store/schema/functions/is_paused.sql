@@ -1,9 +1,13 @@
--- Whether everything is paused, or this is a restored copy that nobody has released: then nothing
--- may be claimed, and no schedule may tick.
-create or replace function is_paused() returns boolean
-language plpgsql stable set search_path from current as $$
+-- Returns whether everything is paused, or this is a restored copy that no person has released.
+-- Then nothing may be claimed, and no schedule may tick.
+create or replace function is_paused()
+returns boolean
+language plpgsql stable set search_path from current
+as $$
 begin
   return exists (
     select from site s
-    where s.copied is not null or is_in_force(s.paused_at, s.paused_until));
+    where s.copied is not null
+      or is_in_force(s.paused_at, s.paused_until)
+  );
 end $$;

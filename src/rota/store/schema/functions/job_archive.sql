@@ -1,11 +1,20 @@
 -- Moves jobs to history that no worker holds: cancelled ones, or dead ones with a resolution each
--- (p_resolutions goes with p_ids). The caller has locked their rows; why they are cancelled stands in them.
--- Returns those that are over.
-create or replace function job_archive(p_ids bigint[], p_status text, p_resolutions jsonb[] default null)
+-- (p_resolutions goes with p_ids). The caller has locked their rows. Why a job is cancelled stands
+-- in its row. Returns the jobs that are over.
+create or replace function job_archive(
+  p_ids bigint[],
+  p_status text,
+  p_resolutions jsonb[] default null
+)
 returns setof bigint
 language sql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
   select finished.id
   from (
     select
@@ -15,7 +24,11 @@ set enable_mergejoin = off set jit = off set search_path from current as $$
       array_agg(case when p_status = 'cancelled' then j.cancel_reason end) as reasons,
       array_agg(r.resolution) as resolutions
     from unnest(p_ids, p_resolutions) r(id, resolution)
-    join job j on j.id = r.id) a
+    join job j on j.id = r.id
+  ) a
   cross join lateral job_finish(
-    a.ids, a.claims, a.statuses, null, null, a.reasons, a.resolutions, null) finished(id)
+    a.ids, a.claims, a.statuses,
+    null, null,
+    a.reasons, a.resolutions, null
+  ) finished(id)
 $$;

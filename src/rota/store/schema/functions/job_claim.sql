@@ -1,29 +1,49 @@
 -- Claims due jobs, and returns their rows in no order.
 --
--- Branch k is a priority with its frontier (p_after_run_at, p_after_id) and how far behind it to look
--- (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and takes at most p_slots; all
--- queues together take at most p_limit. p_leases and p_records go with p_types.
+-- Branch k is a priority, its frontier (p_after_run_at, p_after_id), and how far behind the
+-- frontier to look (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and
+-- takes at most p_slots. All queues together take at most p_limit. p_leases and p_records go with
+-- p_types.
 --
--- A paused queue is left out, and returned as a row with a queue and no id: that it gave nothing means
--- nothing, and must move no frontier.
+-- A paused queue is left out, and returned as a row with a queue and no id: that it gave no job
+-- says nothing about its jobs, and must move no frontier.
 --
--- Where a trigger or a constraint of the user's refuses a row, all of them are refused, unless p_refused
--- names the rows that are known to be refused (or none): then these are left out, and the others are
--- claimed around each further one. That one is returned as it stands, with what the database says of it in
--- last_error. p_alone: nothing else happens in this transaction.
+-- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
+-- p_refused names the rows that are known to be refused (it may be empty). Then these rows are left
+-- out, and the others are claimed around each further row that is refused. Such a row is returned
+-- as it stands, with the database's error in last_error. p_alone: nothing else happens in this
+-- transaction.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job is handed to two; M31, a claim is a lease; M22, due by the database's clock.
 create or replace function job_claim(
-  p_worker text, p_release text, p_types text[], p_leases interval[], p_records boolean[],
-  p_queues text[], p_slots int[], p_lo int[], p_hi int[],
-  p_priorities smallint[], p_after_run_at timestamptz[], p_after_id bigint[], p_depths interval[],
-  p_limit int, p_refused bigint[], p_alone boolean)
+  p_worker text,
+  p_release text,
+  p_types text[],
+  p_leases interval[],
+  p_records boolean[],
+  p_queues text[],
+  p_slots int[],
+  p_lo int[],
+  p_hi int[],
+  p_priorities smallint[],
+  p_after_run_at timestamptz[],
+  p_after_id bigint[],
+  p_depths interval[],
+  p_limit int,
+  p_refused bigint[],
+  p_alone boolean
+)
 returns setof job
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 declare
-  -- Asked once and before the jobs are, so that what is said and what is taken agree.
+  -- Asked once, and before the jobs are, so that the pauses and the jobs that it returns agree.
   v_paused text[] := paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[] := array(
@@ -40,45 +60,57 @@ declare
           and b.status in ('queued', 'failed')
           and (b.run_at, b.id) > (
             least(p_after_run_at[k], clock() - p_depths[k]),
-            case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end)
+            case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end
+          )
           and b.run_at <= clock()
           and b.job_type = any (p_types)
-          -- A misfit waits for another release. One that none has taken for an hour is looked at again,
-          -- and ends dead if no other is alive.
-          and (b.misfits is null
+          -- A misfit waits for another release. A misfit that no release has taken for an hour is
+          -- claimed again, and ends dead if no other release is alive.
+          and (
+            b.misfits is null
             or not p_release = any (b.misfits)
-            or b.run_at < clock() - interval '1 hour')
+            or b.run_at < clock() - interval '1 hour'
+          )
           and b.id <> all (v_refused)
         order by b.run_at, b.id
         limit q.slots
-        for update skip locked) branch
-      limit q.slots) picked
+        for update skip locked
+      ) branch
+      limit q.slots
+    ) picked
     where q.queue <> all (v_paused)
-    limit p_limit);
+    limit p_limit
+  );
   v_from int := 1;
   v_size int := cardinality(v_ids);
   v_row job;
 begin
   if p_refused is null then
-    return query select * from job_take(v_ids, p_worker, p_types, p_leases, p_records);
+    return query
+    select * from job_take(v_ids, p_worker, p_types, p_leases, p_records);
     v_from := v_size + 1;
   elsif p_alone then
-    set constraints all immediate;  -- what is deferred would refuse all of them, at the end
+    set constraints all immediate;  -- a deferred one would refuse all rows, at the end
   end if;
   while v_from <= cardinality(v_ids) loop
     begin
       return query
-      select * from job_take(
-        v_ids[v_from : v_from + v_size - 1], p_worker, p_types, p_leases, p_records);
+      select *
+      from job_take(
+        v_ids[v_from : v_from + v_size - 1],
+        p_worker, p_types, p_leases, p_records
+      );
       v_from := v_from + v_size;
       v_size := v_size * 2;
     exception when others or assert_failure then
       if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
-        raise;  -- the whole server's trouble, or somebody is in the way: no row's fault
+        raise;  -- a fault of the whole server, or a lock in the way: no row's fault
       elsif v_size > 1 then
         v_size := (v_size + 1) / 2;
       else
-        select j.* into v_row from job j where j.id = v_ids[v_from];
+        select j.* into v_row
+        from job j
+        where j.id = v_ids[v_from];
         v_row.last_error := sqlstate || ': ' || sqlerrm;
         return next v_row;
         v_from := v_from + 1;

@@ -1,33 +1,86 @@
--- Ends waiting jobs whose expires_at has passed: dead, uncharged, with what held them up. Reads the index of expiries from (p_after, p_after_id) on, so
--- that it does not walk over the entries of all jobs that ever had one. Nobody holds such a job, so no claim has to be named and the fence stays.
--- p_only: of these jobs only; NULL: of all.
-create or replace function job_expire(p_worker text, p_after timestamptz, p_after_id bigint, p_limit int, p_only bigint[] default null)
-returns table (id bigint, job_type text, claims int, attempt int, expires_at timestamptz, message text)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_mergejoin = off set enable_hashjoin = off
-set jit = off set plan_cache_mode = force_generic_plan set search_path from current as $$
+-- Ends waiting jobs whose expires_at has passed: they are dead, uncharged, and say what held them
+-- up. It reads the index of expiries from (p_after, p_after_id) on, so that it does not walk over
+-- the entries of all jobs that ever had an expiry. No worker holds such a job, so no claim is named
+-- and the fence stays. p_only: of these jobs only; NULL: of all.
+create or replace function job_expire(
+  p_worker text,
+  p_after timestamptz,
+  p_after_id bigint,
+  p_limit int,
+  p_only bigint[] default null
+)
+returns table (
+  id bigint,
+  job_type text,
+  claims int,
+  attempt int,
+  expires_at timestamptz,
+  message text
+)
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set enable_mergejoin = off
+set enable_hashjoin = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   perform wait_briefly(p_only);
   return query
   with late as materialized (
-    select j as job, j.id from job j
-    where j.expires_at is not null and j.status in ('queued', 'failed', 'waiting')
-      and (j.expires_at, j.id) > (p_after, p_after_id) and j.expires_at <= clock()
+    select j as job, j.id
+    from job j
+    where j.expires_at is not null
+      and j.status in ('queued', 'failed', 'waiting')
+      and (j.expires_at, j.id) > (p_after, p_after_id)
+      and j.expires_at <= clock()
       and (p_only is null or j.id = any (p_only))
-    order by j.expires_at, j.id limit p_limit for update skip locked),
+    order by j.expires_at, j.id
+    limit p_limit
+    for update skip locked
+  ),
   decided as materialized (
-    select l.id, (l.job).started_at, format('not started%s before expires_at (%s): %s', case when (l.job).status = 'failed' then ' again' else '' end,
-      to_char((l.job).expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'), held_up(l.job)) as message
-    from late l),
+    select
+      l.id,
+      (l.job).started_at,
+      format(
+        'not started%s before expires_at (%s): %s',
+        case when (l.job).status = 'failed' then ' again' else '' end,
+        to_char((l.job).expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'),
+        held_up(l.job)
+      ) as message
+    from late l
+  ),
   expired as (
     update job j
-    set status = 'dead', last_error = d.message, error_type = 'Expired', response_code = null, verdict = 'fatal', verdict_rule = 'expired',
-      failed_at = clock(), updated_at = clock()
-    from decided d where j.id = d.id
-    returning j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message),
+    set
+      status = 'dead',
+      last_error = d.message,
+      error_type = 'Expired',
+      response_code = null,
+      verdict = 'fatal',
+      verdict_rule = 'expired',
+      failed_at = clock(),
+      updated_at = clock()
+    from decided d
+    where j.id = d.id
+    returning j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message
+  ),
   recorded as (
-    -- The attempt that did not come about, as one whose claim came too late is recorded.
-    insert into attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type, message, verdict, verdict_rule)
-    select e.id, e.claims, e.attempt, e.job_type, p_worker, clock(), 'dead', 'Expired', e.message, 'fatal', 'expired' from expired e)
-  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message from expired e;
+    -- The attempt that never began is recorded, like that of a job that was claimed too late.
+    insert into attempt (
+      job, claim, attempt, job_type, worker, finished_at, outcome,
+      error_type, message, verdict, verdict_rule
+    )
+    select
+      e.id, e.claims, e.attempt, e.job_type, p_worker, clock(), 'dead',
+      'Expired', e.message, 'fatal', 'expired'
+    from expired e
+  )
+  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message
+  from expired e;
 end $$;

@@ -1,44 +1,68 @@
 -- Moves jobs to history: the one statement by which a job is over. p_statuses says how each ended
--- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). A reason, for which it was
--- cancelled, takes the place of what the last attempt failed with; that is in `attempt`. p_ran_s counts for a
--- running job only: seconds since its handler began, NULL: it did not. Returns those whose claim was still
--- held.
+-- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
+-- job takes the place of the last attempt's error, which stays in `attempt`. p_ran_s is seconds
+-- since the handler began, of a running job only; NULL: it did not begin. Returns the jobs whose
+-- claim was still held.
 --
--- A success keeps the job's key until its time is over; any other end frees it, unless a requeue has taken
--- it along. A success of a type with history = 'failures' leaves no row.
+-- A success keeps the job's key until the key expires. Any other end frees it, unless a requeue has
+-- taken it along. A success of a type with history = 'failures' leaves no row.
 -- Locks: the rows it is given, through the primary key; index job_pkey.
 -- Keeps: M32, a job is finished by its current claim only; M51, what becomes of its key.
 create or replace function job_finish(
-  p_ids bigint[], p_claims int[], p_statuses text[], p_ran_s float8[], p_results text[],
-  p_reasons text[], p_resolutions jsonb[], p_release text)
+  p_ids bigint[],
+  p_claims int[],
+  p_statuses text[],
+  p_ran_s float8[],
+  p_results text[],
+  p_reasons text[],
+  p_resolutions jsonb[],
+  p_release text
+)
 returns setof bigint
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 begin
   return query
   with over as (
     delete from job j
     where j.id = any (p_ids)
       and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
-    returning j.*),
+    returning j.*
+  ),
   ended as (
     select
-      v.id, v.claims, coalesce(v.status, 'succeeded') as status, v.ran_s, v.result, v.reason,
-      v.resolution
-    from unnest(p_ids, p_claims, p_statuses, p_ran_s, p_results, p_reasons, p_resolutions)
-      v(id, claims, status, ran_s, result, reason, resolution)),
+      v.id, v.claims,
+      coalesce(v.status, 'succeeded') as status,
+      v.ran_s, v.result, v.reason, v.resolution
+    from unnest(
+      p_ids, p_claims,
+      p_statuses,
+      p_ran_s, p_results, p_reasons, p_resolutions
+    ) v(
+      id, claims,
+      status,
+      ran_s, result, reason, resolution
+    )
+  ),
   key_kept as (
     update idempotency i
     set expires_at = clock() + coalesce(
-      (select t.key_ttl from job_type t where t.name = i.job_type), interval '90 days')
+      (select t.key_ttl from job_type t where t.name = i.job_type),
+      interval '90 days'
+    )
     from over o
     join ended e on e.id = o.id and e.claims = o.claims
     where o.idempotency_key is not null
       and e.status = 'succeeded'
       and i.job_type in (o.job_type, canonical_type(o.job_type))
       and i.key = o.idempotency_key
-      and i.job = o.id),
+      and i.job = o.id
+  ),
   key_freed as (
     delete from idempotency i
     using over o
@@ -47,24 +71,33 @@ begin
       and e.status <> 'succeeded'
       and i.job_type in (o.job_type, canonical_type(o.job_type))
       and i.key = o.idempotency_key
-      and i.job = o.id),
-  -- The names, former ones too, under which such a type's jobs run. Nothing but a look into an empty index
-  -- where there is no such type.
+      and i.job = o.id
+  ),
+  -- The names, also former ones, under which such a type's jobs run. Where no type is such, this
+  -- only looks into an empty index.
   unkept as materialized (
     select n.name
     from job_type t
     cross join unnest(t.aliases || t.name) n(name)
-    where t.history = 'failures' and canonical_type(n.name) = t.name),
+    where t.history = 'failures'
+      and canonical_type(n.name) = t.name
+  ),
   kept as (
     insert into job_history (
-      id, origin_id, queue, job_type, payload, payload_version, status, priority, run_at, expires_at,
-      attempts, max_attempts, claims, locked_by, losses, cancel_requested_at, cancel_reason, progress,
-      misfits, last_error, error_type, response_code, verdict, verdict_rule, idempotency_key, meta,
-      schedule, scheduled_for, created_at, updated_at, started_at, failed_at, finished_at, result,
-      release, resolution)
+      id, origin_id, queue, job_type, payload, payload_version,
+      status, priority, run_at, expires_at,
+      attempts, max_attempts, claims, locked_by, losses,
+      cancel_requested_at, cancel_reason, progress, misfits,
+      last_error, error_type, response_code, verdict, verdict_rule,
+      idempotency_key, meta, schedule, scheduled_for, created_at,
+      updated_at,
+      started_at,
+      failed_at, finished_at, result, release, resolution
+    )
     select
-      o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version, e.status, o.priority,
-      o.run_at, o.expires_at, o.attempts, o.max_attempts, o.claims, o.locked_by, o.losses,
+      o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version,
+      e.status, o.priority, o.run_at, o.expires_at,
+      o.attempts, o.max_attempts, o.claims, o.locked_by, o.losses,
       o.cancel_requested_at, coalesce(o.cancel_reason, e.reason), o.progress, o.misfits,
       coalesce(e.reason, o.last_error),
       case when e.reason is null then o.error_type end,
@@ -75,10 +108,14 @@ begin
       case when e.status = 'dead' then o.updated_at else clock() end,
       case
         when o.status = 'running' then clock() - e.ran_s * interval '1 second'
-        else o.started_at end,
+        else o.started_at
+      end,
       o.failed_at, clock(), e.result::jsonb, p_release, e.resolution
     from over o
     join ended e on e.id = o.id and e.claims = o.claims
-    where e.status <> 'succeeded' or o.job_type not in (select u.name from unkept u))
-  select o.id from over o;
+    where e.status <> 'succeeded'
+      or o.job_type not in (select u.name from unkept u)
+  )
+  select o.id
+  from over o;
 end $$;

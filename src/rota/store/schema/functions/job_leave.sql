@@ -1,26 +1,30 @@
--- Takes jobs out of `running` that are not over: failed, dead, snoozed, handed back, lost, taken away.
--- p_outcomes is an array of objects:
+-- Takes jobs out of `running` that are not over: failed, dead, snoozed, handed back, lost, taken
+-- over. p_outcomes is an array of objects:
 --   id, claims        the claim
 --   status            failed, dead or queued; of a misfit the server decides
 --   charged           whether the attempt counts
---   loss              whether its worker is leaving it, or has lost it, after it may have begun
---   delay_s           seconds until run_at; NULL leaves run_at, and asks the workers to look back to it
+--   loss              whether its worker leaves it, or has lost it, after it may have begun
+--   delay_s           seconds until run_at; NULL keeps run_at, and asks the workers to look back
 --   ran_s             seconds since the handler began; NULL: it did not
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
 --   attempt_only      the error is kept there, and not on the job
---   misfit            this release's code cannot read the payload: kept for another release that knows the
---                     type and is or was alive within the hour, in 30 s doubling to 10 min; dead when there
---                     is none
--- p_release is that of the worker that held them; NULL: somebody else takes them out. A job that somebody
--- has asked to cancel meanwhile is cancelled, unless it is dead. Returns what became of those whose claim
--- was still held.
+--   misfit            this release's code cannot read the payload: the job is kept for another
+--                     release that knows the type and was alive within the last hour, and is due in
+--                     30 s, doubling to 10 min; it is dead when there is no such release
+-- p_release is the release of the worker that held the jobs; NULL: another takes them out. A job
+-- with a request to cancel is cancelled, unless it is dead. Returns what became of those whose
+-- claim was still held.
 -- Locks: the rows it is given, in id order; index job_pkey.
--- Keeps: M32, nobody else's claim is touched; M40, a retry lies in the future.
+-- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_queue text;
@@ -33,37 +37,60 @@ begin
     with input as materialized (
       select *
       from jsonb_to_recordset(p_outcomes) i(
-        id bigint, claims int, status text, charged boolean, loss boolean, delay_s float8, ran_s float8,
-        error_type text, message text, verdict text, verdict_rule text, response_code int, stack text,
-        attempt_only boolean, misfit boolean)),
+        id bigint,
+        claims int,
+        status text,
+        charged boolean,
+        loss boolean,
+        delay_s float8,
+        ran_s float8,
+        error_type text,
+        message text,
+        verdict text,
+        verdict_rule text,
+        response_code int,
+        stack text,
+        attempt_only boolean,
+        misfit boolean
+      )
+    ),
     mine as materialized (
       select j.*
       from job j
       where j.id = any (array(select i.id from input i))
         and ((j.id, j.claims) in (select i.id, i.claims from input i)) is true
       order by j.id
-      for update),
+      for update
+    ),
     decided as materialized (
       select
         m.id, m.attempts, m.claims, m.job_type, m.locked_by,
-        i.charged, i.loss, i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
+        i.charged, i.loss,
+        i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
         i.misfit is true as misfit,
         clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.misfit is not true then i.status
-          when p_release <> 'unknown' and exists (
-            select from worker w
-            where w.release not in (p_release, 'unknown')
-              and not w.release = any (coalesce(m.misfits, '{}'))
-              and m.job_type = any (w.job_types)
-              and coalesce(w.stopped_at, w.heartbeat_at) > clock() - interval '1 hour') then 'queued'
-          else 'dead' end as status,
+          when p_release <> 'unknown'
+            and exists (
+              select from worker w
+              where w.release not in (p_release, 'unknown')
+                and not w.release = any (coalesce(m.misfits, '{}'))
+                and m.job_type = any (w.job_types)
+                and coalesce(w.stopped_at, w.heartbeat_at) > clock() - interval '1 hour'
+            )
+            then 'queued'
+          else 'dead'
+        end as status,
         case
-          when i.misfit then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.misfits), 0)))
-          else i.delay_s end as delay_s
+          when i.misfit
+            then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.misfits), 0)))
+          else i.delay_s
+        end as delay_s
       from mine m
-      join input i on i.id = m.id and i.claims = m.claims),
+      join input i on i.id = m.id and i.claims = m.claims
+    ),
     returned as (
       update job j
       set
@@ -76,10 +103,13 @@ begin
         losses = case when d.loss then coalesce(j.losses, 0) + 1 else j.losses end,
         run_at = case
           when d.status = 'dead' or d.delay_s is null then j.run_at
-          else clock() + d.delay_s * interval '1 second' end,
+          else clock() + d.delay_s * interval '1 second'
+        end,
         misfits = case
           when d.misfit and not p_release = any (coalesce(j.misfits, '{}'))
-          then array_append(j.misfits, p_release) else j.misfits end,
+            then array_append(j.misfits, p_release)
+          else j.misfits
+        end,
         started_at = d.started_at,
         last_error = case when d.job_failed then d.message else j.last_error end,
         error_type = case when d.job_failed then d.error_type else j.error_type end,
@@ -91,23 +121,34 @@ begin
       from decided d
       where j.id = d.id
       returning
-        j.id, j.run_at, j.cancel_reason, d.status = 'queued' and d.delay_s is null as is_back,
+        j.id,
+        j.run_at,
+        j.cancel_reason,
+        d.status = 'queued' and d.delay_s is null as is_back,
         case
           when j.cancel_requested_at is null or j.status = 'dead' then j.status
-          else 'cancelled' end as status),
+          else 'cancelled'
+        end as status
+    ),
     recorded as (
       insert into attempt (
-        job, claim, attempt, job_type, worker, release, started_at, finished_at, outcome, error_type,
-        message, verdict, verdict_rule, response_code, stack, next_run_at)
+        job, claim, attempt, job_type, worker, release,
+        started_at, finished_at, outcome,
+        error_type, message, verdict, verdict_rule, response_code, stack,
+        next_run_at
+      )
       select
-        d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release, d.started_at, clock(), r.status,
+        d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release,
+        d.started_at, clock(), r.status,
         d.error_type, d.message, d.verdict, d.verdict_rule, d.response_code, d.stack,
         case when r.status not in ('dead', 'cancelled') then r.run_at end
       from decided d
       join returned r on r.id = d.id
-      where d.error_type is not null)
+      where d.error_type is not null
+    )
     select
-      r.id, r.status,
+      r.id,
+      r.status,
       case when r.status <> 'cancelled' then r.run_at end,
       case when r.status = 'cancelled' then r.cancel_reason end,
       r.is_back

@@ -1,23 +1,31 @@
--- Writes how far handlers have come: p_said is JSON with done, total and note. Returns the jobs still held,
--- and whether each was written: a locked row is not.
+-- Writes how far handlers have come. p_said is JSON with done, total and note. Returns the jobs
+-- still held, and whether each was written: a locked row is not.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
--- Keeps: M32, whoever lost a job writes nothing for it.
+-- Keeps: M32, a worker that lost a job writes nothing for it.
 create or replace function job_progress(p_ids bigint[], p_claims int[], p_said text[])
 returns table (id bigint, written boolean)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   return query
   with held as materialized (
-    select * from claims_lock(p_ids, p_claims)),
+    select * from claims_lock(p_ids, p_claims)
+  ),
   written as (
     update job j
     set progress = v.said::jsonb || jsonb_build_object('at', clock())
     from unnest(p_ids, p_claims, p_said) v(id, claims, said)
     where j.id = any (array(select h.id from held h where h.is_free))
       and j.id = v.id
-      and j.claims = v.claims)
-  select h.id, h.is_free from held h;
+      and j.claims = v.claims
+  )
+  select h.id, h.is_free
+  from held h;
 end $$;

@@ -1,12 +1,28 @@
--- Puts a job back, uncharged: p_delay_s seconds from now, or as it stood where that is NULL. What was called off meanwhile is cancelled.
-create or replace function job_put_back(p_id bigint, p_claims int, p_delay_s float8) returns table (status text, run_at timestamptz)
-language plpgsql set search_path from current as $$
+-- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: at the time that it had. A
+-- job with a request to cancel is cancelled instead.
+create or replace function job_put_back(p_id bigint, p_claims int, p_delay_s float8)
+returns table (status text, run_at timestamptz)
+language plpgsql
+set search_path from current
+as $$
 #variable_conflict use_column
-declare v_job job := job_held(p_id, p_claims); begin
+declare
+  v_job job := job_held(p_id, p_claims);
+begin
   perform partitions_ensure(0);
   return query
-  select r.status, r.run_at from job_leave(jsonb_build_array(jsonb_build_object('id', p_id, 'claims', p_claims, 'status', 'queued', 'charged', false,
-    'delay_s', p_delay_s, 'ran_s', extract(epoch from clock() - v_job.started_at))), worker_release(v_job.locked_by)) r;
+  select r.status, r.run_at
+  from job_leave(
+    jsonb_build_array(jsonb_build_object(
+      'id', p_id,
+      'claims', p_claims,
+      'status', 'queued',
+      'charged', false,
+      'delay_s', p_delay_s,
+      'ran_s', extract(epoch from clock() - v_job.started_at)
+    )),
+    worker_release(v_job.locked_by)
+  ) r;
   if not found then
     perform lease_lost(p_id, p_claims);
   end if;

@@ -1,22 +1,42 @@
--- Takes jobs away from workers that let their leases expire. What may have begun only in a worker's buffer
--- comes back uncharged the first time; from then on the loss counts, by the plan stored with the type.
+-- Takes jobs from workers whose leases expired. A job that may only have been in a worker's buffer
+-- comes back uncharged the first time. From then on the loss counts, by the plan stored with the
+-- type.
 --
--- After the server came up, or after the asking worker's own connection came back (p_steady_s seconds ago;
--- NULL: it was not away), half a lease is left to those who could not renew, 60 s at most. The lease index
--- is read from p_since on, past the entries of jobs that ended long ago; from its beginning while somebody
--- has to be waited for. p_only: of these jobs only; NULL: of all.
+-- After the server came up, or after the asking worker's own connection came back (p_steady_s
+-- seconds ago; NULL: it was not away), workers that could not renew have half a lease left, at most
+-- 60 s. The lease index is read from p_since on, past the entries of jobs that ended long ago; it
+-- is read from its beginning while a worker must be waited for. p_only: of these jobs only; NULL:
+-- of all.
 create or replace function job_reap(
-  p_since timestamptz, p_limit int, p_steady_s float8 default null, p_only bigint[] default null)
+  p_since timestamptz,
+  p_limit int,
+  p_steady_s float8 default null,
+  p_only bigint[] default null
+)
 returns table (
-  id bigint, job_type text, claims int, attempts int, worker text, status text, run_at timestamptz,
-  reason text)
+  id bigint,
+  job_type text,
+  claims int,
+  attempts int,
+  worker text,
+  status text,
+  run_at timestamptz,
+  reason text
+)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_steady interval := least(uptime(), p_steady_s * interval '1 second');
-  v_since timestamptz := case when v_steady < interval '90 seconds' then '-infinity' else p_since end;
+  v_since timestamptz := case
+    when v_steady < interval '90 seconds' then '-infinity'
+    else p_since
+  end;
 begin
   perform wait_briefly(p_only);
   return query
@@ -29,31 +49,46 @@ begin
       and v_steady > least(
         coalesce(
           (select t.lease from job_type t where t.name = canonical_type(j.job_type)),
-          interval '2 minutes') / 2,
-        interval '60 seconds')
+          interval '2 minutes'
+        ) / 2,
+        interval '60 seconds'
+      )
       and (p_only is null or j.id = any (p_only))
     order by j.locked_until
     limit p_limit
-    for update skip locked),
+    for update skip locked
+  ),
   decided as materialized (
     select
-      loss_of(l.job, format(
-        'worker %s let its lease expire: it died, froze or lost the database', l.locked_by)) as loss,
+      loss_of(
+        l.job,
+        format(
+          'worker %s let its lease expire: it died, froze or lost the database',
+          l.locked_by
+        )
+      ) as loss,
       coalesce(t.on_lost = 'dead', false)
         or l.attempts >= coalesce(l.max_attempts, t.max_attempts, 10) as gives_up,
       coalesce(
         t.retry_after[least(l.attempts, cardinality(t.retry_after))],
-        interval '10 seconds') as delay
+        interval '10 seconds'
+      ) as delay
     from lost l
-    left join job_type t on t.name = canonical_type(l.job_type)),
+    left join job_type t on t.name = canonical_type(l.job_type)
+  ),
   outcomes as materialized (
-    select jsonb_agg(d.loss || jsonb_build_object(
-      'error_type', 'LeaseExpired', 'verdict_rule', 'lease expired') || case
-        when not (d.loss -> 'charged')::boolean then '{"status": "queued"}'
-        when d.gives_up then '{"status": "dead"}'
-        else jsonb_build_object('status', 'failed', 'delay_s', extract(epoch from d.delay))
-      end) as all_of_them
-    from decided d)
+    select
+      jsonb_agg(
+        d.loss
+        || jsonb_build_object('error_type', 'LeaseExpired', 'verdict_rule', 'lease expired')
+        || case
+          when not (d.loss -> 'charged')::boolean then '{"status": "queued"}'
+          when d.gives_up then '{"status": "dead"}'
+          else jsonb_build_object('status', 'failed', 'delay_s', extract(epoch from d.delay))
+        end
+      ) as all_of_them
+    from decided d
+  )
   select l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason
   from outcomes o
   cross join lateral job_leave(o.all_of_them, null) r

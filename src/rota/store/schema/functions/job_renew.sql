@@ -1,22 +1,35 @@
--- Renews the leases of jobs by the worker that still holds them. Returns those it holds, which were renewed,
--- and which somebody wants stopped. p_leases goes with p_types.
+-- Renews the leases of jobs for the worker that still holds them. Returns the jobs that it holds,
+-- which of them were renewed, and which have a request to cancel. p_leases goes with p_types.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, only the worker that still holds a job extends its lease.
 create or replace function job_renew(
-  p_ids bigint[], p_claims int[], p_types text[], p_leases interval[])
+  p_ids bigint[],
+  p_claims int[],
+  p_types text[],
+  p_leases interval[]
+)
 returns table (id bigint, renewed boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   return query
   with held as materialized (
-    select * from claims_lock(p_ids, p_claims)),
+    select * from claims_lock(p_ids, p_claims)
+  ),
   renewed as (
     update job j
     set locked_until = clock() + coalesce(
-      p_leases[array_position(p_types, j.job_type)], interval '2 minutes')
-    where j.id = any (array(select h.id from held h where h.is_free)))
-  select h.id, h.is_free, h.cancel_requested, h.cancel_reason from held h;
+      p_leases[array_position(p_types, j.job_type)],
+      interval '2 minutes'
+    )
+    where j.id = any (array(select h.id from held h where h.is_free))
+  )
+  select h.id, h.is_free, h.cancel_requested, h.cancel_reason
+  from held h;
 end $$;

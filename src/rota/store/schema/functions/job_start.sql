@@ -1,21 +1,30 @@
--- Records that jobs are about to begin, for those whose claim asked for it. Returns those still held, and
--- whether each was recorded: a locked row is not. Asked twice it answers twice the same.
+-- Records that jobs are about to begin, where their claim asked for it. Returns those still held,
+-- and whether each was recorded: a locked row is not. A second call answers the same.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
--- Keeps: M33, what was lost before its start was recorded is not charged, and what may begin once only does
--- not begin twice.
+-- Keeps: M33, a job that was lost before its start was recorded is not charged, and a job that may
+--   begin only once does not begin twice.
 create or replace function job_start(p_ids bigint[], p_claims int[])
 returns table (id bigint, recorded boolean)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+set search_path from current
+as $$
 #variable_conflict use_column
 begin
   return query
   with held as materialized (
-    select * from claims_lock(p_ids, p_claims)),
+    select * from claims_lock(p_ids, p_claims)
+  ),
   started as (
     update job j
-    set start_recorded = true, started_at = clock()
-    where j.id = any (array(select h.id from held h where h.is_free)))
-  select h.id, h.is_free from held h;
+    set
+      start_recorded = true,
+      started_at = clock()
+    where j.id = any (array(select h.id from held h where h.is_free))
+  )
+  select h.id, h.is_free
+  from held h;
 end $$;

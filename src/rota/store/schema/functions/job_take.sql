@@ -1,10 +1,16 @@
--- Of job_claim: gives these jobs to a worker, and returns their rows. A job that was lost before, that has
--- one attempt only, or whose type is in p_records, may begin only after job_start has recorded it. It has
--- no search_path of its own: job_claim has one.
+-- The part of job_claim that gives jobs to a worker. Returns their rows. A job that was lost
+-- before, that has one attempt only, or whose type is in p_records may begin only after job_start
+-- has recorded its start. It has no search_path of its own, because job_claim has one.
 create or replace function job_take(
-  p_ids bigint[], p_worker text, p_types text[], p_leases interval[], p_records boolean[])
+  p_ids bigint[],
+  p_worker text,
+  p_types text[],
+  p_leases interval[],
+  p_records boolean[]
+)
 returns setof job
-language plpgsql as $$
+language plpgsql
+as $$
 begin
   return query
   update job j
@@ -18,7 +24,9 @@ begin
     start_recorded = case
       when j.losses > 0
         or j.max_attempts = 1
-        or p_records[array_position(p_types, j.job_type)] then false end
+        or p_records[array_position(p_types, j.job_type)]
+        then false
+    end
   where j.id = any (p_ids)
   returning j.*;
 end $$;

@@ -1,12 +1,17 @@
--- Takes jobs to where a person wants them: `queued` and due (retry now) or `dead` (bury). From a running job
--- it takes the lease away, and the loss is charged as the reaper would charge it. The fence is bumped, so
--- the worker, which is woken, writes nothing any more. A running job with a request to cancel is cancelled
--- instead of queued.
+-- Moves jobs to where a person wants them: `queued` and due (retry now), or `dead` (bury). From a
+-- running job it takes the lease, and the loss is charged as the reaper would charge it. The fence
+-- is bumped, so the job's worker, which is woken, can write nothing more for it. A running job with
+-- a request to cancel is cancelled, not queued.
 create or replace function job_take_over(p_verb text, p_ids bigint[], p_why text, p_by text)
 returns table (id bigint, answer text, status text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current as $$
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set search_path from current
+as $$
 #variable_conflict use_column
 declare
   v_by text := coalesce(one_line(p_by, 200), session_user);
@@ -14,14 +19,18 @@ declare
   v_buries boolean := p_verb = 'bury';
   v_message text := format(
     '%s by %s%s',
-    case when v_buries then 'buried' else 'taken from its worker to be retried' end, v_by, ': ' || v_why);
+    case when v_buries then 'buried' else 'taken from its worker to be retried' end,
+    v_by,
+    ': ' || v_why
+  );
   v_jobs job[];
   v_done bigint[];
   v_cancelled bigint[];
   v_workers text[];
 begin
   perform today_ensure();
-  -- By the primary key alone: with the status the planner may take a partial index, and lock in its order.
+  -- By the primary key alone: with the status in the condition the planner may take a partial
+  -- index, and lock the rows in its order.
   v_jobs := array(
     select mine.job
     from (
@@ -29,27 +38,39 @@ begin
       from job j
       where j.id = any (p_ids)
       order by j.id
-      for update) mine
-    where mine.status in ('queued', 'failed', 'running') or v_buries and mine.status = 'waiting');
+      for update
+    ) mine
+    where mine.status in ('queued', 'failed', 'running')
+      or v_buries and mine.status = 'waiting'
+  );
   v_cancelled := array(
     select r.id
     from job_leave(
-      (select jsonb_agg(loss_of(m, v_message) || jsonb_build_object(
-          'attempt_only', false,
-          'error_type', case when v_buries then 'Buried' else 'LeaseTaken' end,
-          'status', case when v_buries then 'dead' else 'queued' end,
-          'verdict', case when v_buries then 'fatal' else 'transient' end,
-          'verdict_rule', p_verb,
-          'delay_s', 0))
+      (
+        select
+          jsonb_agg(
+            loss_of(m, v_message)
+            || jsonb_build_object(
+              'attempt_only', false,
+              'error_type', case when v_buries then 'Buried' else 'LeaseTaken' end,
+              'status', case when v_buries then 'dead' else 'queued' end,
+              'verdict', case when v_buries then 'fatal' else 'transient' end,
+              'verdict_rule', p_verb,
+              'delay_s', 0
+            )
+          )
         from unnest(v_jobs) m
-        where m.status = 'running'),
-      null) r
-    where r.status = 'cancelled');
-  -- All of them: those that ran have left `running`, and those that were cancelled are gone.
+        where m.status = 'running'
+      ),
+      null
+    ) r
+    where r.status = 'cancelled'
+  );
+  -- All of v_jobs: those that ran have left `running`, and those that were cancelled are gone.
   update job j
   set
     status = case when v_buries then 'dead' else 'queued' end,
-    -- What is due already keeps its place.
+    -- A job that is due already keeps its place.
     run_at = case when v_buries or j.run_at <= clock() then j.run_at else clock() end,
     misfits = case when v_buries then j.misfits end,
     last_error = case when v_buries then v_message else j.last_error end,
@@ -61,7 +82,11 @@ begin
     updated_at = clock()
   where j.id = any (array(select m.id from unnest(v_jobs) m));
   insert into action (verb, job, by, why, detail)
-  select p_verb, m.id, v_by, v_why,
+  select
+    p_verb,
+    m.id,
+    v_by,
+    v_why,
     jsonb_strip_nulls(jsonb_build_object('was', m.status, 'worker', m.locked_by))
   from unnest(v_jobs) m
   order by m.id;
@@ -73,6 +98,9 @@ begin
     perform wake_up(array(select j.queue from job j where j.id = any (v_done)));
   end if;
   return query
-  select a.id, case when a.id = any (v_cancelled) then 'cancelled' else a.answer end, a.status
+  select
+    a.id,
+    case when a.id = any (v_cancelled) then 'cancelled' else a.answer end,
+    a.status
   from job_answers(p_ids, v_done, 'done') a;
 end $$;

@@ -1,10 +1,24 @@
--- Asks all workers to look at a queue again from p_to on: something became claimable behind their frontiers. Written at most once a second; what
--- falls between is found by the workers' own looks back.
+-- Asks all workers to look at a queue again from p_to on, because a job became claimable behind
+-- their frontiers. It writes at most once a second. What falls between is found by the workers' own
+-- looks back.
 -- Locks: the row of the queue, at most once a second.
--- Keeps: what became claimable behind the workers' frontiers in bulk is found at once.
-create or replace function look_back(p_queue text, p_to timestamptz) returns void language sql set search_path from current as $$
-  insert into queue as q (name, look_back_to, look_back_asked_at) values (p_queue, p_to, clock())
-  on conflict (name) do update set look_back_to = excluded.look_back_to,
-    look_back_asked_at = greatest(excluded.look_back_asked_at, q.look_back_asked_at + interval '1 microsecond')  -- a worker sees what is newer
-  where q.look_back_asked_at is null or q.look_back_asked_at < clock() - interval '1 second' or q.look_back_to > excluded.look_back_to
+-- Keeps: jobs that became claimable behind the workers' frontiers in bulk are found at once.
+create or replace function look_back(p_queue text, p_to timestamptz)
+returns void
+language sql
+set search_path from current
+as $$
+  insert into queue as q (name, look_back_to, look_back_asked_at)
+  values (p_queue, p_to, clock())
+  on conflict (name) do update
+  set
+    look_back_to = excluded.look_back_to,
+    -- Always newer than the last one, because a worker sees only a newer request.
+    look_back_asked_at = greatest(
+      excluded.look_back_asked_at,
+      q.look_back_asked_at + interval '1 microsecond'
+    )
+  where q.look_back_asked_at is null
+    or q.look_back_asked_at < clock() - interval '1 second'
+    or q.look_back_to > excluded.look_back_to
 $$;

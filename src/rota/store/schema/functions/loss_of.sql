@@ -1,8 +1,11 @@
--- What the loss of a running job is, whoever takes it from its worker: the fields of job_leave that follow
--- from it. The job may have begun unless its start was to be recorded and was not. The attempt is charged
--- when it is known to have begun, and from the second loss on: then it is no accident.
-create or replace function loss_of(p_job job, p_message text) returns jsonb
-language sql stable set search_path from current as $$
+-- Returns the fields of job_leave that follow from the loss of a running job, whatever took it from
+-- its worker. The job may have begun, unless its start was to be recorded and was not. The attempt
+-- is charged when it is known to have begun, and from the second loss on: then it is no accident.
+create or replace function loss_of(p_job job, p_message text)
+returns jsonb
+language sql stable
+set search_path from current
+as $$
   select jsonb_build_object(
     'id', p_job.id,
     'claims', p_job.claims,
@@ -13,11 +16,14 @@ language sql stable set search_path from current as $$
     'message', p_message || case
       when began.is_charged then ''
       when began.is_possible then '; not charged, for it may not have begun'
-      else '; not charged, for it had not begun' end,
-    'verdict', 'transient')
+      else '; not charged, for it had not begun'
+    end,
+    'verdict', 'transient'
+  )
   from (
     select
       p_job.start_recorded is not false as is_possible,
       p_job.start_recorded is true
-        or p_job.start_recorded is null and coalesce(p_job.losses, 0) > 0 as is_charged) began
+        or p_job.start_recorded is null and coalesce(p_job.losses, 0) > 0 as is_charged
+  ) began
 $$;

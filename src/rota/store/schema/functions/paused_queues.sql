@@ -1,7 +1,9 @@
--- Which of these queues may not be claimed from now. It has no search_path of its own, because
--- every claim asks it: job_claim has one.
-create or replace function paused_queues(p_queues text[]) returns text[]
-language plpgsql stable as $$
+-- Returns those of these queues that may not be claimed from now. It has no search_path
+-- of its own, because every claim asks it: job_claim has one.
+create or replace function paused_queues(p_queues text[])
+returns text[]
+language plpgsql stable
+as $$
 begin
   if is_paused() then
     return p_queues;
@@ -9,5 +11,7 @@ begin
   return array(
     select q.name
     from queue q
-    where q.name = any (p_queues) and is_in_force(q.paused_at, q.paused_until));
+    where q.name = any (p_queues)
+      and is_in_force(q.paused_at, q.paused_until)
+  );
 end $$;

@@ -1,4 +1,8 @@
 -- Wakes all workers that wait to be woken.
-create or replace function ring_all() returns void language sql set search_path from current as $$
+create or replace function ring_all()
+returns void
+language sql
+set search_path from current
+as $$
   select wake_up(array(select q.name from queue q where q.bell_until > clock()))
 $$;

@@ -1,3 +1,7 @@
--- The one place that says what time it is; tests move it. The time of the statement, not of the transaction: a job enqueued late in a long
--- transaction is due from then, not from the transaction's beginning.
-create function clock() returns timestamptz language sql stable parallel safe as 'select pg_catalog.statement_timestamp()';
+-- Returns the time: the one place that says it; tests move it. It is the time of the statement, not
+-- of the transaction: a job that is enqueued late in a long transaction is due from then, not from
+-- the transaction's beginning.
+create function clock()
+returns timestamptz
+language sql stable parallel safe
+as 'select pg_catalog.statement_timestamp()';

@@ -1,5 +1,9 @@
--- Bytes of payload::text; `rota migrate --payload-bytes-max` replaces it.
+-- Returns the most bytes that payload::text may have; `rota migrate --payload-bytes-max` replaces
+-- it.
 -- Locks: none.
 -- Keeps: M12, the client refuses what the CHECK would, before it can abort the caller's
--- transaction.
-create function payload_bytes_max() returns int language sql immutable parallel safe as 'select 65536';
+--   transaction.
+create function payload_bytes_max()
+returns int
+language sql immutable parallel safe
+as 'select 65536';

@@ -1,19 +1,40 @@
 -- Find queues with due jobs that no worker of the last hour serves, and queues that are paused.
 -- Parameters: limit int
--- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until;
---   site: paused_at, paused_until, paused_by, paused_why, copied of what keeps everything from being claimed, or NULL)
+-- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until; site: paused_at,
+--   paused_until, paused_by, paused_why and copied of what keeps everything from being claimed, or
+--   NULL)
 -- Locks: none; index job_ready.
--- Keeps: M85, also due jobs nobody claims are seen.
+-- Keeps: M85, due jobs that no worker claims are seen as well.
 with crew as materialized (
-  select w.queues from :schema.worker w
-  where w.stopped_at > :schema.clock() - interval '1 hour' or w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute')
+  select w.queues
+  from :schema.worker w
+  where w.stopped_at > :schema.clock() - interval '1 hour'
+    or w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute'
+)
 select json_build_object(
-  'unserved', (select coalesce(json_agg(u), '[]') from (
-    select r.queue, extract(epoch from :schema.clock() - min(r.run_at))::float8 as waiting_s from :schema.ready_heads(1) r
-    where r.run_at <= :schema.clock() and not exists (select from crew c where c.queues ? r.queue)
-    group by r.queue order by 2 desc limit :limit::int) u),
-  'paused', (select coalesce(json_agg(p), '[]') from (
-    select q.name as queue, q.paused_until as until from :schema.queue q
-    where :schema.is_in_force(q.paused_at, q.paused_until)
-    order by q.name limit :limit::int) p),
-  'site', :schema.site_paused())::text as facts
+  'unserved', (
+    select coalesce(json_agg(u), '[]')
+    from (
+      select
+        r.queue,
+        extract(epoch from :schema.clock() - min(r.run_at))::float8 as waiting_s
+      from :schema.ready_heads(1) r
+      where r.run_at <= :schema.clock()
+        and not exists (select from crew c where c.queues ? r.queue)
+      group by r.queue
+      order by 2 desc
+      limit :limit::int
+    ) u
+  ),
+  'paused', (
+    select coalesce(json_agg(p), '[]')
+    from (
+      select q.name as queue, q.paused_until as until
+      from :schema.queue q
+      where :schema.is_in_force(q.paused_at, q.paused_until)
+      order by q.name
+      limit :limit::int
+    ) p
+  ),
+  'site', :schema.site_paused()
+)::text as facts

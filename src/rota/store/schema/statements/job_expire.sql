@@ -1,9 +1,20 @@
 -- End waiting jobs past their expiry.
--- Parameters: worker text (who finds them); after timestamptz; after_id int8 (read the index of expiries behind this key); limit int;
---   only int8[] (of these jobs only; NULL: of all)
--- Rows: started timestamptz; id int8; job_type text; claims int4; attempt int4; expires_at timestamptz; message text. One row with a NULL id when
---   nothing had expired.
+-- Parameters: worker text (the one that finds them);
+--   after timestamptz; after_id int8 (read the index of expiries behind this key);
+--   limit int; only int8[] (of these jobs only; NULL: of all)
+-- Rows: started timestamptz; id int8; job_type text; claims int4; attempt int4;
+--   expires_at timestamptz; message text. One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_expires.
--- Keeps: M36: past its expiry a job is dead and says what held it up, whether or not a worker ever asked for it.
-select :schema.clock() as started, e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message
-from (select) one left join :schema.job_expire(:worker::text, :after::timestamptz, :after_id::int8, :limit::int, :only::int8[]) e on true
+-- Keeps: M36: past its expiry a job is dead and says what held it up, whether or not a worker ever
+--   asked for it.
+select
+  :schema.clock() as started,
+  e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message
+from (select) one
+left join :schema.job_expire(
+  :worker::text,
+  :after::timestamptz,
+  :after_id::int8,
+  :limit::int,
+  :only::int8[]
+) e on true

@@ -1,10 +1,19 @@
 -- Take jobs from workers whose leases expired.
--- Parameters: since timestamptz (read the lease index from there on); limit int; steady_s float8 (seconds since this worker's own connection came back;
---   NULL: it was not away); only int8[] (of these jobs only; NULL: of all)
--- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text; status text; run_at timestamptz;
---   reason text (of those that somebody had called off). One row with a NULL id when
---   nothing had expired.
+-- Parameters: since timestamptz (read the lease index from there on); limit int;
+--   steady_s float8 (seconds since this worker's own connection came back; NULL: it was not away);
+--   only int8[] (of these jobs only; NULL: of all)
+-- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text;
+--   status text; run_at timestamptz; reason text (of those that had a request to cancel). One row
+--   with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_lease.
 -- Keeps: M31, M33: a lost attempt counts, and its worker is named.
-select :schema.clock() as started, r.id, r.job_type, r.claims, r.attempts, r.worker, r.status, r.run_at, r.reason
-from (select) one left join :schema.job_reap(:since::timestamptz, :limit::int, :steady_s::float8, :only::int8[]) r on true
+select
+  :schema.clock() as started,
+  r.id, r.job_type, r.claims, r.attempts, r.worker, r.status, r.run_at, r.reason
+from (select) one
+left join :schema.job_reap(
+  :since::timestamptz,
+  :limit::int,
+  :steady_s::float8,
+  :only::int8[]
+) r on true

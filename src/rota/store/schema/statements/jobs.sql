@@ -1,18 +1,40 @@
--- Find jobs, live and over, the newest first. Every filter is optional (NULL).
--- Parameters: ids int8[]; status text; job_type text; queue text; idempotency_key text; error_type text; error text (a part of its text);
---   since timestamptz; since_ago interval (instead of since); until timestamptz; until_ago interval (instead of until);
+-- Find jobs, live and finished, the newest first. Every filter is optional (NULL).
+-- Parameters: ids int8[]; status text; job_type text; queue text; idempotency_key text;
+--   error_type text; error text (a part of its text);
+--   since timestamptz; since_ago interval (instead of since);
+--   until timestamptz; until_ago interval (instead of until);
 --   before int8 (only ids below); limit int
--- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2; priority int2; run_at timestamptz;
---   expires_at timestamptz; attempts int4; max_attempts int4; claims int4; idempotency_key text; meta text; schedule text; scheduled_for timestamptz; created_at timestamptz; status text;
---   locked_by text; locked_until timestamptz; losses int2; cancel_requested_at timestamptz; cancel_reason text; progress text; last_error text; error_type text; response_code int4; verdict text; verdict_rule text;
---   updated_at timestamptz; started_at timestamptz; failed_at timestamptz; finished_at timestamptz; result text; release text;
---   resolution text.
--- Locks: none; indexes job_pkey, job_history_id, attempt_finished and that of the keys; of history the days asked for.
+-- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
+--   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
+--   claims int4; idempotency_key text; meta text; schedule text; scheduled_for timestamptz;
+--   created_at timestamptz; status text; locked_by text; locked_until timestamptz; losses int2;
+--   cancel_requested_at timestamptz; cancel_reason text; progress text; last_error text;
+--   error_type text; response_code int4; verdict text; verdict_rule text;
+--   updated_at timestamptz; started_at timestamptz; failed_at timestamptz;
+--   finished_at timestamptz; result text; release text; resolution text.
+-- Locks: none; indexes job_pkey, job_history_id, attempt_finished and that of the keys; of history
+--   the days asked for.
 -- Keeps: M85, within a second for the last day at ten million rows of history.
-select id, origin_id, queue, job_type, payload::text, payload_version, priority, run_at, expires_at, attempts, max_attempts, claims, idempotency_key,
-  meta::text, schedule, scheduled_for, created_at, status, locked_by, locked_until, losses, cancel_requested_at, cancel_reason, progress::text, last_error, error_type, response_code, verdict, verdict_rule, updated_at, started_at, failed_at,
+select
+  id, origin_id, queue, job_type, payload::text, payload_version,
+  priority, run_at, expires_at, attempts, max_attempts,
+  claims, idempotency_key, meta::text, schedule, scheduled_for,
+  created_at, status, locked_by, locked_until, losses,
+  cancel_requested_at, cancel_reason, progress::text, last_error,
+  error_type, response_code, verdict, verdict_rule,
+  updated_at, started_at, failed_at,
   finished_at, result::text, release, resolution::text
-from :schema.jobs_find(:ids::int8[], :status::text, :job_type::text, :queue::text, :idempotency_key::text, :error_type::text, :error::text,
-  coalesce(:since::timestamptz, :schema.clock() - :since_ago::interval), coalesce(:until::timestamptz, :schema.clock() - :until_ago::interval),
-  :before::int8, :limit::int)
+from :schema.jobs_find(
+  :ids::int8[],
+  :status::text,
+  :job_type::text,
+  :queue::text,
+  :idempotency_key::text,
+  :error_type::text,
+  :error::text,
+  coalesce(:since::timestamptz, :schema.clock() - :since_ago::interval),
+  coalesce(:until::timestamptz, :schema.clock() - :until_ago::interval),
+  :before::int8,
+  :limit::int
+)
 order by id desc

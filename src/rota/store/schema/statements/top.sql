@@ -1,35 +1,97 @@
 -- Read all that a frame of the live view shows.
--- Parameters: queues int (so many queues and priorities at most); counted int (jobs of each are counted so far); listed int (rows of each other kind)
--- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused: names; site: as of doctor_queues; running: id, job_type, worker, ran_s,
---   done, total, note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat as seconds since 1970, stopped, succeeded, failed, dead, which
---   are NULL of one in another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
+-- Parameters: queues int (most pairs of queue and priority);
+--   counted int (most jobs to count of each);
+--   listed int (most rows of each other kind)
+-- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
+--   names; site: as of doctor_queues; running: id, job_type, worker, ran_s, done, total, note;
+--   workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat as seconds since
+--   1970, stopped, succeeded, failed, dead, of which the last three are NULL for a worker in
+--   another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (  -- a worker in another language has no count of its own
-  select r.worker, count(*)::int as jobs from :schema.running_jobs(:counted::int) r group by r.worker)
+  select r.worker, count(*)::int as jobs
+  from :schema.running_jobs(:counted::int) r
+  group by r.worker
+)
 select json_build_object(
   'at', :schema.clock(),
-  'queues', (select coalesce(json_agg(q), '[]') from (
-    select c.queue, c.priority, c.due, c.later, c.oldest_at, extract(epoch from :schema.clock() - c.oldest_at)::float8 as waiting_s
-    from :schema.ready_counts(:queues::int, :counted::int) c) q),
-  'paused', (select coalesce(json_agg(q.name order by q.name), '[]') from :schema.queue q
-    where :schema.is_in_force(q.paused_at, q.paused_until)),
+  'queues', (
+    select coalesce(json_agg(q), '[]')
+    from (
+      select
+        c.queue,
+        c.priority,
+        c.due,
+        c.later,
+        c.oldest_at,
+        extract(epoch from :schema.clock() - c.oldest_at)::float8 as waiting_s
+      from :schema.ready_counts(:queues::int, :counted::int) c
+    ) q
+  ),
+  'paused', (
+    select coalesce(json_agg(q.name order by q.name), '[]')
+    from :schema.queue q
+    where :schema.is_in_force(q.paused_at, q.paused_until)
+  ),
   'site', :schema.site_paused(),
-  'running', (select coalesce(json_agg(j), '[]') from (
-    select r.id, r.job_type, r.worker, extract(epoch from :schema.clock() - r.started_at)::float8 as ran_s,
-      r.progress -> 'done' as done, r.progress -> 'total' as total, r.progress ->> 'note' as note
-    from :schema.running_jobs(:listed::int) r order by r.started_at) j),
-  'workers', (select coalesce(json_agg(w), '[]') from (
-    select w.name, w.release, w.slots,
-      case when w.version = 'sql' then coalesce((select h.jobs from held h where h.worker = w.name), 0) else w.running end as running,
-      extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
-      extract(epoch from :schema.clock() - w.started_at)::float8 as up_s, coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
-      extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
-      w.stopped_at is not null as stopped, case when w.version <> 'sql' then w.succeeded end as succeeded,
-      case when w.version <> 'sql' then w.failed end as failed, case when w.version <> 'sql' then w.dead end as dead
-    from :schema.worker w where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '5 minutes'
-    order by w.stopped_at is not null, w.started_at limit :listed::int) w),
-  'errors', (select coalesce(json_agg(e), '[]') from (
-    select a.job, a.job_type, a.attempt, a.outcome, a.error_type, left(a.message, 300) as message, extract(epoch from :schema.clock() - a.finished_at)::float8 as ago_s
-    from :schema.attempts_latest(:listed::int) a) e),
-  'dead', (select d.jobs from :schema.dead_jobs(:counted::int) d))::text as facts
+  'running', (
+    select coalesce(json_agg(j), '[]')
+    from (
+      select
+        r.id,
+        r.job_type,
+        r.worker,
+        extract(epoch from :schema.clock() - r.started_at)::float8 as ran_s,
+        r.progress -> 'done' as done,
+        r.progress -> 'total' as total,
+        r.progress ->> 'note' as note
+      from :schema.running_jobs(:listed::int) r
+      order by r.started_at
+    ) j
+  ),
+  'workers', (
+    select coalesce(json_agg(w), '[]')
+    from (
+      select
+        w.name,
+        w.release,
+        w.slots,
+        case
+          when w.version = 'sql'
+            then coalesce((select h.jobs from held h where h.worker = w.name), 0)
+          else w.running
+        end as running,
+        extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
+        extract(epoch from :schema.clock() - w.started_at)::float8 as up_s,
+        coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
+        extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
+        w.stopped_at is not null as stopped,
+        case when w.version <> 'sql' then w.succeeded end as succeeded,
+        case when w.version <> 'sql' then w.failed end as failed,
+        case when w.version <> 'sql' then w.dead end as dead
+      from :schema.worker w
+      where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '5 minutes'
+      order by w.stopped_at is not null, w.started_at
+      limit :listed::int
+    ) w
+  ),
+  'errors', (
+    select coalesce(json_agg(e), '[]')
+    from (
+      select
+        a.job,
+        a.job_type,
+        a.attempt,
+        a.outcome,
+        a.error_type,
+        left(a.message, 300) as message,
+        extract(epoch from :schema.clock() - a.finished_at)::float8 as ago_s
+      from :schema.attempts_latest(:listed::int) a
+    ) e
+  ),
+  'dead', (
+    select d.jobs
+    from :schema.dead_jobs(:counted::int) d
+  )
+)::text as facts

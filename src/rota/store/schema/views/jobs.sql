@@ -1,21 +1,32 @@
--- What people and dashboards query: live jobs and those that are over in one. An original has its own id as
--- origin_id, and max_attempts is the type's where the job has none.
+-- Shows live and finished jobs together, for people and dashboards. An original has its own id as
+-- origin_id. max_attempts is the type's where the job has none.
 create or replace view jobs as
 select
-  j.id, coalesce(j.origin_id, j.id) as origin_id, j.queue, j.job_type, j.payload, j.payload_version,
+  j.id,
+  coalesce(j.origin_id, j.id) as origin_id,
+  j.queue, j.job_type, j.payload, j.payload_version,
   j.status, j.priority, j.run_at, j.expires_at, j.attempts,
   coalesce(
     j.max_attempts,
     (select t.max_attempts from job_type t where t.name = canonical_type(j.job_type)),
-    10) as max_attempts,
-  j.claims, j.locked_by, j.locked_until, coalesce(j.losses, 0::smallint) as losses,
-  j.cancel_requested_at, j.cancel_reason, j.progress, j.last_error, j.error_type, j.response_code,
-  j.verdict, j.verdict_rule, j.idempotency_key, j.meta, j.schedule, j.scheduled_for, j.created_at,
-  j.updated_at, j.started_at, j.failed_at, j.finished_at, j.result, j.release, j.resolution
+    10
+  ) as max_attempts,
+  j.claims, j.locked_by, j.locked_until,
+  coalesce(j.losses, 0::smallint) as losses,
+  j.cancel_requested_at, j.cancel_reason, j.progress,
+  j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
+  j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
+  j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at,
+  j.result, j.release, j.resolution
 from (
-  select null::timestamptz as finished_at, null::text as release, null::jsonb as resolution,
-    null::jsonb as result, l.*
+  select
+    null::timestamptz as finished_at,
+    null::text as release,
+    null::jsonb as resolution,
+    null::jsonb as result,
+    l.*
   from job l
   union all
-  select h.* from job_history h
+  select h.*
+  from job_history h
 ) j;

@@ -1,6 +1,6 @@
--- Says in words what is wrong with the arguments for a job; NULL: nothing. As json_wrong, for all
+-- Says in words what is wrong with the arguments for a job; NULL: nothing. As json_refusal, for all
 -- arguments.
-create or replace function job_wrong(
+create or replace function job_refusal(
   p_job_type text,
   p_payload jsonb,
   p_queue text,
@@ -48,6 +48,6 @@ as $$
       )
     when p_payload_version not between 1 and 32767
       then format('payload_version must be from 1 to 32767, not %s', p_payload_version)
-    else coalesce(json_wrong('payload', p_payload), json_wrong('meta', p_meta))
+    else coalesce(json_refusal('payload', p_payload), json_refusal('meta', p_meta))
   end
 $$;

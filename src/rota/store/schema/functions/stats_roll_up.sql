@@ -11,7 +11,7 @@
 -- Locks: the row of stat_fold, with SKIP LOCKED; no index: the tail of one day's history, or once
 --   an hour all of that day.
 -- Keeps: M85, each row counted once, and no finish pays for it.
-create or replace function figures_fold()
+create or replace function stats_roll_up()
 returns boolean
 language plpgsql
 set jit = off

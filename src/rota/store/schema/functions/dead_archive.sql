@@ -1,0 +1,41 @@
+-- Archives jobs that were dead for as long as dead jobs are kept and that no person has resolved.
+-- The resolution says so, and their keys are free, as when a person ignores a job. Returns how many
+-- there were. p_only: of these jobs only; NULL: of all.
+-- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
+-- Keeps: M44, a dead job never just disappears; M13.
+create or replace function dead_archive(p_limit int, p_only bigint[] default null)
+returns int
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set intervalstyle = 'postgres'
+set search_path from current
+as $$
+declare
+  v_keep interval := (select r.keep from retention r where r.what = 'dead');
+  v_old bigint[];
+begin
+  perform wait_briefly(p_only);
+  v_old := array(
+    select j.id
+    from job j
+    where j.status = 'dead'
+      and j.failed_at < clock() - v_keep
+      and (p_only is null or j.id = any (p_only))
+    order by j.failed_at
+    limit p_limit
+    for update skip locked
+  );
+  return (
+    select count(*)
+    from job_archive(
+      v_old,
+      'dead',
+      array_fill(
+        jsonb_build_object('by', 'retention', 'at', clock(), 'why', format('dead for %s', v_keep)),
+        array[cardinality(v_old)]
+      )
+    )
+  );
+end $$;

@@ -36,10 +36,7 @@ returns table (
   seen jsonb
 )
 language plpgsql security definer
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 #variable_conflict use_column
 declare

@@ -13,12 +13,8 @@ create or replace function job_cancel(
 )
 returns table (id bigint, answer text, status text)
 language plpgsql security definer
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path from current
 as $$
 #variable_conflict use_column
 declare

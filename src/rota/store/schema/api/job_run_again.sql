@@ -9,12 +9,8 @@ create or replace function job_run_again(
 )
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path from current
 as $$
 #variable_conflict use_column
 declare

@@ -18,10 +18,7 @@ returns table (
   tried boolean
 )
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   with seen as materialized (
     select

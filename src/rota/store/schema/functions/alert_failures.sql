@@ -3,10 +3,7 @@
 create or replace function alert_failures(p_since timestamptz, p_until timestamptz)
 returns table (job bigint, job_type text, error_type text, finished_at timestamptz)
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 set search_path from current
 as $$
   select newest.job, newest.job_type, newest.error_type, newest.finished_at

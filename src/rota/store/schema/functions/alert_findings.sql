@@ -7,10 +7,7 @@
 create or replace function alert_findings(p_rule text)
 returns table (subject text, value float8, message text)
 language plpgsql stable security definer
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set intervalstyle = 'postgres'
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
 set search_path from current
 as $$
 #variable_conflict use_column

@@ -3,10 +3,7 @@
 create or replace function alert_resumed(p_period interval)
 returns table (queue text, at timestamptz)
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select a.queue, a.at
   from (

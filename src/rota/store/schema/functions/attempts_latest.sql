@@ -10,10 +10,7 @@ returns table (
   finished_at timestamptz
 )
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select
     a.job, a.job_type, a.attempt,

@@ -10,10 +10,7 @@ create or replace function claim_ahead(
 )
 returns table (jobs job[], seen jsonb)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 declare
   v_depth interval := clock() - (p_seen ->> 'back_to')::timestamptz;

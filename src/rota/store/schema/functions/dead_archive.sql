@@ -6,10 +6,7 @@
 create or replace function dead_archive(p_limit int, p_only bigint[] default null)
 returns int
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set intervalstyle = 'postgres'
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
 set search_path from current
 as $$
 declare

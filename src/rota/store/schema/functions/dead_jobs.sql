@@ -2,10 +2,7 @@
 create or replace function dead_jobs(p_limit int)
 returns table (jobs bigint, oldest_at timestamptz)
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select count(*), min(d.failed_at)
   from (

@@ -2,10 +2,7 @@
 create or replace function dead_lock(p_ids bigint[])
 returns bigint[]
 language sql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select array(
     select mine.id

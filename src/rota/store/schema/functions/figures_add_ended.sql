@@ -9,9 +9,7 @@ create or replace function figures_add_ended(
 )
 returns void
 language plpgsql
-set jit = off
-set max_parallel_workers_per_gather = 0
-set search_path from current
+set jit = off set max_parallel_workers_per_gather = 0 set search_path from current
 as $$
 begin
   execute format($fold$

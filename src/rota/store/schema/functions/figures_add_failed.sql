@@ -7,10 +7,7 @@ create or replace function figures_add_failed(
 )
 returns void
 language sql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   insert into stat_hour as s (hour, job_type, queue, retried, dead)
   select

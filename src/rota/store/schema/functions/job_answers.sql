@@ -4,9 +4,7 @@
 create or replace function job_answers(p_ids bigint[], p_done bigint[], p_as text)
 returns table (id bigint, answer text, status text, new_id bigint)
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path from current
 as $$
   select
     given.id,

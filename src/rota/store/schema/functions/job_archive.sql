@@ -8,12 +8,8 @@ create or replace function job_archive(
 )
 returns setof bigint
 language sql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path from current
 as $$
   select finished.id
   from (

@@ -35,12 +35,8 @@ create or replace function job_claim(
 )
 returns setof job
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 declare
   -- Asked once, and before the jobs are, so that the pauses and the jobs that it returns agree.

@@ -18,14 +18,9 @@ returns table (
   message text
 )
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set enable_mergejoin = off
-set enable_hashjoin = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_mergejoin = off set enable_hashjoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 #variable_conflict use_column
 begin

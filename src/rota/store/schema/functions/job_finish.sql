@@ -20,11 +20,8 @@ create or replace function job_finish(
 )
 returns setof bigint
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 begin
   return query

@@ -19,10 +19,7 @@
 create or replace function job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_mergejoin = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
 set search_path from current
 as $$
 #variable_conflict use_column

@@ -5,12 +5,8 @@
 create or replace function job_progress(p_ids bigint[], p_claims int[], p_said text[])
 returns table (id bigint, written boolean)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_mergejoin = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 #variable_conflict use_column
 begin

@@ -24,10 +24,7 @@ returns table (
   reason text
 )
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_mergejoin = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
 set search_path from current
 as $$
 #variable_conflict use_column

@@ -10,11 +10,8 @@ create or replace function job_renew(
 )
 returns table (id bigint, renewed boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 #variable_conflict use_column
 begin

@@ -6,11 +6,8 @@
 create or replace function job_start(p_ids bigint[], p_claims int[])
 returns table (id bigint, recorded boolean)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 #variable_conflict use_column
 begin

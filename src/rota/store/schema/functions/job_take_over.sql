@@ -5,12 +5,8 @@
 create or replace function job_take_over(p_verb text, p_ids bigint[], p_why text, p_by text)
 returns table (id bigint, answer text, status text)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path from current
 as $$
 #variable_conflict use_column
 declare

@@ -6,8 +6,7 @@
 create or replace function key_holders(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
 language sql stable security definer
-set enable_seqscan = off
-set search_path from current
+set enable_seqscan = off set search_path from current
 as $$
   select
     asked.n,

@@ -4,9 +4,7 @@
 create or replace function key_jobs(p_job_type text, p_key text)
 returns setof bigint
 language sql stable security definer
-set enable_seqscan = off
-set enable_bitmapscan = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path from current
 as $$
   with recursive kind(name) as (
     (

@@ -4,10 +4,7 @@
 create or replace function keys_expire(p_limit int)
 returns int
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 declare
   v_count int;

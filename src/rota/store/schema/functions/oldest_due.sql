@@ -2,9 +2,7 @@
 create or replace function oldest_due()
 returns timestamptz
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path from current
 as $$
   select min(oldest.run_at)
   from ready_queues() r(queue, priority)

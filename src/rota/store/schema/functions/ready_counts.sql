@@ -9,10 +9,7 @@ returns table (
   oldest_at timestamptz
 )
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select
     r.queue,

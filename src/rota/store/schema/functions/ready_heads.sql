@@ -3,10 +3,7 @@
 create or replace function ready_heads(p_limit int)
 returns table (queue text, priority smallint, job_type text, run_at timestamptz)
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select r.queue, r.priority, head.job_type, head.run_at
   from ready_queues() r(queue, priority)

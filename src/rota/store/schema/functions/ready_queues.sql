@@ -3,9 +3,7 @@
 create or replace function ready_queues()
 returns table (queue text, priority smallint)
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path from current
 as $$
   with recursive found as (
     (

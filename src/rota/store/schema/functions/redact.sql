@@ -5,8 +5,7 @@
 create or replace function redact(p_text text, p_limit int, p_lines boolean default false)
 returns text
 language sql immutable parallel safe
-set standard_conforming_strings = on
-set search_path from current
+set standard_conforming_strings = on set search_path from current
 as $$
   select
     case

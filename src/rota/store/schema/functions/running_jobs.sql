@@ -11,10 +11,7 @@ returns table (
   progress jsonb
 )
 language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
   select
     j.id, j.job_type, j.queue, j.locked_by,

@@ -14,10 +14,7 @@ create or replace function schedule_advance(
 )
 returns table (scheduled_for timestamptz, job bigint, live bigint)
 language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 #variable_conflict use_column
 declare

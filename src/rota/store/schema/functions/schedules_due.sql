@@ -19,10 +19,7 @@ returns table (
   unfit text
 )
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 set search_path from current
 as $$
 #variable_conflict use_column

@@ -14,9 +14,7 @@
 create or replace function stats_roll_up()
 returns boolean
 language plpgsql
-set jit = off
-set max_parallel_workers_per_gather = 0
-set search_path from current
+set jit = off set max_parallel_workers_per_gather = 0 set search_path from current
 as $$
 declare
   v_closed timestamptz := date_trunc('minute', clock() - interval '2 minutes', 'UTC');

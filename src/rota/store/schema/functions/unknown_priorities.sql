@@ -3,10 +3,7 @@
 create or replace function unknown_priorities(p_queue text, p_known smallint[])
 returns setof smallint
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 begin
   return query

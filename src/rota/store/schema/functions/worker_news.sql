@@ -9,10 +9,7 @@ create or replace function worker_news(
 )
 returns text
 language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 declare
   v_look_back jsonb;

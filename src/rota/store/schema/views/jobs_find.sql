@@ -21,9 +21,7 @@ create or replace function jobs_find(
 )
 returns setof jobs
 language plpgsql stable
-set jit = off
-set max_parallel_workers_per_gather = 0
-set standard_conforming_strings = on
+set jit = off set max_parallel_workers_per_gather = 0 set standard_conforming_strings = on
 set search_path from current
 as $$
 declare

@@ -242,7 +242,7 @@ def _costs(where: Spikes) -> dict[str, Cost]:
     return {
         "renew": where.cost(renewed(*held), HELD, like=renewed(nobody)),
         "finish": where.cost(ended(ops.finish, SUCCEED, *held), HELD, like=ended(ops.finish, SUCCEED, nobody)),
-        "fail": where.cost(ended(ops.give_back, FAIL, *held), HELD, like=ended(ops.give_back, FAIL, nobody)),
+        "fail": where.cost(ended(ops.leave, FAIL, *held), HELD, like=ended(ops.leave, FAIL, nobody)),
         "reap": where.cost(ops.reap(BEGINNING, 500), HELD, like=ops.reap(now, 500)),
         "reap of nothing": where.cost(ops.reap(now, 500), 1, like=ops.reap(now, 500)),
         "expire": where.cost(ops.expire("w", BEGINNING, 0, 500), LATE, like=ops.expire("w", now, 0, 500)),

@@ -101,7 +101,7 @@ class Hand:
         if over:
             settled |= self.run(ops.finish(over, self.release))
         if others:
-            settled |= self.run(ops.give_back(others, self.release))
+            settled |= self.run(ops.leave(others, self.release))
         written = {job: outcome for job, outcome in settled.items() if isinstance(outcome, ops.Written)}
         assert len(written) == len(settled), settled
         return written

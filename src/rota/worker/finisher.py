@@ -149,7 +149,7 @@ class Finisher(Service):
             ending = self._settled(held)
             careful = careful or held.unsure or held.unwritten is not None
             (over if ending.transition.status.is_over else others).append((held, ending))
-        for part, write in ((over, ops.finish), (others, ops.give_back)):
+        for part, write in ((over, ops.finish), (others, ops.leave)):
             if part:
                 written = await self._link.run(write([ending for _, ending in part], self._release, careful=careful))
                 if len(written) < len(part):

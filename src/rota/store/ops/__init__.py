@@ -38,7 +38,7 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
-from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, give_back, numbers, progress, renew, settled, start
+from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, leave, numbers, progress, renew, settled, start
 from rota.store.ops.upkeep import COUNTS, beat, declare, ensure_partitions, stop
 
 __all__ = [
@@ -101,9 +101,9 @@ __all__ = [
     "forget_figures",
     "forget_runs",
     "forget_workers",
-    "give_back",
     "insert",
     "insert_many",
+    "leave",
     "look_back",
     "numbers",
     "oldest_due",

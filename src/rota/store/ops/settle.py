@@ -119,13 +119,13 @@ def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) ->
     return _settle(endings, partial(_finish, release), careful=careful)
 
 
-def give_back(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
+def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
     """Take jobs that are not over out of `running`. An id that the answer lacks was not held.
 
     An error text that the database cannot store is left out. What the database refuses for one
     never stops the others. `careful` as in `finish`.
     """
-    return _settle(endings, partial(_give_back, release), careful=careful)
+    return _settle(endings, partial(_leave, release), careful=careful)
 
 
 _Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
@@ -196,7 +196,7 @@ def numbers(values: Sequence[float | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
-def _give_back(
+def _leave(
     release: str,
     endings: Sequence[Ending],
     with_texts: bool,

@@ -171,7 +171,7 @@ async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_req
     async with Hand(database, jobs) as hand:
         await waited_s(connection, hand, put(connection, "quick"))
         outcomes = "jsonb_agg(jsonb_build_object('id', id, 'claims', claims, 'status', 'queued', 'charged', false))"
-        connection.execute(f"select rota.job_give_back((select {outcomes} from rota.job), 'r')".encode())
+        connection.execute(f"select rota.job_leave((select {outcomes} from rota.job), 'r')".encode())
         asked = "select look_back_to = (select min(run_at) from rota.jobs) from rota.queue where name = 'default'"
         assert value(connection, asked) is True
         await hand.heard(JobSucceeded, 301)

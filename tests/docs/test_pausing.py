@@ -47,7 +47,7 @@ def test_every_shell_line_of_the_page_does_what_it_says(server: PostgresServer, 
             said[line] = done.stdout
         assert "the provider is down" in next(out for line, out in said.items() if line.startswith("rota queues"))
         with psycopg.connect(server.url(name), autocommit=True) as copy:
-            assert copy.execute("select rota.is_paused(), (select count(*) from rota.job)").fetchone() == (True, 1)
+            assert copy.execute("select rota.site_paused() is not null, (select count(*) from rota.job)").fetchone() == (True, 1)
 
 
 @rule("M87")

@@ -11,9 +11,9 @@
 --   misfit            this release's code cannot read the payload: the job is kept for another
 --                     release that knows the type and was alive within the last hour, and is due in
 --                     30 s, doubling to 10 min; it is dead when there is no such release
--- p_release is the release of the worker that held the jobs; NULL: another takes them out. A job
--- with a request to cancel is cancelled, unless it is dead. Returns what became of those whose
--- claim was still held.
+-- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
+-- them out. A job with a request to cancel is cancelled, unless it is dead. Returns what became of
+-- those whose claim was still held.
 -- Locks: the rows it is given, in id order; index job_pkey.
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function job_leave(p_outcomes jsonb, p_release text)

@@ -147,7 +147,7 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(shop: ro
     ids = [shop.trigger_schedule("s") for _ in range(4)]
     connection.execute("update rota.schedule_run set scheduled_for = '2026-03-28 11:00Z' where job = %s", [ids[0]])
     connection.execute("select rota.partitions_ensure(0)")
-    over = "insert into rota.job_history select j.run_at + interval '9 s', j.* from rota.job j where id = any (%s)"
+    over = "insert into rota.job_history select j.run_at + interval '9 s', null, null, null, j.* from rota.job j where id = any (%s)"
     connection.execute(
         "update rota.job set started_at = run_at + interval '2 s', failed_at = run_at + interval '3 s', error_type = 'ValueError',"
         " last_error = 'no', attempts = 1, status = case when id = %s then 'dead' else status end",

@@ -85,9 +85,13 @@ begin
         end
       ) as all_of_them
     from decided d
+  ),
+  returned as materialized (  -- so that job_leave runs once, whatever the plan of the join is
+    select r.*
+    from outcomes o
+    cross join lateral job_leave(o.all_of_them, null) r
   )
   select l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason
-  from outcomes o
-  cross join lateral job_leave(o.all_of_them, null) r
+  from returned r
   join lost l on l.id = r.id;
 end $$;

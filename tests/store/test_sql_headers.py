@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from rota.job import Job
 from rota.store import statements
 from rota.store.migrate import Definition, definitions, migrations
 from rota.store.statements import Statements, read_function, source, sql_files
+from tests.support.server import PostgresServer
 
 NAMES = [file.name.removesuffix(".sql") for file in sql_files("statements")]
 DEFINITIONS = definitions()
@@ -62,9 +64,12 @@ def _facts(text: str) -> dict[str, str]:
     return facts
 
 
+def _code(name: str) -> str:
+    return "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
+
+
 def _body(name: str) -> str:
-    lines = [line for line in source(name).splitlines() if not line.startswith("--")]
-    return "\n".join(lines).replace(":schema.", "rota.").replace(":'schema'", "'rota'")
+    return _code(name).replace(":schema.", "rota.").replace(":'schema'", "'rota'")
 
 
 def _casts(name: str) -> dict[str, set[str]]:
@@ -151,6 +156,23 @@ def test_a_definition_begins_with_what_it_is_for(made: Definition) -> None:
 def test_no_file_names_the_schema(text: str) -> None:
     code = re.sub(r"--.*|'[^']*'", "", text)
     assert not re.search(r"\brota\.", code)
+
+
+def test_every_file_can_be_pasted_into_psql(database: str, server: PostgresServer) -> None:
+    pasted = ["\\set ON_ERROR_STOP on", "\\set schema rota", "begin;", "set local search_path = rota, pg_temp;"]
+    pasted += [made.text for made in DEFINITIONS]
+    pasted.append("set local search_path = public;")
+    for name in NAMES:
+        pasted += [f"\\set {parameter} null" for parameter in _casts(name)]
+        pasted.append(f"explain {_code(name)};")
+    done = subprocess.run(
+        [server.program("psql"), "-XqAt", database],
+        input="\n".join([*pasted, "rollback;", "\\echo came to its end"]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout.endswith("came to its end\n"), done.stderr
 
 
 def test_no_function_has_the_name_of_one_of_the_servers(connection: psycopg.Connection[TupleRow]) -> None:

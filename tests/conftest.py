@@ -21,6 +21,8 @@ from tests.support.server import own_server as start_own_server
 from tests.system import night
 
 TEMPLATE = "rota_template"
+WAITING = 1
+"""Of the tests that are not marked as waiting one more runs than there are cores: they wait for their processes and the server now and then."""
 
 _run = pytest.StashKey[Run]()
 _place = pytest.StashKey[Path]()
@@ -162,7 +164,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     worker = getattr(item.config, "workerinput", {}).get("workerid")
     if worker is None or item.get_closest_marker("waits") is not None:
         return (yield)
-    core = int(worker.removeprefix("gw")) % (os.cpu_count() or 2)
+    core = int(worker.removeprefix("gw")) % ((os.cpu_count() or 2) + WAITING)
     with locked(item.config.stash[_place] / f"core-{core}.lock"):
         return (yield)
 

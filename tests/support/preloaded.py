@@ -133,8 +133,11 @@ def _open_streams() -> None:
         before: io.TextIOWrapper = getattr(sys, name)
         at_once = before.write_through  # PYTHONUNBUFFERED
         raw = io.FileIO(number, "w" if number else "r", closefd=False)
-        written: Any = raw if at_once else io.BufferedWriter(raw)
-        buffer: Any = written if number else io.BufferedReader(raw)
+        buffer: Any = raw
+        if number == 0:
+            buffer = io.BufferedReader(raw)
+        elif not at_once:
+            buffer = io.BufferedWriter(raw)
         stream = io.TextIOWrapper(
             buffer,
             before.encoding,

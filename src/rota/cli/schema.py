@@ -41,6 +41,7 @@ def migrate(
         str | None, typer.Option(metavar="TIME", help="How long figures per hour are kept. Defaults to what it is, at first 400d.")
     ] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Print the schema as SQL, and do nothing.")] = False,
+    after: Annotated[int, typer.Option(metavar="NUMBER", min=0, help="With --sql: leave out the migrations up to this one.")] = 0,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; exit 3 when something is missing or was changed by hand.")
     ] = False,
@@ -51,11 +52,13 @@ def migrate(
     if (sql or check) and (payload_bytes_max is not None or keep):
         option = "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
         raise UsageError(f"{option} changes the schema, which --sql and --check do not")
+    if after and not sql:
+        raise UsageError("--after goes with --sql")
     if sql and check:
         raise UsageError("--sql prints and --check looks: give one of them")
     if sql:
         name = schema_of(None if schema else find_app(app), schema)
-        text = migrations.as_sql(name)
+        text = migrations.as_sql(name, after)
         print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
     elif check:
         with session(app, url, schema) as opened:
@@ -79,8 +82,8 @@ def _say(schema: str, did: migrations.Migrated, *, as_json: bool) -> None:
     if did.replaced:
         parts.append(f"made or replaced {_names(did.replaced)}")
     if did.newer:
-        release = max(did.newer.values())
-        parts.append(f"left alone {_names(list(did.newer))}, which release {release} wrote")
+        release = migrations.newest(did.newer.values())
+        parts.append(f"left alone {_names(list(did.newer))}, of release {release}")
     typer.echo(f"schema {schema}: {'; '.join(parts) or 'up to date'}")
 
 

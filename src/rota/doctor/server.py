@@ -85,7 +85,7 @@ def migrations(facts: Facts, limits: Limits) -> Finding:
         return bad(f"lacks this release's {names}", "run `rota migrate` as the owner of the schema")
     if facts["changed"]:
         return warn(
-            f"somebody has changed {', '.join(facts['changed'])} by hand",
+            f"no longer as `rota migrate` made them: {', '.join(facts['changed'])}",
             "delete the rows of these names from `definition` and run `rota migrate`",
         )
     if facts["newer"]:

@@ -182,8 +182,12 @@ def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreEr
 
 # In the words of rota.errors
 
-_OF_THE_STATEMENT = ("0A", "21", "22", "23", "3F", "42", "44", "P0")
-"""The statement itself cannot be, or a trigger or a constraint of the user's forbids it."""
+_OF_THE_SERVER = (
+    *("08", "24", "25", "26", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "40"),
+    *("53", "54", "55", "57", "58", "F0", "HV", "XX"),
+)
+"""The connection, the transaction or the server is the reason. Any other SQLSTATE, also one that a
+trigger of the user's makes up, says that the statement itself is refused."""
 _LOGIN = ("28P01", "28000")
 _LOGIN_TEXTS = (
     "authentication failed",
@@ -288,7 +292,7 @@ def is_of_statement(error: StoreError) -> bool:
     """Whether the statement itself is refused, whatever else the server does."""
     if not isinstance(error, RowRefused):
         return False
-    return error.sqlstate is None or error.sqlstate.startswith(_OF_THE_STATEMENT)
+    return error.sqlstate is None or not error.sqlstate.startswith(_OF_THE_SERVER)
 
 
 def _wrong_configuration(error: StoreError) -> str | None:

@@ -14,7 +14,7 @@ that path (`set search_path from current`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -33,15 +33,18 @@ from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216
+_REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
 _OLDEST = re.compile(r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)")
 
 # Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the
 # schema already.
 _BEGIN = """\
 do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$;
-select set_config('rota.search_path', current_setting('search_path'), true);
-set local search_path = {schema}, pg_temp;
-set local check_function_bodies = off;
+select
+  set_config('rota.search_path', current_setting('search_path'), false),
+  set_config('rota.check_function_bodies', current_setting('check_function_bodies'), false);
+set search_path = {schema}, pg_temp;
+set check_function_bodies = off;
 create table if not exists migration (
   number int primary key, name text not null, oldest_release text not null, release text not null,
   applied_at timestamptz not null default now());
@@ -53,9 +56,13 @@ create table if not exists definition (
   server_hash text,                              -- of what the server said of it then, ...
   server_major int);                             -- ... in the words of this PostgreSQL
 """
-_REFUSE_NEWER = """\
+_REFUSE_NEWER = r"""
 do $$ begin
-  if exists (select from definition d where string_to_array(d.release, '.')::int[] > '{{{release}}}') then
+  if exists (
+    select from definition d
+    cross join regexp_match(d.release, '^(\d+)(?:\.(\d+))?(?:\.(\d+))?') m
+    where array[m[1]::int, coalesce(m[2]::int, 0), coalesce(m[3]::int, 0)] > '{{{release}}}'
+  ) then
     raise 'schema {schema} has functions of a newer release than this script of {version}';
   end if;
 end $$;
@@ -72,7 +79,9 @@ update definition d
 set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000
 from definition_texts() t
 where t.name = d.name and d.name in ({names});
-select set_config('search_path', current_setting('rota.search_path'), true);
+select
+  set_config('search_path', current_setting('rota.search_path'), false),
+  set_config('check_function_bodies', current_setting('rota.check_function_bodies'), false);
 """
 
 
@@ -98,12 +107,17 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
+    """As definition_texts names it: a trigger has the name of its function, and says what it is."""
     text: str
 
     @property
     def hash(self) -> str:
         """By which the text is known in the database."""
         return sha256(self.text.encode()).hexdigest()
+
+    def replacement(self, *, is_new: bool) -> str:
+        """The statements that make it. Only a new function is taken from PUBLIC: later grants are a DBA's."""
+        return self.text if is_new else _REVOKE.sub("", self.text)
 
     def record(self) -> str:
         """The statement that writes down which text of which release the database has."""
@@ -142,8 +156,8 @@ def definitions() -> tuple[Definition, ...]:
     functions come first, then views with the functions that return their rows, then triggers.
     """
     return tuple(
-        Definition(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
-        for folder in ("functions", "api", "views", "triggers")
+        Definition(f"{file.name.removesuffix('.sql')}{suffix}", file.read_text(encoding="utf-8"))
+        for folder, suffix in (("functions", ""), ("api", ""), ("views", ""), ("triggers", " (trigger)"))
         for file in sql_files(folder)
     )
 
@@ -159,7 +173,14 @@ def as_sql(schema: str = "rota", after: int = 0) -> str:
     return title + "\n".join(_script(schema, missing, definitions(), refuse_newer=True))
 
 
-def _script(schema: str, missing: Sequence[Migration], stale: Sequence[Definition], *, refuse_newer: bool = False) -> Iterator[str]:
+def _script(
+    schema: str,
+    missing: Sequence[Migration],
+    stale: Sequence[Definition],
+    *,
+    there: frozenset[str] = frozenset(),
+    refuse_newer: bool = False,
+) -> Iterator[str]:
     check_schema(schema)
     yield _BEGIN.format(schema=schema)
     if refuse_newer:
@@ -171,7 +192,8 @@ def _script(schema: str, missing: Sequence[Migration], stale: Sequence[Definitio
     for migration in missing:
         yield f"{migration.text.rstrip()}\n{_record(migration)}\n"
     for definition in stale:
-        yield f"{definition.text.rstrip()}\n{definition.record()}\n"
+        text = definition.replacement(is_new=definition.name not in there)
+        yield f"{text.rstrip()}\n{definition.record()}\n"
     yield _END.format(names=", ".join(f"'{definition.name}'" for definition in stale) or "''")
 
 
@@ -221,11 +243,18 @@ def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int |
     # An advisory lock and not one on the table: the table is not there yet. LOCAL, so that it ends with the transaction.
     connection.execute("set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning")
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
-    missing = pending(_applied(connection, schema), schema)
-    recorded = _recorded(connection, schema)
+    applied, recorded = _applied(connection, schema), _recorded(connection, schema)
+    if applied and recorded is None:
+        raise SchemaError(
+            f"schema {schema!r} was made before functions left the migrations, by a Rota that was never released:"
+            f" DROP SCHEMA {schema} CASCADE and migrate again (a private server: `rota db reset`)"
+        )
+    recorded = recorded or ()
+    missing = pending(applied, schema)
     stale, newer = compare(recorded)
     if missing or stale:
-        connection.execute("\n".join(_script(schema, missing, stale)).encode())
+        there = frozenset(row[0] for row in recorded)
+        connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
     if payload_bytes_max is not None:
         connection.execute(
             sql.SQL("create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}").format(
@@ -290,8 +319,8 @@ def check(schema: str, *, server_text: bool = False) -> Operation[None]:
         changed = [row[0] for row in (yield Query("definitions_changed"))]
         if changed:
             raise SchemaError(
-                f"in schema {schema!r} somebody has changed {', '.join(changed)} by hand: delete the rows of these names"
-                f" from {schema}.definition and run `rota migrate`, which makes them anew"
+                f"in schema {schema!r} these are no longer as `rota migrate` made them: {', '.join(changed)}. To make them"
+                f" anew, delete the rows of these names from {schema}.definition and run `rota migrate`"
             )
 
 
@@ -317,10 +346,11 @@ def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     return connection.execute(Statements(schema)["migrations"]).fetchall()
 
 
-def _recorded(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
+def _recorded(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
+    """Rows of `definition`; None: there is no such table."""
     found = connection.execute("select to_regclass(%s) is not null", [f"{schema}.definition"]).fetchone()
     if found is None or not found[0]:
-        return ()
+        return None
     return connection.execute(Statements(schema)["definitions"]).fetchall()
 
 
@@ -336,5 +366,11 @@ def _missing_privilege(connection: psycopg.Connection, schema: str, error: psyco
     )
 
 
+def newest(releases: Iterable[str]) -> str:
+    """The newest of these releases."""
+    return max(releases, key=_version)
+
+
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
+    return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)

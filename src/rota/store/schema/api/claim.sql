@@ -5,7 +5,7 @@
 -- `after` says how far the last claim of this worker came, so that a long queue is not walked from
 -- its beginning each time: each row has the value for the next claim in `seen`. With `after`, a
 -- claim that finds nothing returns one row that has only `seen`. Without `after` the claim looks
--- from the beginning, and so it does with '{}' and once a minute. Otherwise it looks 5 s behind,
+-- from the beginning, and so it does with '{}' and every 10 s. Otherwise it looks 5 s behind,
 -- for jobs that committed late, and further behind where that was requested.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. The worker's row, not waited for.
 -- Keeps: M15, a program that can run SQL can be a worker; M30; M31.
@@ -56,7 +56,7 @@ declare
   v_copied text;
   v_names text[];
   v_seen jsonb;
-  v_jobs job[];
+  v_ids bigint[];
   v_late jsonb;
   v_begin bigint[];                              -- whose start must be recorded, ...
   v_begin_claims int[];                          -- ... with their claims
@@ -81,7 +81,7 @@ begin
   v_seen := claim_position(claim.queue, v_names, claim.after);
   perform worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
-    select c.jobs, c.seen into v_jobs, v_seen
+    select c.ids, c.seen into v_ids, v_seen
     from claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;
     select
       jsonb_agg(
@@ -99,17 +99,18 @@ begin
           )
         )
       ) filter (where j.expires_at <= clock()),
-      array_agg(j) filter (where (j.expires_at <= clock()) is not true)
-    into v_late, v_jobs
-    from unnest(v_jobs) j;
+      array_agg(j.id) filter (where (j.expires_at <= clock()) is not true)
+    into v_late, v_ids
+    from job j
+    where j.id = any (v_ids);
     exit when v_late is null;
     perform partitions_ensure(0);
     perform job_leave(v_late, claim.release);
-    exit when v_jobs is not null;
+    exit when v_ids is not null;
   end loop;
   select array_agg(j.id), array_agg(j.claims) into v_begin, v_begin_claims
-  from unnest(v_jobs) j
-  where not j.start_recorded;
+  from job j
+  where j.id = any (v_ids) and not j.start_recorded;
   if v_begin is not null then
     perform job_start(v_begin, v_begin_claims);
   end if;
@@ -123,8 +124,9 @@ begin
     coalesce(j.origin_id, j.id),
     j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
     v_seen
-  from unnest(v_jobs) j
+  from job j
   left join job_type t on t.name = canonical_type(j.job_type)
+  where j.id = any (v_ids)
   order by j.priority desc, j.run_at, j.id;
   if not found and claim.after is not null then
     seen := v_seen;

@@ -1,5 +1,5 @@
 -- The part of rota.claim that claims jobs of one queue from a position on, around those that the
--- database refuses. Returns the jobs, and where the next claim may go on.
+-- database refuses. Returns their ids, and where the next claim may go on.
 create or replace function claim_ahead(
   p_worker text,
   p_release text,
@@ -8,19 +8,26 @@ create or replace function claim_ahead(
   p_count int,
   p_seen jsonb
 )
-returns table (jobs job[], seen jsonb)
+returns table (ids bigint[], seen jsonb)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
 as $$
 declare
-  v_depth interval := clock() - (p_seen ->> 'back_to')::timestamptz;
+  v_back_to timestamptz := (p_seen ->> 'back_to')::timestamptz;
+  v_depth interval := clock() - v_back_to;
   v_priorities smallint[];
   v_run_ats timestamptz[];
-  v_ids bigint[];
+  v_after_ids bigint[];
   v_leases interval[];
   v_records boolean[];
-  v_job job;
-  v_last job;
+  v_id bigint;
+  v_status text;
+  v_priority smallint;
+  v_run_at timestamptz;
+  v_refusal text;
+  v_last_priority smallint;
+  v_last_run_at timestamptz;
+  v_last_id bigint;
   v_refused bigint[] := '{}';
   v_known int;
 begin
@@ -28,7 +35,7 @@ begin
     coalesce(array_agg(k.priority order by k.priority desc), '{}'),
     coalesce(array_agg(k.run_at order by k.priority desc), '{}'),
     coalesce(array_agg(k.id order by k.priority desc), '{}')
-  into v_priorities, v_run_ats, v_ids
+  into v_priorities, v_run_ats, v_after_ids
   from (
     select s.key::smallint, (s.value ->> 0)::timestamptz, (s.value ->> 1)::bigint
     from jsonb_each(p_seen -> 'priorities') s
@@ -45,37 +52,39 @@ begin
   into v_leases, v_records
   from unnest(p_types) with ordinality n(name, place)
   left join job_type t on t.name = canonical_type(n.name);
-  jobs := '{}';
+  ids := '{}';
   seen := p_seen;
   loop
     v_known := cardinality(v_refused);
-    for v_job in
-      select c.*
+    for v_id, v_status, v_priority, v_run_at, v_refusal in
+      select c.id, c.status, c.priority, c.run_at, c.last_error
       from job_claim(
         p_worker, p_release,
         p_types, v_leases, v_records,
-        array[p_queue], array[p_count - cardinality(jobs)],
+        array[p_queue], array[p_count - cardinality(ids)],
         array[1], array[cardinality(v_priorities)],
-        v_priorities, v_run_ats, v_ids,
+        v_priorities, v_run_ats, v_after_ids,
         array_fill(v_depth, array[cardinality(v_priorities)]),
-        p_count - cardinality(jobs), v_refused, false
+        p_count - cardinality(ids), v_refused, false
       ) c
       order by c.priority desc nulls first, c.run_at, c.id
     loop
-      if v_job.id is null then
+      if v_id is null then
         return next;  -- the queue is paused: that it gave no job says nothing about its jobs
         return;
       end if;
-      v_last := v_job;
-      if v_job.status = 'running' then
-        jobs := jobs || v_job;
+      v_last_priority := v_priority;
+      v_last_run_at := v_run_at;
+      v_last_id := v_id;
+      if v_status = 'running' then
+        ids := ids || v_id;
       else
         raise warning 'rota.claim: the database refuses job %, which stays as it is for now: %',
-          v_job.id, redact(v_job.last_error, 500);
-        v_refused := v_refused || v_job.id;
+          v_id, redact(v_refusal, 500);
+        v_refused := v_refused || v_id;
       end if;
     end loop;
-    exit when cardinality(jobs) >= p_count
+    exit when cardinality(ids) >= p_count
       or cardinality(v_refused) = v_known
       or v_known >= 1000;
   end loop;
@@ -89,19 +98,21 @@ begin
           jsonb_object_agg(
             k.priority,
             case
-              when cardinality(jobs) < p_count or k.priority > v_last.priority
+              when cardinality(ids) < p_count or k.priority > v_last_priority
                 then jsonb_build_array(
                   greatest(k.run_at, clock()),
                   case when k.run_at < clock() then 0 else k.id end
                 )
-              when k.priority = v_last.priority
-                then jsonb_build_array(v_last.run_at, v_last.id)
+              when k.priority = v_last_priority
+                then jsonb_build_array(v_last_run_at, v_last_id)
+              -- Not searched to its end: what this claim was to look for behind it is still there.
+              when v_back_to < k.run_at then jsonb_build_array(v_back_to, 0)
               else jsonb_build_array(k.run_at, k.id)
             end
           ),
           '{}'
         )
-      from unnest(v_priorities, v_run_ats, v_ids) k(priority, run_at, id)
+      from unnest(v_priorities, v_run_ats, v_after_ids) k(priority, run_at, id)
     )
   );
   return next;

@@ -1,33 +1,44 @@
 -- Returns where a claim in SQL begins to look, from what the last one returned as `seen` (p_after;
 -- NULL: from the beginning). A position has the queue and the types that it is for, `whole_at`
--- (when everything was looked at), `at` (when it was written), `back_to` (how far behind to look)
--- and `priorities`, each with the (run_at, id) up to which everything was seen.
+-- (when everything was looked at), `asked_at` (of the newest request to look back that it heeds),
+-- `back_to` (how far behind to look) and `priorities`, each with the (run_at, id) up to which
+-- everything was seen.
 create or replace function claim_position(p_queue text, p_types text[], p_after jsonb)
 returns jsonb
 language sql stable
 set search_path from current
 as $$
-  select jsonb_build_object('queue', p_queue, 'types', p_types, 'at', clock()) || case
-    when p_after ->> 'queue' = p_queue
-      and p_after -> 'types' = to_jsonb(p_types)
-      and (p_after ->> 'whole_at')::timestamptz > clock() - interval '1 minute'
-      then jsonb_build_object(
-        'whole_at', p_after -> 'whole_at',
-        'priorities', p_after -> 'priorities',
-        'back_to', least(
-          clock() - interval '5 seconds',
-          (
-            select q.look_back_to
-            from queue q
-            where q.name = p_queue
-              and q.look_back_asked_at > (p_after ->> 'at')::timestamptz
+  select
+    jsonb_build_object(
+      'queue', p_queue,
+      'types', p_types,
+      'asked_at', greatest(asked.at, (p_after ->> 'asked_at')::timestamptz)
+    )
+    || case
+      when p_after ->> 'queue' = p_queue
+        and p_after -> 'types' = to_jsonb(p_types)
+        and (p_after ->> 'whole_at')::timestamptz between clock() - interval '10 seconds' and clock()
+        then jsonb_build_object(
+          'whole_at', p_after -> 'whole_at',
+          'priorities', p_after -> 'priorities',
+          'back_to', least(
+            clock() - interval '5 seconds',
+            case
+              when asked.at > coalesce((p_after ->> 'asked_at')::timestamptz, '-infinity')
+                then asked.back_to
+            end
           )
         )
+      else jsonb_build_object(
+        'whole_at', clock(),
+        'priorities', '{}'::jsonb,
+        'back_to', '1970-01-01 00:00:00+00'::timestamptz
       )
-    else jsonb_build_object(
-      'whole_at', clock(),
-      'priorities', '{}'::jsonb,
-      'back_to', '1970-01-01 00:00:00+00'::timestamptz
-    )
-  end
+    end
+  from (select) one
+  left join (
+    select q.look_back_asked_at, q.look_back_to
+    from queue q
+    where q.name = p_queue
+  ) asked(at, back_to) on true
 $$;

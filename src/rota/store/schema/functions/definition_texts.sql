@@ -1,6 +1,5 @@
--- Returns the server's own text of each function, view and trigger of this schema. The text of a
--- trigger stands with that of its function, which has the same name. This is a function because its
--- search_path is part of what the server says.
+-- Returns the server's own text of each function, view and trigger of this schema. This is a
+-- function because its search_path is part of what the server says.
 create or replace function definition_texts()
 returns table (name text, text text)
 language sql stable
@@ -18,7 +17,7 @@ as $$
     where c.relnamespace = current_schema()::regnamespace
       and c.relkind = 'v'
     union all
-    select t.tgname::text, pg_get_triggerdef(t.oid)
+    select t.tgname || ' (trigger)', pg_get_triggerdef(t.oid)
     from pg_trigger t
     join pg_class c on c.oid = t.tgrelid
     where c.relnamespace = current_schema()::regnamespace

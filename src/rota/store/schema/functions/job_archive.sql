@@ -20,7 +20,7 @@ as $$
       array_agg(case when p_status = 'cancelled' then j.cancel_reason end) as reasons,
       array_agg(r.resolution) as resolutions
     from unnest(p_ids, p_resolutions) r(id, resolution)
-    join job j on j.id = r.id
+    join job j on j.id = r.id and j.status <> 'running'
   ) a
   cross join lateral job_finish(
     a.ids, a.claims, a.statuses,

@@ -79,22 +79,22 @@ declare
   );
   v_from int := 1;
   v_size int := cardinality(v_ids);
+  v_taken bigint[];
   v_row job;
 begin
   if p_refused is null then
-    return query
-    select * from job_take(v_ids, p_worker, p_types, p_leases, p_records);
+    v_taken := array(select job_take(v_ids, p_worker, p_types, p_leases, p_records));
     v_from := v_size + 1;
   elsif p_alone then
     set constraints all immediate;  -- a deferred one would refuse all rows, at the end
   end if;
   while v_from <= cardinality(v_ids) loop
     begin
-      return query
-      select *
-      from job_take(
-        v_ids[v_from : v_from + v_size - 1],
-        p_worker, p_types, p_leases, p_records
+      v_taken := v_taken || array(
+        select job_take(
+          v_ids[v_from : v_from + v_size - 1],
+          p_worker, p_types, p_leases, p_records
+        )
       );
       v_from := v_from + v_size;
       v_size := v_size * 2;
@@ -113,6 +113,12 @@ begin
       end if;
     end;
   end loop;
+  -- From the table, and not from a function that returns its rows: a session that goes on while a
+  -- migration adds a column has to plan this anew.
+  return query
+  select j.*
+  from job j
+  where j.id = any (v_taken);
   v_row := null;
   foreach v_row.queue in array v_paused loop
     return next v_row;

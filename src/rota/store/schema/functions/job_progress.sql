@@ -21,7 +21,8 @@ begin
     where j.id = any (array(select h.id from held h where h.is_free))
       and j.id = v.id
       and j.claims = v.claims
+    returning j.id
   )
-  select h.id, h.is_free
+  select h.id, h.id in (select w.id from written w)
   from held h;
 end $$;

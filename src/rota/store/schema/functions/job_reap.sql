@@ -38,7 +38,9 @@ begin
   perform wait_briefly(p_only);
   return query
   with lost as materialized (
-    select j as job, j.id, j.job_type, j.claims, j.attempts, j.max_attempts, j.locked_by
+    select
+      j.id, j.job_type, j.claims, j.attempts, j.max_attempts, j.locked_by,
+      j.start_recorded, j.losses, j.started_at
     from job j
     where j.status = 'running'
       and j.locked_until >= v_since
@@ -58,7 +60,7 @@ begin
   decided as materialized (
     select
       loss_of(
-        l.job,
+        l.id, l.claims, l.start_recorded, l.losses, l.started_at,
         format(
           'worker %s let its lease expire: it died, froze or lost the database',
           l.locked_by

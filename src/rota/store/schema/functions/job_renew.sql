@@ -26,7 +26,8 @@ begin
       interval '2 minutes'
     )
     where j.id = any (array(select h.id from held h where h.is_free))
+    returning j.id
   )
-  select h.id, h.is_free, h.cancel_requested, h.cancel_reason
+  select h.id, h.id in (select r.id from renewed r), h.cancel_requested, h.cancel_reason
   from held h;
 end $$;

@@ -21,7 +21,8 @@ begin
       start_recorded = true,
       started_at = clock()
     where j.id = any (array(select h.id from held h where h.is_free))
+    returning j.id
   )
-  select h.id, h.is_free
+  select h.id, h.id in (select s.id from started s)
   from held h;
 end $$;

@@ -1,6 +1,6 @@
--- The part of job_claim that gives jobs to a worker. Returns their rows. A job that was lost
--- before, that has one attempt only, or whose type is in p_records may begin only after job_start
--- has recorded its start. It has no search_path of its own, because job_claim has one.
+-- Of job_claim: gives these jobs to a worker, and returns the ids of those that it has now. A job
+-- that was lost before, that has one attempt only, or whose type is in p_records, may begin only
+-- after job_start has recorded it. It has no search_path of its own: job_claim has one.
 create or replace function job_take(
   p_ids bigint[],
   p_worker text,
@@ -8,7 +8,7 @@ create or replace function job_take(
   p_leases interval[],
   p_records boolean[]
 )
-returns setof job
+returns setof bigint
 language plpgsql
 as $$
 begin
@@ -28,5 +28,5 @@ begin
         then false
     end
   where j.id = any (p_ids)
-  returning j.*;
+  returning j.id;
 end $$;

@@ -19,50 +19,49 @@ declare
     v_by,
     ': ' || v_why
   );
-  v_jobs job[];
   v_done bigint[];
+  v_was text[];
+  v_held_by text[];
+  v_losses jsonb;
   v_cancelled bigint[];
-  v_workers text[];
 begin
   perform today_ensure();
   -- By the primary key alone: with the status in the condition the planner may take a partial
   -- index, and lock the rows in its order.
-  v_jobs := array(
-    select mine.job
-    from (
-      select j as job, j.status
-      from job j
-      where j.id = any (p_ids)
-      order by j.id
-      for update
-    ) mine
-    where mine.status in ('queued', 'failed', 'running')
-      or v_buries and mine.status = 'waiting'
-  );
+  select
+    array_agg(mine.id),
+    array_agg(mine.status),
+    array_agg(mine.locked_by),
+    jsonb_agg(
+      loss_of(
+        mine.id, mine.claims, mine.start_recorded, mine.losses, mine.started_at, v_message
+      )
+      || jsonb_build_object(
+        'attempt_only', false,
+        'error_type', case when v_buries then 'Buried' else 'LeaseTaken' end,
+        'status', case when v_buries then 'dead' else 'queued' end,
+        'verdict', case when v_buries then 'fatal' else 'transient' end,
+        'verdict_rule', p_verb,
+        'delay_s', 0
+      )
+    ) filter (where mine.status = 'running')
+  into v_done, v_was, v_held_by, v_losses
+  from (
+    select
+      j.id, j.status, j.locked_by, j.claims, j.start_recorded, j.losses, j.started_at
+    from job j
+    where j.id = any (p_ids)
+    order by j.id
+    for update
+  ) mine
+  where mine.status in ('queued', 'failed', 'running')
+    or v_buries and mine.status = 'waiting';
   v_cancelled := array(
     select r.id
-    from job_leave(
-      (
-        select
-          jsonb_agg(
-            loss_of(m, v_message)
-            || jsonb_build_object(
-              'attempt_only', false,
-              'error_type', case when v_buries then 'Buried' else 'LeaseTaken' end,
-              'status', case when v_buries then 'dead' else 'queued' end,
-              'verdict', case when v_buries then 'fatal' else 'transient' end,
-              'verdict_rule', p_verb,
-              'delay_s', 0
-            )
-          )
-        from unnest(v_jobs) m
-        where m.status = 'running'
-      ),
-      null
-    ) r
+    from job_leave(v_losses, null) r
     where r.status = 'cancelled'
   );
-  -- All of v_jobs: those that ran have left `running`, and those that were cancelled are gone.
+  -- All of them: those that ran have left `running`, and those that were cancelled are gone.
   update job j
   set
     status = case when v_buries then 'dead' else 'queued' end,
@@ -76,20 +75,19 @@ begin
     verdict_rule = case when v_buries then p_verb else j.verdict_rule end,
     failed_at = case when v_buries then clock() else j.failed_at end,
     updated_at = clock()
-  where j.id = any (array(select m.id from unnest(v_jobs) m));
+  where j.id = any (v_done);
   insert into action (verb, job, by, why, detail)
   select
     p_verb,
     m.id,
     v_by,
     v_why,
-    jsonb_strip_nulls(jsonb_build_object('was', m.status, 'worker', m.locked_by))
-  from unnest(v_jobs) m
+    jsonb_strip_nulls(jsonb_build_object('was', m.was, 'worker', m.held_by))
+  from unnest(v_done, v_was, v_held_by) m(id, was, held_by)
   order by m.id;
-  select array_agg(m.id), array_agg(distinct m.locked_by) filter (where m.status = 'running')
-  into v_done, v_workers
-  from unnest(v_jobs) m;
-  perform pg_notify(current_schema() || '.workers', worker) from unnest(v_workers) worker;
+  perform pg_notify(current_schema() || '.workers', held.by_worker)
+  from (select distinct unnest(v_held_by)) held(by_worker)
+  where held.by_worker is not null;
   if not v_buries then
     perform wake_up(array(select j.queue from job j where j.id = any (v_done)));
   end if;

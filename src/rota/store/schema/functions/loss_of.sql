@@ -1,17 +1,24 @@
 -- Returns the fields of job_leave that follow from the loss of a running job, whatever took it from
 -- its worker. The job may have begun, unless its start was to be recorded and was not. The attempt
 -- is charged when it is known to have begun, and from the second loss on: then it is no accident.
-create or replace function loss_of(p_job job, p_message text)
+create or replace function loss_of(
+  p_id bigint,
+  p_claims int,
+  p_start_recorded boolean,
+  p_losses smallint,
+  p_started_at timestamptz,
+  p_message text
+)
 returns jsonb
 language sql stable
 set search_path from current
 as $$
   select jsonb_build_object(
-    'id', p_job.id,
-    'claims', p_job.claims,
+    'id', p_id,
+    'claims', p_claims,
     'loss', began.is_possible,
     'charged', began.is_charged,
-    'ran_s', case when began.is_possible then extract(epoch from clock() - p_job.started_at) end,
+    'ran_s', case when began.is_possible then extract(epoch from clock() - p_started_at) end,
     'attempt_only', not began.is_possible,
     'message', p_message || case
       when began.is_charged then ''
@@ -22,8 +29,8 @@ as $$
   )
   from (
     select
-      p_job.start_recorded is not false as is_possible,
-      p_job.start_recorded is true
-        or p_job.start_recorded is null and coalesce(p_job.losses, 0) > 0 as is_charged
+      p_start_recorded is not false as is_possible,
+      p_start_recorded is true
+        or p_start_recorded is null and coalesce(p_losses, 0) > 0 as is_charged
   ) began
 $$;

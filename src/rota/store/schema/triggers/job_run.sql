@@ -1,17 +1,4 @@
--- Records the job as a run of its schedule. It fires after job_fill, by its name: a job that was
--- refused for its key is no run. SECURITY DEFINER: a producer needs INSERT on job and nothing else.
-create or replace function job_run()
-returns trigger
-language plpgsql security definer
-set search_path from current
-as $$
-begin
-  insert into schedule_run (schedule, job, scheduled_for)
-  values (new.schedule, new.id, new.scheduled_for)
-  on conflict do nothing;
-  return new;
-end $$;
-
+-- Calls job_run for jobs of a schedule, after job_fill, by its name.
 create or replace trigger job_run
 before insert on job
 for each row

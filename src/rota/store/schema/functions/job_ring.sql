@@ -1,0 +1,19 @@
+-- Wakes workers when a job is inserted. A commit that carries a NOTIFY takes a database-wide lock
+-- until it is flushed. So only rows that are due wake a worker, and only one that waits for their
+-- queue. The channel is named like the schema; its payload is the queue.
+create or replace function job_ring()
+returns trigger
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+  if exists (select from queue q where q.bell_until > clock()) then
+    perform wake_up(array(
+      select distinct f.queue
+      from fresh f
+      where f.status = 'queued'
+        and f.run_at <= clock()
+    ));
+  end if;
+  return null;
+end $$;

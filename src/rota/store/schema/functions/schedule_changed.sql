@@ -1,0 +1,54 @@
+-- Applies the consequences of a change, whatever client made it. After a new cron text or time
+-- zone, or the end of a pause or of being disabled, ticks count from now on; and a schedule that
+-- Rota paused is tried again.
+create or replace function schedule_changed()
+returns trigger
+language plpgsql
+set search_path from current
+as $$
+begin
+  if (
+    new.origin, new.job_type, new.payload, new.payload_version,
+    new.queue, new.priority, new.max_attempts, new.expires, new.meta,
+    new.cron, new.timezone, new.catch_up, new.overlap, new.jitter,
+    new.paused_at, new.disabled_at
+  ) is not distinct from (
+    old.origin, old.job_type, old.payload, old.payload_version,
+    old.queue, old.priority, old.max_attempts, old.expires, old.meta,
+    old.cron, old.timezone, old.catch_up, old.overlap, old.jitter,
+    old.paused_at, old.disabled_at
+  ) then
+    return new;  -- neither the definition nor a pause: a tick
+  end if;
+  new.updated_at := clock();
+  if new.refused and old.refused and new.paused_by is distinct from old.paused_by then
+    new.refused := false;  -- a person has taken the pause over
+  end if;
+  if new.refused
+    and old.refused
+    and (
+      new.cron, new.timezone, new.job_type, new.payload, new.meta, new.queue, new.priority
+    ) is distinct from (
+      old.cron, old.timezone, old.job_type, old.payload, old.meta, old.queue, old.priority
+    )
+  then
+    new.paused_at := null;
+  end if;
+  if new.paused_at is null then
+    new.paused_by := null;
+    new.paused_why := null;
+    new.refused := false;
+  elsif old.paused_at is null then
+    new.paused_by := coalesce(new.paused_by, session_user);
+  end if;
+  if (new.cron, new.timezone) is distinct from (old.cron, old.timezone)
+    or old.paused_at is not null and new.paused_at is null
+    or old.disabled_at is not null and new.disabled_at is null
+  then
+    new.since := clock();
+    if new.next_run_at is not distinct from old.next_run_at then
+      new.next_run_at := null;
+    end if;
+  end if;
+  return new;
+end $$;

@@ -234,3 +234,25 @@ def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(connection: psyc
     with pytest.raises(ServerTrouble, match="no"):
         Hand(connection).run(ops.put_dead_away(500))
     assert connection.execute("select last_value from tried").fetchone() == (1,)
+
+
+@rule("M2", "M3")
+def test_sessions_go_on_while_a_migration_adds_columns_to_the_job(
+    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow]
+) -> None:
+    ids = insert(connection, 24)
+    hand = Hand(second)
+    in_sql = "select array_agg(id) from rota.claim('default', array['t'], 'w', 2)"
+
+    def claim() -> list[int]:
+        plain = [job.id for job in hand.claim(2).jobs]
+        around = [job.id for job in hand.claim(2, refused=[0]).jobs]
+        row = second.execute(in_sql).fetchone()
+        assert row is not None
+        return [*plain, *around, *row[0]]
+
+    taken = claim() + claim()
+    for name in ("first", "other"):
+        connection.execute(f"alter table rota.job add column {name} text; alter table rota.job_history add column {name} text".encode())
+        taken += claim()
+    assert sorted(taken) == ids

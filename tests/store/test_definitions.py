@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import psycopg
@@ -13,6 +14,7 @@ from rota.errors import SchemaError, SchemaMissing
 from rota.store import migrate as schema
 from rota.store.migrate import Migrated, as_sql, migrate
 from tests.support.rules import rule
+from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -108,3 +110,59 @@ def test_plain_sql_leaves_the_search_path_as_it_was(empty_database: str) -> None
         assert connection.execute("show search_path").fetchone() == ("mine",)
         connection.execute("create table alembic_version (number text)")
         assert connection.execute("select to_regclass('mine.alembic_version') is not null").fetchone() == (True,)
+
+
+def test_plain_sql_also_makes_the_schema_statement_by_statement(empty_database: str, server: PostgresServer) -> None:
+    """As psql does without -1: no statement may depend on the transaction of another."""
+    command = [str(server.program("psql")), "-Xq", "-v", "ON_ERROR_STOP=1", empty_database]
+    for text in (as_sql(), as_sql(after=1)):
+        subprocess.run(command, input=text, text=True, check=True, capture_output=True)
+    with psycopg.connect(empty_database) as connection:
+        strays = "select relname from pg_class where relnamespace = 'public'::regnamespace"
+        assert connection.execute(strays).fetchall() == []
+        strays = "select proname from pg_proc where pronamespace = 'public'::regnamespace"
+        assert connection.execute(strays).fetchall() == []
+    assert migrate(empty_database) == Migrated([], [], {})
+
+
+@rule("M3")
+def test_a_restored_dump_is_as_migrate_made_it(connection: Connection, empty_database: str, database: str, server: PostgresServer) -> None:
+    connection.execute("select rota.partitions_ensure(1)")
+    dumped = subprocess.run([server.program("pg_dump"), empty_database], capture_output=True, text=True, check=True).stdout
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("drop schema rota cascade")
+    subprocess.run([server.program("psql"), "-Xq", database], input=dumped, text=True, check=True, capture_output=True)
+    app = rota.App(database)
+    app.database.run(schema.check("rota", server_text=True))
+    app.close()
+
+
+@pytest.mark.parametrize(("release", "is_newer"), [("0.1.0rc1", False), ("0.1.0.dev4", False), ("0.2rc1", True), ("1", True)])
+def test_a_pre_release_counts_as_its_release(connection: Connection, empty_database: str, release: str, is_newer: bool) -> None:
+    _record(connection, "time_bucket", release)
+    if is_newer:
+        with pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release"), connection.transaction():
+            connection.execute(as_sql(after=1).encode())
+        assert migrate(empty_database).newer == {"time_bucket": release}
+    else:
+        with connection.transaction():
+            connection.execute(as_sql(after=1).encode())
+        assert migrate(empty_database) == Migrated([], [], {})
+
+
+def test_what_was_granted_to_everybody_stays_so_when_a_function_is_replaced(connection: Connection, empty_database: str) -> None:
+    connection.execute("grant execute on function rota.job_cancel(bigint[], text, text) to public")
+    connection.execute("update rota.definition set hash = 'older' where name in ('job_cancel', 'job_bury')")
+    assert migrate(empty_database).replaced == ["job_bury", "job_cancel"]
+    may = "select has_function_privilege('public', 'rota.' || %s || '(bigint[], text, text)', 'execute')"
+    assert [connection.execute(may, [name]).fetchone() for name in ("job_cancel", "job_bury")] == [(True,), (False,)]
+
+
+def test_a_schema_of_a_rota_that_was_never_released_is_refused_with_what_to_do(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(
+            "create schema rota; create table rota.migration (number int, name text, oldest_release text);"
+            " insert into rota.migration values (1, '0001_tables', '0.1.0'), (2, '0002_partitions', '0.1.0')"
+        )
+    with pytest.raises(SchemaError, match="never released: DROP SCHEMA rota CASCADE and migrate again"):
+        migrate(empty_database)

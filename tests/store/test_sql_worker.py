@@ -426,6 +426,35 @@ def test_a_job_that_commits_a_few_seconds_late_is_found_by_the_next_claim_in_sql
     assert shell.ids(2) == [late]
 
 
+@rule("M15", "M14")
+def test_a_request_to_look_back_that_commits_after_the_claim_is_heeded_by_the_next(
+    shell: Shell, connection: Connection, second: Connection
+) -> None:
+    job, *_ = insert(connection, 2, run_at="2026-01-01 00:00:00+00")
+    connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
+    held = {one["id"]: one["claims"] for one in shell.claim(2)}
+    shell.claim()
+    with second.transaction():
+        second.execute("select rota.hand_back(%s, %s)", [job, held[job]])
+        second.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
+        assert shell.ids() == []
+    assert shell.ids() == [job]
+
+
+@rule("M15", "M61")
+def test_a_request_to_look_back_holds_for_the_lower_priorities_until_they_are_looked_at(shell: Shell, connection: Connection) -> None:
+    (low,) = insert(connection, priority=0)
+    urgent = insert(connection, 3, priority=10)
+    connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [low])
+    held = {one["id"]: one["claims"] for one in shell.claim(10)}
+    shell.claim()
+    urgent = insert(connection, 2, priority=10)
+    shell.call("hand_back", low, held[low])
+    connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [low])
+    assert [*shell.ids(), *shell.ids()] == urgent
+    assert shell.ids() == [low]
+
+
 @rule("M15")
 def test_a_position_serves_the_queue_and_the_types_that_it_was_made_for_only(shell: Shell, connection: Connection) -> None:
     _come_to_the_end(shell, connection)

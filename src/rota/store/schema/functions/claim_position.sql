@@ -17,7 +17,8 @@ as $$
     || case
       when p_after ->> 'queue' = p_queue
         and p_after -> 'types' = to_jsonb(p_types)
-        and (p_after ->> 'whole_at')::timestamptz between clock() - interval '10 seconds' and clock()
+        and (p_after ->> 'whole_at')::timestamptz
+          between clock() - interval '10 seconds' and clock()
         then jsonb_build_object(
           'whole_at', p_after -> 'whole_at',
           'priorities', p_after -> 'priorities',

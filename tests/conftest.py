@@ -26,6 +26,7 @@ WAITING = 1
 
 _run = pytest.StashKey[Run]()
 _place = pytest.StashKey[Path]()
+_is_given = pytest.StashKey[bool]()
 
 # The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking for new ones.
 hypothesis.settings.register_profile("rota", derandomize=True, deadline=None, database=None)
@@ -55,13 +56,15 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postg
 
 
 @pytest.fixture(scope="session")
-def template(server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> str:
+def template(request: pytest.FixtureRequest, server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> str:
     """A migrated database that nobody can connect to: what `database` is a copy of. Migrated once per run."""
     from rota.store.migrate import migrate
 
+    is_of_another_run = request.config.stash.get(_is_given, False)
+
     with locked(server.place / "template.lock"):
         if _is_there(admin, TEMPLATE):
-            if PLACE in os.environ:  # of a run that may have had another tree, as a mutant's
+            if is_of_another_run:  # and may have been made by another tree, as a mutant's
                 _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS true", TEMPLATE)
                 migrate(server.url(TEMPLATE))
                 once_nobody_is_in(TEMPLATE, admin)
@@ -135,6 +138,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_place] = Path(config.workerinput["place"])
     elif given:
         config.stash[_place] = Path(given)
+        config.stash[_is_given] = True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -129,7 +129,8 @@ class Bench:
     servers: SimpleQueue[Path]
 
     def against_its_tests(self, mutant: Mutant) -> tuple[bool, str]:
-        keeps_template = not mutant.file.startswith(MADE_ONCE)
+        # Nor is a privilege taken once more from a function that is only replaced.
+        keeps_template = not mutant.file.startswith(MADE_ONCE) and not mutant.line.startswith("revoke")
         with self._mutated(mutant) as place, self._server(keeps_template=keeps_template) as server:
             # With one test the first of its cases that fails is enough; of several each has to fail.
             ran = pytest(place, *mutant.tests, *(["-x"] if len(mutant.tests) == 1 else []), limit_s=TESTS_S, server=server)

@@ -33,7 +33,7 @@ from tests.mutants.mutant import ROOT, Mutant, mutants
 from tests.support.guard import PLACE, Run, stop_servers
 from tests.support.server import shared_server
 
-AT_ONCE = 3
+AT_ONCE = 4
 """Mutants under test at the same time, on two cores, for many are waited for in vain; each has a PostgreSQL to itself, which the next one gets empty."""
 TESTS_S, SUITE_S = 240, 1200
 """After so long a run is stopped: that of a mutant's own tests, that of the whole suite."""

@@ -14,7 +14,7 @@ from bench.process import WorkerProcess
 from bench.producer import fill
 from bench.scale import Scale
 from bench.server import DurableServer
-from rota.doctor.checks import ROTAS, RUNNING
+from rota.observe.doctor.checks import ROTAS, RUNNING
 from rota.store.db import Database
 from rota.store.probe import open_probe
 

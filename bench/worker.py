@@ -13,7 +13,7 @@ from pathlib import Path
 
 import rota
 from bench.app import Progress, declare
-from rota.events import WorkerStarted
+from rota.observe.events import WorkerStarted
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
+from rota.model.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -96,7 +96,7 @@ def states_page() -> str:
     lines = [
         "# The states of a job",
         "",
-        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/job.py) by `make docs`.",
+        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/model/job.py) by `make docs`.",
         "",
         "| Status | Where the row is | What it means |",
         "|---|---|---|",

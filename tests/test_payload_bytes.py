@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
 
-from rota.jsonb import text_bytes
-from rota.payload import Codec
+from rota.declare.jsonb import text_bytes
+from rota.declare.payload import Codec
 from tests.support.rules import rule
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)

@@ -11,27 +11,28 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rota import embedded, member
+from rota import embedded
 from rota.client import Client
 from rota.client.deeds import named
 from rota.client.scheduling import declare_and_plan
-from rota.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
-from rota.duration import Duration, seconds
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
+from rota.declare.job_type import JobType, declared
+from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
+from rota.declare.load import load
+from rota.declare.release import release_of
+from rota.declare.schedule import Definition
+from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
-from rota.events import Bus, Event
-from rota.health import answering
-from rota.job_type import JobType, declared
-from rota.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
-from rota.load import load
-from rota.loop import run_alone
-from rota.options import NAME_MAX, check_integer, check_text
-from rota.release import release_of
-from rota.resources import told
-from rota.schedule import Definition
-from rota.settings import LEASE_S_MIN
+from rota.model.bounds import NAME_MAX, check_integer, check_text
+from rota.model.resources import told
+from rota.model.units import Duration, seconds
+from rota.observe.events import Bus, Event
+from rota.runtime import supervised
+from rota.runtime.health_server import answering
+from rota.runtime.http import aping, check_url
+from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.web import aping, check_url
 from rota.worker.crew import Crew
 from rota.worker.orders import obeying, stopping_after
 from rota.worker.report import Report
@@ -282,8 +283,8 @@ class App(Client):
         worker = Worker(self.database, crew, self._bus, config)
         with told(), answering(health_port, worker.pulse.unwell, worker.pulse.unready), obeying(worker, signals=signals):
             await self.database.arun(migrate.check(self.schema))
-            if member.joined is not None:
-                member.joined.fit()
+            if supervised.joined is not None:
+                supervised.joined.fit()
             with stopping_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow, dict_row
 
-from rota.events import LoopBlocked
+from rota.observe.events import LoopBlocked
 
 
 class Rows:

@@ -17,8 +17,8 @@ import uvicorn
 from psycopg.rows import TupleRow
 
 import rota
-from rota.asgi import Tick, tick
 from rota.errors import ConfigurationError, UsageError
+from rota.integrations.asgi import Tick, tick
 from tests.support.rules import rule
 from tests.support.wait import eventually
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 import rota
-from rota import events
-from rota.outcome import Failure
+from rota.model.outcome import Failure
+from rota.observe import events
 from tests.api.rows import Rows
 from tests.support.rules import rule
 

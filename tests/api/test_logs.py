@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import rota
 from rota import events, logs
-from rota.outcome import Failure
+from rota.model.outcome import Failure
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/logs.md").read_text(encoding="utf-8")

@@ -18,13 +18,12 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-import rota.asgi
 from rota import errors, events
 from rota.cli import cli
 from rota.client.acting import Filters
 from rota.client.reading import Search
-from rota.options import Options
-from rota.policy import RetryPolicy
+from rota.declare.options import Options
+from rota.model.retry import RetryPolicy
 from rota.store.ops import Filter
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -207,8 +206,8 @@ def test_each_environment_variable_is_on_the_page() -> None:
 @pytest.mark.parametrize("row", tables()["Fixed times and limits"], ids=lambda row: names(row["where"])[0])
 def test_each_fixed_time_and_limit_is_what_the_page_says(row: Row) -> None:
     module, _, constant = names(row["where"])[0].rpartition(".")
-    if module == "rota.config.WorkerConfig":
-        from rota.config import WorkerConfig
+    if module == "rota.declare.config.WorkerConfig":
+        from rota.declare.config import WorkerConfig
 
         assert getattr(WorkerConfig(), constant) == float(row["value"])
     else:

@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.events import Event, RunEnqueued, WorkerStarted
+from rota.observe.events import Event, RunEnqueued, WorkerStarted
 from tests.store.planned import at, set_clock
 from tests.support.rules import rule
 

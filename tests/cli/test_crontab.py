@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from rota import embedded
 from rota.cli import run
 from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, systemd_units
-from rota.cron import parse
+from rota.model.cron import parse
 from rota.store.migrate import migrate
 from tests.support.cli import CommandLine
 from tests.support.project import enter, with_private_server

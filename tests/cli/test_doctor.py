@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.doctor import CHECKS
+from rota.observe.doctor import CHECKS
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 from tests.support.wait import eventually

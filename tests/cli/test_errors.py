@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from rota.cli import run
 from rota.cli.target import find_app
-from rota.release import VERSION
+from rota.declare.release import VERSION
 from tests.support.cli import CommandLine
 
 pytestmark = pytest.mark.system

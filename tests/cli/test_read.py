@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.release import VERSION
+from rota.declare.release import VERSION
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 import rota as package
 from rota.cli import cli, run
-from rota.options import Options
+from rota.declare.options import Options
 from tests.support.project import enter
 from tests.support.rules import rule
 

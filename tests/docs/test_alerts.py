@@ -83,7 +83,7 @@ def test_the_handler_and_the_json_of_the_page_are_what_comes(database: str, conn
 @pytest.mark.system
 @rule("M86")
 def test_the_commands_and_the_crontab_lines_of_the_page_work(database: str, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(blocks(ASGI, "python")[0].split("tick =")[0].replace("import rota.asgi\n", ""))
+    (tmp_path / "shop.py").write_text(blocks(ASGI, "python")[0].split("tick =")[0])
     rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     [commands] = blocks(ALERTS, "sh")
     ran = [_typed(tmp_path, line.partition("#")[0], database) for line in commands.splitlines()]

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rota.cli import run
-from rota.cron import missed_fires, parse
+from rota.model.cron import missed_fires, parse
 from tests.support.project import enter
 from tests.support.rules import rule
 

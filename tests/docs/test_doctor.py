@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from rota.doctor import CHECKS, Level, Limits, examine
+from rota.observe.doctor import CHECKS, Level, Limits, examine
 from rota.store.db import Database
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule

@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota import cli
-from rota.schedule import CATCH_UP_MAX, MISSED_S
+from rota.model.schedule import CATCH_UP_MAX, MISSED_S
 from rota.upkeep.scheduler import PERIOD_S
 from tests.support.project import enter
 from tests.support.rules import rule

@@ -19,11 +19,11 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.cli import run
-from rota.doctor import CHECKS, Finding, Level, Limits, examine
-from rota.doctor import server as server_checks
+from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
-from rota.events import JobSucceeded, LeaseLost
-from rota.release import VERSION
+from rota.observe.doctor import CHECKS, Finding, Level, Limits, examine
+from rota.observe.doctor import server as server_checks
+from rota.observe.events import JobSucceeded, LeaseLost
 from rota.store import ops, probe
 from rota.store.db import Database
 from rota.store.migrate import migrate

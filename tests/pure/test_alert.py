@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.alert import OVER_AFTER, Decision, Finding, Standing, Step, decide
+from rota.model.alert import OVER_AFTER, Decision, Finding, Standing, Step, decide
 from tests.support.rules import rule
 
 REPEAT_S = 240.0

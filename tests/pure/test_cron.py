@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rota import cron
-from rota.cron import missed_fires, next_fire, next_fires, parse
 from rota.errors import UsageError
+from rota.model import cron
+from rota.model.cron import missed_fires, next_fire, next_fires, parse
 from tests.support.rules import rule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

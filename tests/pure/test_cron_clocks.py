@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.cron import Cron, missed_fires, next_fire, next_fires, parse
+from rota.model.cron import Cron, missed_fires, next_fire, next_fires, parse
 from tests.pure.debian_cron import changes, entry, live_through, minutes
 from tests.support.rules import rule
 

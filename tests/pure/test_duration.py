@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.duration import LONGEST_S, seconds, words
 from rota.errors import UsageError
+from rota.model.units import LONGEST_S, seconds, words
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretBytes, SecretStr
 
-from rota.context import Context
+from rota.declare.context import Context
+from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
+from rota.declare.payload import Codec
 from rota.errors import DeclarationError, PayloadError
-from rota.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
-from rota.payload import Codec
 from tests.pure.payload_types import Address, Colour, Login, Node, OpenLogin, Period, User, Vault
 from tests.support.rules import rule
 

@@ -16,19 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
-from rota.failure import error_type, message, stack
-from rota.policy import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_RETRY,
-    Exponential,
-    Fixed,
-    Linear,
-    Quadratic,
-    RetryPolicy,
-    Steps,
-    Verdict,
-    classify,
-)
+from rota.model.classify import Verdict, classify
+from rota.model.failure import error_type, message, stack
+from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from tests.support.rules import rule
 
 delays = st.integers(1, 86400).map(lambda number: f"{number}s")

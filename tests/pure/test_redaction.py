@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.failure import one_line
+from rota.model.failure import one_line
 from tests.support.rules import rule
 
 LINES = [

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
-from rota.cron import next_fire, parse
-from rota.schedule import CATCH_UP_MAX, COUNTED_MAX, MISSED_S, Due, plan
+from rota.model.cron import next_fire, parse
+from rota.model.schedule import CATCH_UP_MAX, COUNTED_MAX, MISSED_S, Due, plan
 from tests.support.rules import rule
 
 CRONS = ["* * * * *", "*/7 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * 1", "15 3 1 * *"]

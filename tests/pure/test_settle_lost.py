@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import rota
-from rota.job import Job, Status
-from rota.outcome import Interrupted
-from rota.settle import Rules, settle
+from rota.model.job import Job, Status
+from rota.model.outcome import Interrupted
+from rota.model.settle import Rules, settle
 from tests.support.rules import rule
 
 RULES = Rules(3, rota.Fixed("7s", jitter=0))

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.events import Bus, Event
+from rota.observe.events import Bus, Event
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.scheduler import Scheduler

@@ -13,7 +13,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import TRANSITIONS, Action, Status, action_table, takes
+from rota.model.job import TRANSITIONS, Action, Status, action_table, takes
 from rota.store import ops
 from tests.store.test_cancel import after_it_waited, one
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, Hand, act, expire, insert

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.alert import Decision, Finding, Step, decide
+from rota.model.alert import Decision, Finding, Step, decide
 from rota.store import ops
 from rota.store.errors import RowLocked
 from tests.store.planned import set_clock

@@ -13,8 +13,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import Action
-from rota.settle import Transition
+from rota.model.job import Action
+from rota.model.settle import Transition
 from rota.store import ops
 from rota.store.ops import Answer
 from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, SUCCEED, Hand, act, expire, insert, waits

@@ -9,8 +9,8 @@ import pytest
 from psycopg.rows import TupleRow, dict_row
 
 import rota
-from rota.job import Status
-from rota.settle import Transition
+from rota.model.job import Status
+from rota.model.settle import Transition
 from tests.store.planned import set_clock
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule

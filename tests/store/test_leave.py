@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.settle import Transition
+from rota.model.settle import Transition
 from tests.store.planned import set_clock
 from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, Hand, expire, insert
 from tests.support.rules import rule

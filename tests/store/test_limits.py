@@ -10,18 +10,18 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota import cron, options
-from rota.duration import LONGEST_S
+from rota.model import bounds, cron
+from rota.model.units import LONGEST_S
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
-    "job_type": options.NAME_MAX, "tell_job": options.NAME_MAX, "queue": options.QUEUE_MAX, "idempotency_key": options.KEY_MAX,
-    "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": options.NAME_MAX, "schedule.name": options.NAME_MAX, "alert_rule.name": 100,
+    "job_type": bounds.NAME_MAX, "tell_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX, "idempotency_key": bounds.KEY_MAX,
+    "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX, "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
 }  # fmt: skip
 """Characters, by column. Whoever adds a CHECK of a length says here which number of Python's it is."""
-NUMBERS = {"priority": (-options.PRIORITY_MAX, options.PRIORITY_MAX), "max_attempts": (1, options.ATTEMPTS_MAX)}
+NUMBERS = {"priority": (-bounds.PRIORITY_MAX, bounds.PRIORITY_MAX), "max_attempts": (1, bounds.ATTEMPTS_MAX)}
 
 
 @rule("M12", "M15")
@@ -43,7 +43,7 @@ def test_a_limit_is_one_number_in_the_tables_and_in_python(connection: Connectio
     assert numbers == {(table, column) for table in ("job", "schedule") for column in NUMBERS}
     bodies = connection.execute("select prosrc from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
     cut = re.findall(r"one_line\((?:p_|\w+\.)?(by|why), (\d+)\)", " ".join(body for (body,) in bodies))
-    assert set(cut) == {("by", str(options.NAME_MAX)), ("why", str(options.WHY_MAX))}
+    assert set(cut) == {("by", str(bounds.NAME_MAX)), ("why", str(bounds.WHY_MAX))}
 
 
 @rule("M12", "M15")
@@ -60,6 +60,6 @@ def test_a_schedule_takes_every_expiry_that_python_takes(app: rota.App, connecti
 
 
 def test_a_release_has_a_length_that_can_be_asked_for() -> None:
-    assert rota.App(release="r" * options.NAME_MAX).release
+    assert rota.App(release="r" * bounds.NAME_MAX).release
     with pytest.raises(rota.UsageError, match="release must be 1 to 200"):
-        rota.App(release="r" * (options.NAME_MAX + 1))
+        rota.App(release="r" * (bounds.NAME_MAX + 1))

@@ -8,8 +8,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import Job
-from rota.job_type import declared
+from rota.declare.job_type import declared
+from rota.model.job import Job
 from rota.store import ops
 from tests.store.work import HAND_BACK, Hand, expire, insert
 from tests.support.rules import rule

@@ -13,8 +13,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.job import TRANSITIONS, Action, Job, Status
-from rota.settle import Transition
+from rota.model.job import TRANSITIONS, Action, Job, Status
+from rota.model.settle import Transition
 from rota.store import ops
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule

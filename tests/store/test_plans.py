@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Action, Job
+from rota.model.job import Action, Job
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, act

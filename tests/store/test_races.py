@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Job
+from rota.model.job import Job
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually

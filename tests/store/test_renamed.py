@@ -7,7 +7,7 @@ import json
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Status
+from rota.model.job import Status
 from tests.store.work import FAIL, MISFIT, SUCCEED, Hand
 from tests.support.rules import rule
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.events import ScheduleDisabled
+from rota.observe.events import ScheduleDisabled
 from rota.store import ops
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
 from tests.store.work import Hand

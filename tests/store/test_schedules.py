@@ -10,8 +10,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.errors import DatabaseUnavailable
-from rota.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
-from rota.schedule import plan
+from rota.model.schedule import plan
+from rota.observe.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
 from rota.store import ops
 from rota.upkeep.scheduler import PERIOD_S
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from rota.errors import SchemaError
-from rota.job import OVER, TRANSITIONS, Status
+from rota.model.job import OVER, TRANSITIONS, Status
 from rota.store.migrate import Migrated, as_sql, definitions, migrate, migrations
 from tests.store.catalog import described, whole
 from tests.support.rules import rule

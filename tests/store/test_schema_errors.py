@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST
 from rota.errors import ConfigurationError, DatabaseUnavailable, SchemaError, SchemaMissing, SchemaTooNew
-from rota.jsonb import PAYLOAD_BYTES_LEAST
 from rota.store.migrate import PAYLOAD_BYTES_MOST, Migrated, migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer

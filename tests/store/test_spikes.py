@@ -17,10 +17,10 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.config import WorkerConfig
-from rota.events import Bus
-from rota.job import Job
-from rota.settle import Transition
+from rota.declare.config import WorkerConfig
+from rota.model.job import Job
+from rota.model.settle import Transition
+from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation

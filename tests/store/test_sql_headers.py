@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Job
+from rota.model.job import Job
 from rota.store import statements
 from rota.store.migrate import Definition, definitions, migrations
 from rota.store.statements import Statements, read_function, source, sql_files

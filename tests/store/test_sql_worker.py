@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow, dict_row
 from psycopg.types.json import Jsonb
 
 import rota
-from rota.policy import Exponential
+from rota.model.retry import Exponential
 from tests.pure.test_redaction import LINES
 from tests.store.planned import at, set_clock
 from tests.store.work import SUCCEED, Hand, expire, insert

@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import Job
+from rota.model.job import Job
 from rota.store import ops
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule

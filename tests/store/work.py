@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Action, Job, Status
-from rota.outcome import Failure
-from rota.settle import Transition
+from rota.model.job import Action, Job, Status
+from rota.model.outcome import Failure
+from rota.model.settle import Transition
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation, drive

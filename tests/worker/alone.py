@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.events import Bus
+from rota.observe.events import Bus
 from rota.worker.executor import Executor
 from rota.worker.held import Held
 from rota.worker.lane import Lane

@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 import rota
-from rota.config import WorkerConfig
-from rota.events import Bus, DatabaseLost, Event, WorkerStarted
-from rota.job_type import declared
+from rota.declare.config import WorkerConfig
+from rota.declare.job_type import declared
+from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew

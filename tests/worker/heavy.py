@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import rota
-from rota.outcome import Outcome
+from rota.model.outcome import Outcome
 
 jobs = rota.Jobs()
 app = rota.App(jobs=[jobs, "tests.worker.apart:jobs"], release="heavy-1")

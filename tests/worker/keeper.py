@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import rota
-from rota.context import Context
-from rota.events import Bus
+from rota.declare.context import Context
+from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import rota
-from rota.events import JobSucceeded, LeaseLost
-from rota.job import Status
+from rota.model.job import Status
+from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 import rota
-from rota import web as calls
 from rota.errors import ConfigurationError
-from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
+from rota.observe.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
+from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import beforehand

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import JobSucceeded, LeaseLost, LoopBlocked
+from rota.observe.events import JobSucceeded, LeaseLost, LoopBlocked
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand

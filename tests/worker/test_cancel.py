@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 import rota
-from rota.events import JobCancelled, JobClaimed, JobDead, JobFailed, JobReaped, JobSucceeded
-from rota.outcome import Cancel
+from rota.model.outcome import Cancel
+from rota.observe.events import JobCancelled, JobClaimed, JobDead, JobFailed, JobReaped, JobSucceeded
 from rota.worker import lease
 from rota.worker.executor import Executor
 from tests.support.rules import rule

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.events import JobDead, JobSucceeded
+from rota.observe.events import JobDead, JobSucceeded
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand

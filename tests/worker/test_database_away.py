@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import rota
-from rota.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
+from rota.observe.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import Event, JobDead, JobReaped, WorkerStarted
+from rota.observe.events import Event, JobDead, JobReaped, WorkerStarted
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer

@@ -10,8 +10,8 @@ import pytest
 
 import rota
 from rota.errors import AttemptTimeout
-from rota.events import Bus
-from rota.outcome import Errored, HandedBack, Succeeded
+from rota.model.outcome import Errored, HandedBack, Succeeded
+from rota.observe.events import Bus
 from rota.worker.executor import Executor
 from rota.worker.held import Held
 from rota.worker.lane import Lane

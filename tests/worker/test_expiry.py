@@ -9,9 +9,9 @@ from time import monotonic
 import pytest
 
 import rota
-from rota.events import Bus, Event, JobDead, WorkerStarted
-from rota.job import Job
-from rota.settle import settle
+from rota.model.job import Job
+from rota.model.settle import settle
+from rota.observe.events import Bus, Event, JobDead, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink

@@ -13,7 +13,7 @@ from psycopg import sql
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import JobSucceeded
+from rota.observe.events import JobSucceeded
 from rota.store.migrate import migrate
 from rota.store.pools import POOL_MAX
 from tests.support.proxy import Proxy

@@ -16,8 +16,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from rota.cli import run
-from rota.fleet import ENDS_MAX
-from rota.member import ORPHAN_S
+from rota.runtime.supervised import ORPHAN_S
+from rota.runtime.supervisor import ENDS_MAX
 from rota.worker.executor import HURRIED_S
 from tests.support import forked
 from tests.support.rules import rule

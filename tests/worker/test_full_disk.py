@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import DatabaseLost
-from rota.service import TELL_S
+from rota.observe.events import DatabaseLost
+from rota.runtime.service import TELL_S
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import Bus
-from rota.fleet import Fleet
-from rota.health import CLIENTS_MAX, answering
-from rota.service import Gate, Service
+from rota.observe.events import Bus
+from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.service import Gate, Service
+from rota.runtime.supervisor import Fleet
 from rota.worker import pulse as vitals
 from rota.worker.pulse import Pulse
 from rota.worker.watch import LoopWatch
@@ -166,7 +166,7 @@ def test_a_client_that_says_nothing_keeps_no_probe_from_its_answer(free_port: in
 
 @rule("M86")
 def test_clients_that_say_nothing_do_not_take_a_thread_each(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.health._Request.timeout", 60.0)  # else those that are heard are let go after five seconds
+    monkeypatch.setattr("rota.runtime.health_server._Request.timeout", 60.0)  # else those that are heard are let go after five seconds
     others = {*threading.enumerate()}
 
     def heard() -> int:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.job import Job
-from rota.jobs import Jobs
+from rota.declare.jobs import Jobs
+from rota.model.job import Job
 from rota.worker.held import Held
 from rota.worker.lane import PREFETCH_MAX, Lane
 from tests.support.rules import rule

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.events import JobDead, JobHandedBack, JobSucceeded
+from rota.observe.events import JobDead, JobHandedBack, JobSucceeded
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows

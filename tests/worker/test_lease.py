@@ -10,7 +10,7 @@ import time
 import pytest
 
 import rota
-from rota.events import JobReaped, JobSucceeded, LeaseLost
+from rota.observe.events import JobReaped, JobSucceeded, LeaseLost
 from rota.worker.lease import RENEWALS_A_LEASE
 from tests.support.rules import rule
 from tests.support.wait import LOOK_EVERY_S, eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rota.events import Bus
+from rota.observe.events import Bus
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.listener import RINGS_A_SECOND_MAX, Listener

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.loop import run_alone
+from rota.runtime.loop import run_alone
 from tests.support.rules import rule
 from tests.worker.table import Connection, put, rows
 
@@ -45,7 +45,7 @@ async def _forget(sub: Sub) -> None:
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop_of_either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "asyncio":
-        monkeypatch.setattr("rota.loop._loop_factory", lambda: None)
+        monkeypatch.setattr("rota.runtime.loop._loop_factory", lambda: None)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_handler_that_stops_the_loop_does_not_end_the_worker(
 def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
     loop_of_either_kind: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01)
     run_alone("run", hanging.begin(), _nothing)
     assert not hanging.has_ended, "it was waited for"
     assert "left behind: calls in threads (1)" in caplog.text
@@ -179,7 +179,7 @@ def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
     loop_of_either_kind: None, signals_as_they_were: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, when: str, times: int
 ) -> None:
     closes = when == "while it closes"
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
 
     async def interrupted() -> None:
         for _ in range(times):
@@ -205,7 +205,7 @@ def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
 @rule("M2")
 def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `aiofiles` closes a file."""
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 60.0)
     cleaned_up = threading.Event()
 
     async def leave_behind(begun: asyncio.Event) -> None:
@@ -229,7 +229,7 @@ def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kin
 def test_a_call_in_a_thread_that_fails_when_nobody_waits_for_it_any_more_is_no_line_in_the_log(
     loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 60.0)
     may_fail = threading.Event()
 
     def fail(begun: Callable[[], object]) -> None:

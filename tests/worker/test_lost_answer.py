@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import psycopg
 
 import rota
-from rota.events import JobSucceeded, LeaseLost
+from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand

@@ -15,7 +15,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, JobReaped, JobSucceeded
+from rota.observe.events import Bus, JobReaped, JobSucceeded
 from rota.store.db import Database
 from rota.store.drivers.own import OwnConnection
 from rota.store.link import StoreLink

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 import rota
-from rota.events import JobSucceeded, LeaseLost
+from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, expire_leases, put, rows

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.outcome import Outcome
+from rota.model.outcome import Outcome
 from rota.worker.held import Held
 from rota.worker.lane import Lane
 from tests.store.work import Hand as Claimant

@@ -14,11 +14,11 @@ from collections.abc import Callable
 import pytest
 
 import rota
-from rota import fleet
 from rota.errors import ProcessesFailed
-from rota.events import JobSucceeded
-from rota.fleet import ENDS_MAX, Fleet
-from rota.health import CLIENTS_MAX, answering
+from rota.observe.events import JobSucceeded
+from rota.runtime import supervisor
+from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.supervisor import ENDS_MAX, Fleet
 from rota.store import statements
 from tests.support.rules import rule
 from tests.worker.hand import Hand
@@ -86,7 +86,7 @@ def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", none)
-    monkeypatch.setattr(fleet, "BACK_OFF_S", (0.01, 0.01))
+    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.01, 0.01))
     with pytest.raises(ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"):
         Fleet(["nothing"], 2, drain=False).run()
     assert len(tries) == ENDS_MAX

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.service import TELL_S
+from rota.runtime.service import TELL_S
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually

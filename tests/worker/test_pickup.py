@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 import rota
-from rota.config import WorkerConfig
-from rota.events import JobSucceeded
+from rota.declare.config import WorkerConfig
+from rota.observe.events import JobSucceeded
 from rota.worker.frontier import DEPTHS_S
 from tests.support.rules import rule
 from tests.support.wait import eventually

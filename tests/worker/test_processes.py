@@ -22,11 +22,11 @@ import msgspec
 import pytest
 
 import rota
-from rota.context import Context
+from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, ProcessDied
-from rota.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
-from rota.job import Job
-from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
+from rota.model.job import Job
+from rota.model.outcome import Cancel, HandedBack, Interrupted, Succeeded
+from rota.observe.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.store.db import Database
 from rota.worker import processes
 from rota.worker.crew import Crew
@@ -783,8 +783,8 @@ def crew(jobs: rota.Jobs) -> Crew:
 
 
 async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_worker_starts(database: str) -> None:
-    from rota.config import WorkerConfig
-    from rota.events import Bus
+    from rota.declare.config import WorkerConfig
+    from rota.observe.events import Bus
 
     def local() -> None: ...
 
@@ -802,8 +802,8 @@ async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_
 
 
 async def test_other_systems_are_refused_when_the_worker_starts(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rota.config import WorkerConfig
-    from rota.events import Bus
+    from rota.declare.config import WorkerConfig
+    from rota.observe.events import Bus
 
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigurationError, match="works on Linux only"):

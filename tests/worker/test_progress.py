@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
+from rota.observe.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
 from rota.worker import lease
 from tests.support.rules import rule
 from tests.support.wait import eventually

@@ -13,7 +13,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
+from rota.observe.events import Bus, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink

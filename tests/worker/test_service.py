@@ -9,8 +9,8 @@ from time import monotonic
 import pytest
 
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DatabaseLost, UpkeepRefused
-from rota.service import Service
+from rota.observe.events import Bus, DatabaseLost, UpkeepRefused
+from rota.runtime.service import Service
 from rota.upkeep.refused import NAMED_MAX, NAMED_S, RefusedJobs
 from tests.support.rules import rule
 

@@ -11,7 +11,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import DatabaseLost, JobClaimed, JobSucceeded
+from rota.observe.events import DatabaseLost, JobClaimed, JobSucceeded
 from rota.store.pools import POOL_MAX
 from rota.store.statements import Statements
 from rota.worker.claimer import Claimer

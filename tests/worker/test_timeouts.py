@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 import rota
-from rota.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
+from rota.observe.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
 from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually

@@ -11,8 +11,8 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DatabaseLost, JobHandedBack, JobSucceeded, OutcomeRefused, UpkeepRefused
-from rota.service import TELL_S
+from rota.observe.events import Bus, DatabaseLost, JobHandedBack, JobSucceeded, OutcomeRefused, UpkeepRefused
+from rota.runtime.service import TELL_S
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.store.migrate import migrate

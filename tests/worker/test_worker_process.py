@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import JobClaimed, JobHandedBack, JobSucceeded
+from rota.observe.events import JobClaimed, JobHandedBack, JobSucceeded
 from rota.upkeep.reaper import PERIOD_S
 from tests.support.rules import rule
 from tests.support.wait import eventually

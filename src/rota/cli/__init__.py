@@ -18,17 +18,17 @@ from typing import Annotated
 
 import typer
 
-from rota import logs
 from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
 from rota.cli.leaving import leave
 from rota.cli.output import json_line
 from rota.cli.streams import escape_what_does_not_fit, is_of_stdout, unwritten
+from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
-from rota.failure import one_line
-from rota.job import Action
-from rota.loop import keep_standard_descriptors
-from rota.release import VERSION
-from rota.resources import told
+from rota.model.failure import one_line
+from rota.model.job import Action
+from rota.model.resources import told
+from rota.runtime import logs
+from rota.runtime.loop import keep_standard_descriptors
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(

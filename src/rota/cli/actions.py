@@ -17,7 +17,7 @@ from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, Sessi
 from rota.client.base import ID_MAX, reason, who
 from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, sort_errors
 from rota.errors import PayloadError, UsageError
-from rota.job import Action, Status
+from rota.model.job import Action, Status
 from rota.store import ops
 from rota.store.ops import Act, Answer, Which
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.alert import Finding
 from rota.cli.output import print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
-from rota.failure import one_line
+from rota.model.alert import Finding
+from rota.model.failure import one_line
 from rota.store import ops
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)

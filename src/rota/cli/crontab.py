@@ -15,8 +15,8 @@ import typer
 
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
-from rota.duration import seconds
 from rota.errors import UsageError
+from rota.model.units import seconds
 from rota.store.statements import check_schema
 
 EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)

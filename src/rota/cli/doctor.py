@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from rota import doctor as doctors
 from rota.cli.output import cell, console, print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, find_database
-from rota.doctor import Examination, Finding, Level
+from rota.observe import doctor as doctors
+from rota.observe.doctor import Examination, Finding, Level
 
 _STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
 _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)

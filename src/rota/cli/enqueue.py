@@ -14,11 +14,12 @@ from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
 from rota.client import Direct
 from rota.client.enqueueing import too_large
+from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.declare.jsonb import text_bytes
+from rota.declare.options import Chosen, Options
+from rota.declare.payload import untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
-from rota.job_type import Enqueued, JobType, NewJob
-from rota.jsonb import text_bytes
-from rota.options import NAME_MAX, Chosen, Options, check_text
-from rota.payload import untyped
+from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
 from rota.store.driver import Operation
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from rota.cli.output import cell
-from rota.duration import words
+from rota.model.units import words
 
 COUNT_MAX = 1_000
 """Jobs of a queue are counted so far: a look at a full queue must not cost more than at an empty one."""

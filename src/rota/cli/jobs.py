@@ -15,7 +15,7 @@ from rota.client.base import ID_MAX, LIST_MAX, moment
 from rota.client.reading import checked
 from rota.client.story import put_away, tell
 from rota.errors import UsageError
-from rota.job import Job, Progress, Status
+from rota.model.job import Job, Progress, Status
 from rota.store import ops
 from rota.store.ops import Filter
 

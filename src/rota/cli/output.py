@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rota.duration import words
-from rota.job import Job
+from rota.model.job import Job
+from rota.model.units import words
 
 PIPE_COLUMNS = 10_000
 """Into a pipe nothing is wrapped: a line is a row."""

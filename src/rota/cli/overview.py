@@ -11,8 +11,8 @@ from rota.cli.output import cell, print_json, print_table
 from rota.cli.pause import in_words, what
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.client.reading import HOURS_MAX
-from rota.duration import words
-from rota.policy import plan_in_words
+from rota.model.retry import plan_in_words
+from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 

@@ -11,7 +11,7 @@ from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOp
 from rota.client.base import reason, who
 from rota.client.pausing import checked_until
 from rota.errors import UsageError
-from rota.options import check_queue
+from rota.model.bounds import check_queue
 from rota.store import ops
 from rota.store.ops import Pause
 

@@ -25,12 +25,14 @@ from rota.cli.output import print_facts, print_json, print_table
 from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, find_app, session
 from rota.client import scheduling
 from rota.client.base import ID_MAX, LIST_MAX
-from rota.duration import words
+from rota.declare.job_type import NewJob
+from rota.declare.options import Chosen, Options
+from rota.declare.payload import untyped
+from rota.declare.schedule import Definition, check_options, defined
 from rota.errors import UsageError
-from rota.job_type import NewJob
-from rota.options import NAME_MAX, Chosen, Options, check_text
-from rota.payload import untyped
-from rota.schedule import NEXT_TIMES_MAX, Definition, Run, Schedule, check_options, defined
+from rota.model.bounds import NAME_MAX, check_text
+from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
+from rota.model.units import words
 from rota.store import ops
 
 NEXT_MAX = 10

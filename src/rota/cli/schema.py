@@ -9,8 +9,8 @@ import typer
 
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, connected, find_app, need_app, schema_of, session, target
-from rota.duration import seconds
 from rota.errors import UsageError
+from rota.model.units import seconds
 from rota.store import migrate as migrations
 
 DAY_S = 86400.0

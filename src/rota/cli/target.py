@@ -15,9 +15,9 @@ import typer
 
 from rota import embedded
 from rota.app import App
-from rota.config import given_url
+from rota.declare.config import given_url
+from rota.declare.load import load
 from rota.errors import ConfigurationError
-from rota.load import load
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.errors import is_of_pooler

@@ -23,7 +23,7 @@ from rota.cli.frame import COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_database
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
-from rota.failure import one_line
+from rota.model.failure import one_line
 from rota.store.db import Database
 from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
 

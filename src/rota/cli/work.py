@@ -10,16 +10,16 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rota import logs, member
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, connected, need_app
-from rota.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
+from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
-from rota.fleet import Fleet
-from rota.health import answering
+from rota.runtime import logs, supervised
+from rota.runtime.health_server import answering
+from rota.runtime.http import check_url
+from rota.runtime.supervisor import Fleet
 from rota.store import migrate
-from rota.web import check_url
 from rota.worker.report import Report
 
 
@@ -71,7 +71,7 @@ def work(
 ) -> None:
     """Run jobs until SIGTERM or SIGINT: then finish what runs, hand the rest back, and exit 0, also when jobs failed. A second signal hurries."""
     if channel is not None:
-        member.join(channel)
+        supervised.join(channel)
     if queue and slots is not None:
         raise UsageError("--slots is shared by all queues, and --queue gives each its own: give one of them")
     if for_ is not None and not drain:
@@ -92,8 +92,8 @@ def work(
         report = chosen.drain(queues=queues, slots=shared, for_=for_, grace=grace, ping=ping, signals=True)
     else:
         report = chosen.run(queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping)
-    if member.joined is not None:
-        member.joined.report(report)
+    if supervised.joined is not None:
+        supervised.joined.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 

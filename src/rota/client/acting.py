@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.base import ID_MAX, Asking, check_id, reason, refuse_unknown, who
 from rota.client.deeds import Acted, chosen, corrected, refused, sort_answers
-from rota.duration import Duration
+from rota.declare.job_type import Enqueued, JobType
 from rota.errors import UsageError
-from rota.job import Action, Status
-from rota.job_type import Enqueued, JobType
-from rota.options import check_integer
+from rota.model.bounds import check_integer
+from rota.model.job import Action, Status
+from rota.model.units import Duration
 from rota.store import ops
 from rota.store.ops import Act, Answer
 

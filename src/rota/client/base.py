@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.duration import seconds
 from rota.errors import UsageError
-from rota.failure import one_line
-from rota.options import NAME_MAX, WHY_MAX, check_integer
+from rota.model.bounds import NAME_MAX, WHY_MAX, check_integer
+from rota.model.failure import one_line
+from rota.model.units import seconds
 
 if TYPE_CHECKING:
     from rota.store.db import Database

@@ -10,19 +10,19 @@ import msgspec
 
 from rota.client.base import moment
 from rota.client.enqueueing import too_large
+from rota.declare.job_type import JobType
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
+from rota.declare.payload import untyped
 from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongStatus
-from rota.job import Action, Status, takes
-from rota.job_type import JobType
-from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.options import NAME_MAX, QUEUE_MAX, check_integer, check_text
-from rota.payload import untyped
+from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.job import Action, Status, takes
 from rota.store import ops
 from rota.store.ops import Act, Answer, Filter, Which
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rota.duration import Duration
+    from rota.model.units import Duration
     from rota.store.driver import Operation
 
 MANY_MAX = 1_000_000

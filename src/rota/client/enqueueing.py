@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota.client.base import Asking
+from rota.declare.job_type import Enqueued, NewJob
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.errors import PayloadError, UsageError
-from rota.job_type import Enqueued, NewJob
-from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.store import ops
 from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow

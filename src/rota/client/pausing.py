@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rota.client.base import Asking, reason, who
-from rota.duration import Duration, seconds
 from rota.errors import UsageError
-from rota.options import check_aware, check_queue
+from rota.model.bounds import check_aware, check_queue
+from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.ops import Pause, Until
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id, moment, refuse_unknown
 from rota.client.story import Story, tell
-from rota.duration import Duration, seconds
 from rota.errors import JobNotFound, JoinTimeout, UsageError
-from rota.job import Job, Status
-from rota.options import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.job import Job, Status
+from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.ops import Filter, Stats
 

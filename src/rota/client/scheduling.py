@@ -10,15 +10,16 @@ import msgspec
 
 from rota.client.base import ID_MAX, LIST_MAX, Asking, reason, who
 from rota.client.enqueueing import too_large
+from rota.declare.jsonb import text_bytes
+from rota.declare.schedule import defined
 from rota.errors import PayloadError, ScheduleNotFound, UsageError
-from rota.jsonb import text_bytes
-from rota.options import NAME_MAX, check_integer
-from rota.schedule import CatchUp, Due, Overlap, Run, Schedule, defined, plan
+from rota.model.bounds import NAME_MAX, check_integer
+from rota.model.schedule import CatchUp, Due, Overlap, Run, Schedule, plan
 from rota.store import ops
 
 if TYPE_CHECKING:
-    from rota.duration import Duration
-    from rota.job_type import NewJob
+    from rota.declare.job_type import NewJob
+    from rota.model.units import Duration
     from rota.store.driver import Operation
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)

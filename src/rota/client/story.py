@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.duration import words
 from rota.errors import JobNotFound
-from rota.failure import one_line
-from rota.job import Action, Job, Status
+from rota.model.failure import one_line
+from rota.model.job import Action, Job, Status
+from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import Action as Deed
 from rota.store.ops import Attempt, Filter

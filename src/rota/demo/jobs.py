@@ -18,9 +18,9 @@ import psycopg
 from psycopg_pool import ConnectionPool
 
 from rota.app import App
-from rota.context import Context
-from rota.jobs import Jobs
-from rota.policy import Fixed
+from rota.declare.context import Context
+from rota.declare.jobs import Jobs
+from rota.model.retry import Fixed
 
 SCHEMA = "rota_demo"
 FILES = "ROTA_DEMO_FILES"

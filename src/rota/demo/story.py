@@ -11,13 +11,13 @@ from pathlib import Path
 import psycopg
 
 from rota import embedded
-from rota.config import given_url
+from rota.declare.config import given_url
 from rota.demo import jobs, stage
 from rota.demo.checks import Checked, Facts, look, promises
 from rota.demo.partner import TROUBLE, partner_server
 from rota.demo.process import WorkerProcess
 from rota.errors import RotaError
-from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY
+from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY
 from rota.store.db import Database
 
 SIGN_UPS = 20

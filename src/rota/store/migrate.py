@@ -23,9 +23,9 @@ from hashlib import sha256
 import psycopg
 from psycopg import sql
 
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST
+from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
-from rota.jsonb import PAYLOAD_BYTES_LEAST
-from rota.release import VERSION
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
 from rota.store.drivers.own import tell_trouble

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.alert import decide
 from rota.errors import DatabaseUnavailable
-from rota.events import AlertFired, AlertNotTold, AlertOver
-from rota.failure import one_line
-from rota.service import Service
+from rota.model.alert import decide
+from rota.model.failure import one_line
+from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.runtime.http import CallFailed, CallRefused, acall
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.web import CallFailed, CallRefused, acall
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.db import Database
     from rota.store.ops import AlertRule, Told
 

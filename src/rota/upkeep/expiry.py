@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.events import JobDead
-from rota.outcome import Failure
-from rota.service import Service
+from rota.model.outcome import Failure
+from rota.observe.events import JobDead
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.reading import Reading
 from rota.upkeep.refused import RefusedJobs
@@ -15,7 +15,7 @@ from rota.upkeep.refused import RefusedJobs
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 10.0

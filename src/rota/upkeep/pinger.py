@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rota.service import Service
-from rota.web import aping
+from rota.runtime.http import aping
+from rota.runtime.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.upkeep.alerts import Alerts
 
 SOON_S = 1.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.events import JobCancelled, JobDead, JobReaped
-from rota.job import Status
-from rota.outcome import Failure
-from rota.service import Service
+from rota.model.job import Status
+from rota.model.outcome import Failure
+from rota.observe.events import JobCancelled, JobDead, JobReaped
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.reading import Reading
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 4.0

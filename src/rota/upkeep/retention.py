@@ -7,8 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.events import DeadPutAway, PartitionDropped, PartitionKept
-from rota.service import Service
+from rota.observe.events import DeadPutAway, PartitionDropped, PartitionKept
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.refused import RefusedJobs
@@ -16,7 +16,7 @@ from rota.upkeep.refused import RefusedJobs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.db import Database
     from rota.store.ops import PartitionStep
 

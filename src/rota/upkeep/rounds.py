@@ -17,8 +17,8 @@ from rota.upkeep.scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.events import Bus
-    from rota.service import Service
+    from rota.observe.events import Bus
+    from rota.runtime.service import Service
     from rota.store.db import Database
 
 

@@ -6,17 +6,17 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.events import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
-from rota.schedule import plan
-from rota.service import Service
+from rota.model.schedule import plan
+from rota.observe.events import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.reading import Reading
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rota.events import Bus
-    from rota.schedule import Due, Plan
+    from rota.model.schedule import Due, Plan
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 5.0

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import PayloadError
-from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Misfit
+from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, Misfit
 
 if TYPE_CHECKING:
     from rota.worker.held import Held

@@ -7,12 +7,12 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
+from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled
-from rota.outcome import End, Errored, Outcome, Succeeded
-from rota.result import encode_result
+from rota.model.outcome import End, Errored, Outcome, Succeeded
 
 if TYPE_CHECKING:
-    from rota.job import Job
+    from rota.model.job import Job
     from rota.worker.held import Held
 
 logger = logging.getLogger("rota")

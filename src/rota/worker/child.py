@@ -19,13 +19,13 @@ from multiprocessing.spawn import prepare
 from time import sleep
 from typing import Any
 
-from rota import logs
-from rota.context import Context, enter
+from rota.declare.context import Context, enter
+from rota.declare.job_type import JobType
 from rota.errors import UsageError
-from rota.job_type import JobType
-from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
-from rota.policy import DEFAULT_RETRY
-from rota.settle import Rules, judged
+from rota.model.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
+from rota.model.retry import DEFAULT_RETRY
+from rota.model.settle import Rules, judged
+from rota.runtime import logs
 from rota.worker.attempt import end_of, is_stop
 from rota.worker.forked import generation, leave_if_forked
 from rota.worker.messages import Begun, Ended, Importing, NotReady, NotStarted, Progressed, Ready, Run, Said, Setup, Stop, Stopped

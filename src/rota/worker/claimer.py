@@ -8,8 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
-from rota.events import JobClaimed
-from rota.service import Service
+from rota.observe.events import JobClaimed
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.worker.frontier import EVERYTHING_S, Frontier
 from rota.worker.held import Held
@@ -18,10 +18,10 @@ from rota.worker.left_out import LeftOut
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rota.config import WorkerConfig
-    from rota.events import Bus
-    from rota.job import Job
-    from rota.job_type import JobType
+    from rota.declare.config import WorkerConfig
+    from rota.declare.job_type import JobType
+    from rota.model.job import Job
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Branches, Claimant, Claimed, RefusedClaim
     from rota.worker.executor import Executor

@@ -9,14 +9,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.service import call_off
+from rota.runtime.service import call_off
 from rota.store import ops
 from rota.upkeep.retention import Retention
 from rota.worker.listener import Listener
 from rota.worker.starter import Starter
 
 if TYPE_CHECKING:
-    from rota.service import LoopThread, Service
+    from rota.runtime.service import LoopThread, Service
     from rota.store.link import StoreLink
     from rota.worker.claimer import Claimer
     from rota.worker.executor import Executor

@@ -8,17 +8,17 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.context import Context
+from rota.declare.context import Context
 from rota.errors import AttemptTimeout
-from rota.events import HandlerAbandoned
-from rota.outcome import Cancel, End, Errored, HandedBack, Interrupted
-from rota.service import Service
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
+from rota.observe.events import HandlerAbandoned
+from rota.runtime.service import Service
 from rota.worker.admission import Admission, refused
 from rota.worker.handlers import Handlers
 from rota.worker.suspects import Suspects
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.worker.held import Held
     from rota.worker.lane import Lane
     from rota.worker.processes import Processes

@@ -8,19 +8,19 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
-from rota.job import Status
-from rota.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
-from rota.policy import DEFAULT_RETRY
-from rota.service import Service
-from rota.settle import Rules, Transition, settle
+from rota.model.job import Status
+from rota.model.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
+from rota.model.retry import DEFAULT_RETRY
+from rota.model.settle import Rules, Transition, settle
+from rota.observe.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.worker.held import Unwritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
     from rota.worker.held import Held, HeldJobs

@@ -9,14 +9,14 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.context import enter
+from rota.declare.context import enter
 from rota.worker.admission import not_started, too_late
 from rota.worker.attempt import end_of, end_of_error
 from rota.worker.forked import generation, leave_if_forked
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from rota.outcome import End
+    from rota.model.outcome import End
     from rota.worker.held import Held
     from rota.worker.processes import Processes
 

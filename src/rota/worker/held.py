@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.context import Context
-    from rota.job import Job
-    from rota.job_type import JobType
-    from rota.outcome import End
+    from rota.declare.context import Context
+    from rota.declare.job_type import JobType
+    from rota.model.job import Job
+    from rota.model.outcome import End
 
 
 @dataclass(slots=True)

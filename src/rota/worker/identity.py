@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.release import VERSION
+from rota.declare.release import VERSION
 from rota.store import ops
 from rota.worker.lane import Lane
 
 if TYPE_CHECKING:
-    from rota.config import WorkerConfig
+    from rota.declare.config import WorkerConfig
     from rota.worker.crew import Crew
 
 

@@ -7,16 +7,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
-from rota.events import DatabaseLost
-from rota.service import Service
+from rota.observe.events import DatabaseLost
+from rota.runtime.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from rota.context import Context
-    from rota.events import Bus
+    from rota.declare.context import Context
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Claimant
     from rota.worker.held import Held, HeldJobs

@@ -5,13 +5,13 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.failure import one_line
+from rota.model.failure import one_line
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.ops import RefusedClaim
 
 LEFT_OUT_MAX = 10_000

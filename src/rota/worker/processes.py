@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.errors import MemoryExceeded, ProcessDied
-from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
+from rota.model.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
 from rota.worker.admission import not_started, too_late
 from rota.worker.groups import Memory
 from rota.worker.messages import Begun, Ended, NotReady, NotStarted, Progressed, Run, Said, Stop, Stopped
@@ -26,7 +26,7 @@ from rota.worker.reach import setup_of
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from rota.context import Context
+    from rota.declare.context import Context
     from rota.worker.held import Held
 
 START_S = 60.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rota.worker.lease import BEAT_S
 
 if TYPE_CHECKING:
-    from rota.service import Gate, Service
+    from rota.runtime.service import Gate, Service
     from rota.worker.watch import LoopWatch
 
 WEDGED_S = 10.0

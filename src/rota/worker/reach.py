@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rota import logs
 from rota.errors import ConfigurationError, DeclarationError
+from rota.runtime import logs
 from rota.worker.child import find, refuse_worker
 from rota.worker.messages import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rota.job_type import JobType
+    from rota.declare.job_type import JobType
 
 
 def refuse_unreachable(types: Iterable[JobType[..., ..., Any]]) -> None:

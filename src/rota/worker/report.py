@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from rota.failure import one_line
+from rota.model.failure import one_line
 
 
 class Report(msgspec.Struct, frozen=True):

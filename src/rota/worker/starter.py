@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.service import Service
+from rota.runtime.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.worker.held import Held
 

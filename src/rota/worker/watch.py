@@ -10,14 +10,14 @@ import weakref
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.context import current
-from rota.events import LoopBlocked
-from rota.service import Service
+from rota.declare.context import current
+from rota.observe.events import LoopBlocked
+from rota.runtime.service import Service
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.worker.held import Held, HeldJobs
 
 BLOCKED_S = 1.0

@@ -7,10 +7,10 @@ import inspect
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from rota.config import WorkerConfig
+from rota.declare.config import WorkerConfig
 from rota.errors import CopiedDatabase, DeclarationError, RotaError, WorkerExhausted
-from rota.events import Bus, WorkerStarted, WorkerStopped
-from rota.service import Gate, LoopThread, Service
+from rota.observe.events import Bus, WorkerStarted, WorkerStopped
+from rota.runtime.service import Gate, LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink

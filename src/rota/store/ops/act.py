@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from rota.job import Action, Status
+from rota.model.job import Action, Status
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals, isolate
 from rota.store.ops.read import instant_or_ago

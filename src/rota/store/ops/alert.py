@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.alert import Decision, Finding, Standing
+from rota.model.alert import Decision, Finding, Standing
 from rota.store.driver import Operation, Query
 
 

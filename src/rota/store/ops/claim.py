@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.job import Job
+from rota.model.job import Job
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import RowRefused
 

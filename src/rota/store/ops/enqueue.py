@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rota.errors import RotaError
-from rota.job import Status
+from rota.model.job import Status
 from rota.store.driver import Operation, Query
 
 INSERT_MAX = 1_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.job import Job, Status
+from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rota.schedule import Due, Plan, Run, Schedule
+from rota.model.schedule import Due, Plan, Run, Schedule
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from rota.job import Job, Status
-from rota.settle import Transition
+from rota.model.job import Job, Status
+from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import Unstorable
 from rota.store.isolate import Split, isolate

@@ -29,7 +29,17 @@ def main() -> None:
     clock = Clock()
     app.on(WorkerStarted, clock.start)
     report = app.drain(slots=asked.slots) if asked.mode == "drain" else app.run(slots=asked.slots)
-    print(json.dumps({**clock.stop(), "succeeded": report.succeeded, "failed": report.failed, "dead": report.dead}), flush=True)
+    print(
+        json.dumps(
+            {
+                **clock.stop(),
+                "succeeded": report.succeeded,
+                "failed": report.failed,
+                "dead": report.dead,
+            }
+        ),
+        flush=True,
+    )
 
 
 class Clock:

@@ -49,7 +49,9 @@ class WorkerConfig:
             check_integer(slots, f"the slots of queue {queue!r}", 1, SLOTS_MAX)
         check_integer(self.slots, "slots", 1, SLOTS_MAX)
         if self.queues is not None and not self.queues:
-            raise UsageError("queues is empty: name at least one, or leave it out for all queues of the App's types")
+            raise UsageError(
+                "queues is empty: name at least one, or leave it out for all queues of the App's types"
+            )
         if self.grace_s < 0:
             raise UsageError(f"the grace period must not be negative, not {self.grace_s:g} s")
 

@@ -30,7 +30,13 @@ class Context:
 
     __slots__ = ("_on_progress", "_said", "_stopped", "job", "state", "worker")
 
-    def __init__(self, job: Job, worker: str, state: Any = None, on_progress: Callable[[Context], None] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        worker: str,
+        state: Any = None,
+        on_progress: Callable[[Context], None] | None = None,
+    ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts the attempt that runs."""
         self.worker = worker
@@ -73,7 +79,11 @@ class Context:
         """
         if note is not None and not isinstance(note, str):
             raise UsageError(f"progress: note must be a text, not {note!r}")
-        self._said = (_amount(done, "done"), None if total is None else _amount(total, "total"), note)
+        self._said = (
+            _amount(done, "done"),
+            None if total is None else _amount(total, "total"),
+            note,
+        )
         if self._on_progress is not None:
             self._on_progress(self)
 
@@ -81,7 +91,13 @@ class Context:
         """What `progress` was told last, in JSON. Called by the worker, from any thread, after it was told something."""
         assert self._said is not None
         done, total, note = self._said
-        return msgspec.json.encode({"done": done, "total": total, "note": (one_line(note, NOTE_MAX) if note else "") or None}).decode()
+        return msgspec.json.encode(
+            {
+                "done": done,
+                "total": total,
+                "note": (one_line(note, NOTE_MAX) if note else "") or None,
+            }
+        ).decode()
 
     def tell_to_stop(self, why: str) -> None:
         """Make `raise_if_cancelled` raise from now on. Called by the worker, from any thread; the first reason stays."""
@@ -90,7 +106,11 @@ class Context:
 
 
 def _amount(value: object, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= PROGRESS_MOST:
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not 0 <= value <= PROGRESS_MOST
+    ):
         raise UsageError(f"progress: {name} must be a number from 0 to 2**53, not {value!r}")
     return int(value) if isinstance(value, int) else float(value)
 

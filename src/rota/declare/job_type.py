@@ -51,9 +51,13 @@ class Sender(Protocol):
     """Who puts jobs into the database: the App's client."""
 
     def enqueue(self, job: NewJob, /) -> Enqueued: ...
-    def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]: ...
+    def enqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+    ) -> list[Enqueued]: ...
     async def aenqueue(self, job: NewJob, /) -> Enqueued: ...
-    async def aenqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]: ...
+    async def aenqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+    ) -> list[Enqueued]: ...
 
 
 class SenderOfJobs(Protocol):
@@ -69,7 +73,14 @@ class JobType(Generic[P, Q, R]):
     func: Callable[Q, R]
     """The function as written."""
 
-    def __init__(self, registry: SenderOfJobs, name: str, func: Callable[Q, R], takes_context: bool, settings: Settings) -> None:
+    def __init__(
+        self,
+        registry: SenderOfJobs,
+        name: str,
+        func: Callable[Q, R],
+        takes_context: bool,
+        settings: Settings,
+    ) -> None:
         self.registry = registry
         self.name = name
         self.func = func
@@ -77,10 +88,22 @@ class JobType(Generic[P, Q, R]):
         self.settings = settings
         # Also under a plain decorator: what that returns is awaited.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
-        if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func) or not inspect.isroutine(func):
-            raise DeclarationError(f"job type {name!r}: its handler must be a plain or an async function, not {func!r}")
+        if (
+            inspect.isgeneratorfunction(func)
+            or inspect.isasyncgenfunction(func)
+            or not inspect.isroutine(func)
+        ):
+            raise DeclarationError(
+                f"job type {name!r}: its handler must be a plain or an async function, not {func!r}"
+            )
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self.rules = Rules(settings.max_attempts, settings.retry, settings.retry_on, settings.fatal_on, settings.on_lost == "dead")
+        self.rules = Rules(
+            settings.max_attempts,
+            settings.retry,
+            settings.retry_on,
+            settings.fatal_on,
+            settings.on_lost == "dead",
+        )
         self.chosen = Chosen()
 
     def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
@@ -138,20 +161,29 @@ class JobType(Generic[P, Q, R]):
         """Insert a job for each mapping of arguments, all or none; results are in the order of the input."""
         return self.registry.sender.enqueue_many(self._new_many(arguments))
 
-    def aenqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> Coroutine[Any, Any, list[Enqueued]]:
+    def aenqueue_many(
+        self, arguments: Iterable[Mapping[str, Any]]
+    ) -> Coroutine[Any, Any, list[Enqueued]]:
         """Insert a job for each mapping of arguments, all or none; `await` it."""
-        return self._named("aenqueue_many", self.registry.sender.aenqueue_many(self._new_many(arguments)))
+        return self._named(
+            "aenqueue_many", self.registry.sender.aenqueue_many(self._new_many(arguments))
+        )
 
     def _new_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:
         if isinstance(arguments, Mapping):
-            raise UsageError(f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping")
+            raise UsageError(
+                f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping"
+            )
         return [
-            NewJob(self, self.codec.encode((), self._mapping(given, index), index), self.chosen) for index, given in enumerate(arguments)
+            NewJob(self, self.codec.encode((), self._mapping(given, index), index), self.chosen)
+            for index, given in enumerate(arguments)
         ]
 
     def _mapping(self, given: object, index: int) -> dict[str, Any]:
         if not isinstance(given, Mapping):
-            raise UsageError(f"job type {self.name!r}: job {index} of the list is {given!r}; enqueue_many takes a list of mappings")
+            raise UsageError(
+                f"job type {self.name!r}: job {index} of the list is {given!r}; enqueue_many takes a list of mappings"
+            )
         return dict(given)
 
     def _named(self, verb: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
@@ -172,7 +204,11 @@ class JobType(Generic[P, Q, R]):
             except PayloadError:
                 stored = 1
         if not 1 <= stored <= current:
-            knows = f"this release knows up to version {current}" if stored > current else "the first is 1"
+            knows = (
+                f"this release knows up to version {current}"
+                if stored > current
+                else "the first is 1"
+            )
             raise PayloadError(self.name, None, f"stored as version {stored}, {knows}")
         payload = job.payload
         for version in range(stored, current):

@@ -51,7 +51,9 @@ class _Plain(Protocol):
 
 
 class _WithContext(Protocol):
-    def __call__(self, func: Callable[Concatenate[Context, P], R], /) -> JobType[P, Concatenate[Context, P], R]: ...
+    def __call__(
+        self, func: Callable[Concatenate[Context, P], R], /
+    ) -> JobType[P, Concatenate[Context, P], R]: ...
 
 
 class Jobs:
@@ -66,7 +68,9 @@ class Jobs:
     def sender(self) -> Sender:
         """The client of the App that these jobs belong to. Raises UsageError before there is one."""
         if self._sender is None:
-            raise UsageError("these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing")
+            raise UsageError(
+                "these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing"
+            )
         return self._sender
 
     def bind(self, sender: Sender) -> None:
@@ -77,7 +81,9 @@ class Jobs:
     def refuse_other(self, sender: Sender) -> None:
         """Raise DeclarationError when these jobs are those of another App."""
         if self._sender is not None and self._sender is not sender:
-            raise DeclarationError("this Jobs belongs to another App already; a Jobs belongs to one App")
+            raise DeclarationError(
+                "this Jobs belongs to another App already; a Jobs belongs to one App"
+            )
 
     @overload
     def job(
@@ -173,7 +179,9 @@ class Jobs:
                 retry=check_retry(retry),
                 timeout_s=seconds(timeout, name="timeout", least=TIMEOUT_S_MIN),
                 lease_s=None if lease is None else seconds(lease, name="lease", least=LEASE_S_MIN),
-                expires_s=None if expires is None else seconds(expires, name="expires", least=EXPIRES_S_MIN),
+                expires_s=None
+                if expires is None
+                else seconds(expires, name="expires", least=EXPIRES_S_MIN),
                 retry_on=check_errors(retry_on, "retry_on"),
                 fatal_on=check_errors(fatal_on, "fatal_on"),
                 version=None if version is None else check_integer(version, "version", 1, 32_767),
@@ -246,7 +254,13 @@ class Jobs:
             DeclarationError: cron text, zone or an option cannot be, the name is taken, or the job type needs arguments.
         """
         place = _place()
-        options: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter, "place": place}
+        options: dict[str, Any] = {
+            "timezone": timezone,
+            "catch_up": catch_up,
+            "overlap": overlap,
+            "jitter": jitter,
+            "place": place,
+        }
         with _of_schedule(name, place):
             check_options(name, cron, **options)
             if job is not None:
@@ -276,7 +290,9 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
     for job_type in types:
         for name in (job_type.name, *job_type.settings.aliases):
             if name in seen:
-                raise DeclarationError(f"job type {name!r} is declared twice: at {seen[name].place} and at {job_type.place}")
+                raise DeclarationError(
+                    f"job type {name!r} is declared twice: at {seen[name].place} and at {job_type.place}"
+                )
             seen[name] = job_type
 
 
@@ -286,7 +302,9 @@ def refuse_duplicate_schedules(definitions: Iterable[Definition]) -> None:
     for definition in definitions:
         if definition.name in seen:
             first = seen[definition.name]
-            raise DeclarationError(f"schedule {definition.name!r} is declared twice: at {first.place} and at {definition.place}")
+            raise DeclarationError(
+                f"schedule {definition.name!r} is declared twice: at {first.place} and at {definition.place}"
+            )
         seen[definition.name] = definition
 
 

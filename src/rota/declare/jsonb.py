@@ -26,7 +26,11 @@ def text_bytes(encoded: str) -> int:
     while waiting:  # a loop, because payloads may nest deeper than Python calls
         match waiting.pop():
             case dict() as members:
-                size += 2 + 2 * max(0, len(members) - 1) + sum(_string_bytes(key) + 2 for key in members)
+                size += (
+                    2
+                    + 2 * max(0, len(members) - 1)
+                    + sum(_string_bytes(key) + 2 for key in members)
+                )
                 waiting.extend(members.values())
             case list() as items:
                 size += 2 + 2 * max(0, len(items) - 1)
@@ -64,4 +68,6 @@ def _no_constant(name: str) -> NoReturn:
 _EXPONENT = re.compile("[0-9][eE][+-]?[0-9]")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 # Numbers come as bytes, to tell them from strings: PostgreSQL keeps their digits, a float would not.
-_reader = json.JSONDecoder(parse_float=str.encode, parse_int=str.encode, parse_constant=_no_constant)
+_reader = json.JSONDecoder(
+    parse_float=str.encode, parse_int=str.encode, parse_constant=_no_constant
+)

@@ -30,8 +30,12 @@ def load(reference: str, kind: type[T]) -> T:
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise ConfigurationError(f"{reference!r}: module {module!r} has no attribute {attribute!r}")
+            raise ConfigurationError(
+                f"{reference!r}: module {module!r} has no attribute {attribute!r}"
+            )
         found = getattr(found, part)
     if not isinstance(found, kind):
-        raise ConfigurationError(f"{reference!r} is a {type(found).__name__}, not a rota.{kind.__name__}")
+        raise ConfigurationError(
+            f"{reference!r} is a {type(found).__name__}, not a rota.{kind.__name__}"
+        )
     return found

@@ -9,7 +9,15 @@ from typing import Any, TypedDict
 
 from rota.declare.payload import Codec
 from rota.errors import PayloadError, UsageError
-from rota.model.bounds import EXPIRES_S_MIN, KEY_MAX, check_aware, check_max_attempts, check_priority, check_queue, check_text
+from rota.model.bounds import (
+    EXPIRES_S_MIN,
+    KEY_MAX,
+    check_aware,
+    check_max_attempts,
+    check_priority,
+    check_queue,
+    check_text,
+)
 from rota.model.units import Duration, seconds
 
 

@@ -24,9 +24,13 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
     where = f"job type {job_type!r}, parameter {parameter.name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
-        raise DeclarationError(f"{where}: a handler cannot take {stars}{parameter.name}: a payload has named fields; name them")
+        raise DeclarationError(
+            f"{where}: a handler cannot take {stars}{parameter.name}: a payload has named fields; name them"
+        )
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise DeclarationError(f"{where}: a handler is called with named arguments, so it cannot be positional-only; remove the `/`")
+        raise DeclarationError(
+            f"{where}: a handler is called with named arguments, so it cannot be positional-only; remove the `/`"
+        )
     if parameter.annotation is parameter.empty:
         return Any
     hint = _resolved(parameter, known, where)
@@ -36,8 +40,14 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
         raise DeclarationError(f"{where}: its type cannot be read from JSON: {error}") from None
     if unreadable is not None:
         is_context = unreadable.__module__ == "rota.declare.context"
-        advice = "declare the job type with takes_context=True" if is_context else "take its id, or the values that the job needs"
-        raise DeclarationError(f"{where}: its type {unreadable.__name__} cannot be read from JSON; {advice}")
+        advice = (
+            "declare the job type with takes_context=True"
+            if is_context
+            else "take its id, or the values that the job needs"
+        )
+        raise DeclarationError(
+            f"{where}: its type {unreadable.__name__} cannot be read from JSON; {advice}"
+        )
     return hint
 
 
@@ -53,12 +63,16 @@ def _resolved(parameter: inspect.Parameter, known: dict[str, Any], where: str) -
             "import the name where the code runs too, not only under TYPE_CHECKING, and define it at module level, before the handler"
         ) from None
     except (SyntaxError, TypeError, AttributeError) as error:
-        raise DeclarationError(f"{where}: its annotation {annotation!r} cannot be resolved: {error}") from None
+        raise DeclarationError(
+            f"{where}: its annotation {annotation!r} cannot be resolved: {error}"
+        ) from None
 
 
 def _custom_types(hint: Any) -> Iterable[type]:
     return (
-        getattr(node, "cls", msgspec.Raw) for node in _nodes(hint) if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.RawType)
+        getattr(node, "cls", msgspec.Raw)
+        for node in _nodes(hint)
+        if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.RawType)
     )
 
 
@@ -77,11 +91,15 @@ def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
         node = waiting.pop()
         if isinstance(node, tuple):
             waiting.extend(node)
-        elif isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen:
+        elif (
+            isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen
+        ):
             seen.add(id(node))
             if isinstance(node, msgspec.inspect.Type):
                 found.append(node)
-            waiting.extend(getattr(node, name) for name in node.__struct_fields__ if name != "default")
+            waiting.extend(
+                getattr(node, name) for name in node.__struct_fields__ if name != "default"
+            )
     return found
 
 
@@ -112,7 +130,9 @@ def to_json(value: Any) -> Any:
         case _ if is_pydantic(type(value)):
             return value.model_dump(mode="json", by_alias=True)
         case _:
-            raise TypeError(f"a {type(value).__name__} cannot be stored as JSON; pass its id, or the values that the job needs")
+            raise TypeError(
+                f"a {type(value).__name__} cannot be stored as JSON; pass its id, or the values that the job needs"
+            )
 
 
 def from_json(kind: type, value: Any) -> Any:
@@ -123,5 +143,11 @@ def from_json(kind: type, value: Any) -> Any:
         return kind.model_validate_json(msgspec.json.encode(value))  # type: ignore[attr-defined]
     except ValueError as error:
         # pydantic's text has several lines and the input itself, which may be private.
-        first = error.errors(include_input=False, include_url=False)[0] if hasattr(error, "errors") else {"loc": (), "msg": str(error)}
-        raise ValueError(": ".join([".".join(map(str, first["loc"])) or kind.__name__, str(first["msg"])])) from None
+        first = (
+            error.errors(include_input=False, include_url=False)[0]
+            if hasattr(error, "errors")
+            else {"loc": (), "msg": str(error)}
+        )
+        raise ValueError(
+            ": ".join([".".join(map(str, first["loc"])) or kind.__name__, str(first["msg"])])
+        ) from None

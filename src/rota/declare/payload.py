@@ -29,13 +29,24 @@ class Codec:
     positional: tuple[str, ...]
     required: frozenset[str]
 
-    def __init__(self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]) -> None:
+    def __init__(
+        self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
+    ) -> None:
         self.job_type = job_type
         self.names = frozenset(parameter.name for parameter in parameters)
-        self.positional = tuple(parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
-        self.required = frozenset(parameter.name for parameter in parameters if parameter.default is parameter.empty)
+        self.positional = tuple(
+            parameter.name
+            for parameter in parameters
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        )
+        self.required = frozenset(
+            parameter.name for parameter in parameters if parameter.default is parameter.empty
+        )
         # A TypedDict, because msgspec decodes one straight into the call's keyword arguments, with only those that are there.
-        fields = {name: hint if name in self.required else typing.NotRequired[hint] for name, hint in hints.items()}
+        fields = {
+            name: hint if name in self.required else typing.NotRequired[hint]
+            for name, hint in hints.items()
+        }
         make: Any = typing.TypedDict
         self._decode = msgspec.json.Decoder(make("Payload", fields), dec_hook=from_json).decode
         self._looks_again = any(may_be_unstorable(hint) for hint in hints.values())
@@ -50,16 +61,27 @@ class Codec:
         try:
             parameters = list(inspect.signature(func).parameters.values())
         except (ValueError, TypeError, NameError) as error:
-            raise DeclarationError(f"job type {job_type!r}: the handler's signature cannot be read: {error}") from None
+            raise DeclarationError(
+                f"job type {job_type!r}: the handler's signature cannot be read: {error}"
+            ) from None
         if takes_context:
-            if not parameters or parameters[0].kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
-                raise DeclarationError(f"job type {job_type!r}: takes_context=True needs a first, positional parameter for the context")
+            if not parameters or parameters[0].kind not in (
+                inspect.Parameter.POSITIONAL_ONLY,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            ):
+                raise DeclarationError(
+                    f"job type {job_type!r}: takes_context=True needs a first, positional parameter for the context"
+                )
             del parameters[0]
         known = getattr(inspect.unwrap(func), "__globals__", {})
-        hints = {parameter.name: type_of(parameter, known, job_type=job_type) for parameter in parameters}
+        hints = {
+            parameter.name: type_of(parameter, known, job_type=job_type) for parameter in parameters
+        }
         return cls(job_type, parameters, hints)
 
-    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None) -> str:
+    def encode(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
+    ) -> str:
         """Return the JSON text of a call's arguments; those that were not given are not stored, so defaults are those of the run.
 
         Raises:
@@ -85,7 +107,9 @@ class Codec:
             arguments: dict[str, Any] = self._decode(payload)
             # Each field brings at least one colon: as many colons as arguments means that there is no other field, without a second look.
             colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
-            unknown = _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
+            unknown = (
+                _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
+            )
         except msgspec.ValidationError as error:
             self._refuse_misfit(error, {}, None)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -113,7 +137,9 @@ class Codec:
             self._refuse_nul(given, index)
         return text
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None) -> dict[str, Any]:
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
+    ) -> dict[str, Any]:
         # By hand: inspect.Signature.bind takes longer than the encoding and the check together.
         if len(args) > len(self.positional):
             most = f"at most {len(self.positional)} positional arguments, not {len(args)}"
@@ -125,9 +151,18 @@ class Codec:
         given.update(kwargs)
         if not given.keys() <= self.names:
             unknown = next(name for name in given if name not in self.names)
-            raise PayloadError(self.job_type, str(unknown), f"the handler takes no such argument{self._advice(unknown)}", index)
+            raise PayloadError(
+                self.job_type,
+                str(unknown),
+                f"the handler takes no such argument{self._advice(unknown)}",
+                index,
+            )
         if not self.required <= given.keys():
-            missing = next(name for name in (*self.positional, *sorted(self.required)) if name in self.required and name not in given)
+            missing = next(
+                name
+                for name in (*self.positional, *sorted(self.required))
+                if name in self.required and name not in given
+            )
             raise PayloadError(self.job_type, missing, "missing", index)
         return given
 
@@ -148,9 +183,13 @@ class Codec:
     def _refuse_nul(self, given: dict[str, Any], index: int | None) -> None:
         for name, value in given.items():
             if _NUL.search(_encoder.encode({name: value})):
-                raise PayloadError(self.job_type, str(name), "text with a NUL character cannot be stored", index)
+                raise PayloadError(
+                    self.job_type, str(name), "text with a NUL character cannot be stored", index
+                )
 
-    def _refuse_misfit(self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None) -> NoReturn:
+    def _refuse_misfit(
+        self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None
+    ) -> NoReturn:
         match = _WHERE.fullmatch(str(error))
         reason, path = (match[1], match[2].removeprefix(".")) if match else (str(error), "")
         missing = _MISSING.fullmatch(reason)
@@ -161,7 +200,9 @@ class Codec:
             reason = f"{reason}, a {type(value).__name__}; pass its id"
         raise PayloadError(self.job_type, path or None, _lowered(reason), index) from None
 
-    def _refuse_unencodable(self, error: Exception, given: dict[str, Any], index: int | None) -> NoReturn:
+    def _refuse_unencodable(
+        self, error: Exception, given: dict[str, Any], index: int | None
+    ) -> NoReturn:
         # The encoder does not say where it failed; the argument that fails alone is the one.
         for name, value in given.items():
             try:
@@ -197,7 +238,9 @@ def _lowered(text: str) -> str:
 
 def untyped(job_type: str, arguments: dict[str, Any]) -> str:
     """Return the JSON text of arguments for a type that nobody here knows; only what cannot be stored is refused. Raises PayloadError."""
-    text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode((), {"payload": arguments})
+    text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
+        (), {"payload": arguments}
+    )
     return text[len('{"payload":') : -1]
 
 

@@ -25,5 +25,8 @@ def encode_result(value: Any) -> tuple[str | None, str | None]:
     except Exception as error:  # noqa: BLE001 - a value whose own methods fail; the outcome of the job stands
         return None, f"{type(error).__name__} while it was encoded"
     if not fits(text):
-        return None, f"it is over {PAYLOAD_BYTES_MAX:,} bytes; store it elsewhere and return a reference"
+        return (
+            None,
+            f"it is over {PAYLOAD_BYTES_MAX:,} bytes; store it elsewhere and return a reference",
+        )
     return text, None

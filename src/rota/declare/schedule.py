@@ -54,23 +54,58 @@ class Definition:
         }
 
 
-def defined(name: Any, cron: Any, job: Any, *, timezone: Any, catch_up: Any, overlap: Any, jitter: Any, place: str = "") -> Definition:
+def defined(
+    name: Any,
+    cron: Any,
+    job: Any,
+    *,
+    timezone: Any,
+    catch_up: Any,
+    overlap: Any,
+    jitter: Any,
+    place: str = "",
+) -> Definition:
     """Check what is said of a schedule. Raises UsageError."""
-    jitter_s = check_options(name, cron, timezone=timezone, catch_up=catch_up, overlap=overlap, jitter=jitter)
+    jitter_s = check_options(
+        name, cron, timezone=timezone, catch_up=catch_up, overlap=overlap, jitter=jitter
+    )
     _check_job(job)
     kind = job.job_type
     return Definition(
-        name, cron, kind.name, job.payload_json, kind.settings.version, job.chosen, timezone, catch_up, overlap, jitter_s, place
+        name,
+        cron,
+        kind.name,
+        job.payload_json,
+        kind.settings.version,
+        job.chosen,
+        timezone,
+        catch_up,
+        overlap,
+        jitter_s,
+        place,
     )
 
 
-def check_options(name: Any, cron: Any, *, timezone: Any, catch_up: Any, overlap: Any, jitter: Any, place: str = "") -> float | None:
+def check_options(
+    name: Any,
+    cron: Any,
+    *,
+    timezone: Any,
+    catch_up: Any,
+    overlap: Any,
+    jitter: Any,
+    place: str = "",
+) -> float | None:
     """Check all but the job; return the jitter in seconds. Raises UsageError."""
     check_text(name, "a schedule's name", NAME_MAX)
     if not isinstance(timezone, str):
-        raise UsageError(f"timezone must be the name of one, such as 'Europe/Stockholm', not {timezone!r}")
+        raise UsageError(
+            f"timezone must be the name of one, such as 'Europe/Stockholm', not {timezone!r}"
+        )
     if cron is not None and not isinstance(cron, str):
-        raise UsageError(f"cron must be a text such as '0 2 * * *', or None for a schedule that is only triggered, not {cron!r}")
+        raise UsageError(
+            f"cron must be a text such as '0 2 * * *', or None for a schedule that is only triggered, not {cron!r}"
+        )
     parse(MIDNIGHT if cron is None else cron, timezone)
     check_choice(catch_up, "catch_up", get_args(CatchUp))
     check_choice(overlap, "overlap", get_args(Overlap))
@@ -90,13 +125,17 @@ def _check_job(job: Any) -> None:
         "connection": chosen.connection,
     }.items():
         if value is not None:
-            raise UsageError(f"the job of a schedule takes no {option}: its tick is what says when, and each tick is one job")
+            raise UsageError(
+                f"the job of a schedule takes no {option}: its tick is what says when, and each tick is one job"
+            )
 
 
 def without_arguments(job_type: Any, name: str) -> NewJob:
     """The job of a type that the decorator stands above. Raises UsageError."""
     if not isinstance(job_type, JobType):
-        raise UsageError(f"@….schedule({name!r}, …) stands above @….job(…), which makes a job type of the function")
+        raise UsageError(
+            f"@….schedule({name!r}, …) stands above @….job(…), which makes a job type of the function"
+        )
     try:
         return job_type.new()
     except PayloadError as error:

@@ -67,17 +67,23 @@ def check_retry(value: Any) -> RetryPolicy:
 def check_process(executor: Any, max_memory: Any, recycle_after: Any) -> ProcessSettings | None:
     if executor is None:
         if (max_memory, recycle_after) != (MAX_MEMORY, RECYCLE_AFTER):
-            raise UsageError('max_memory and recycle_after are for executor="process": a thread or a task has no memory of its own')
+            raise UsageError(
+                'max_memory and recycle_after are for executor="process": a thread or a task has no memory of its own'
+            )
         return None
     check_choice(executor, "executor", get_args(ExecutorKind))
     return ProcessSettings(
-        None if max_memory is None else size_bytes(max_memory, name="max_memory", least=MEMORY_BYTES_MIN),
+        None
+        if max_memory is None
+        else size_bytes(max_memory, name="max_memory", least=MEMORY_BYTES_MIN),
         check_integer(recycle_after, "recycle_after", 1, 1_000_000_000),
     )
 
 
 def check_errors(value: Any, name: str) -> ErrorTypes:
-    if not isinstance(value, tuple) or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in value):
+    if not isinstance(value, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in value
+    ):
         raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
     return value
 
@@ -92,7 +98,9 @@ def check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
     if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
         raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
     if upgrade and set(upgrade) != set(range(1, version or 1)):
-        raise UsageError(f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}")
+        raise UsageError(
+            f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}"
+        )
     if (version or 1) > 1 and not upgrade:
         raise UsageError(
             f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read"

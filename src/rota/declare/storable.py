@@ -27,17 +27,32 @@ def unstorable(value: Any) -> tuple[str, str] | None:
         case Decimal():
             return None if value.is_finite() else ("", f"{value} cannot be stored")
         case datetime():
-            return None if value.utcoffset() is not None else ("", "a datetime without a time zone; say which one is meant")
+            return (
+                None
+                if value.utcoffset() is not None
+                else ("", "a datetime without a time zone; say which one is meant")
+            )
         case msgspec.Raw():
             return "", "raw JSON is not checked; pass the value"
         case _ if hasattr(type(value), "get_secret_value"):
             # What pydantic writes of a secret, unless a serializer of the model says otherwise.
             lost = value.get_secret_value() in ("*" * 10, b"*" * 10)
-            return ("", f"a {type(value).__name__} is stored as asterisks; pass a reference to the secret") if lost else None
+            return (
+                (
+                    "",
+                    f"a {type(value).__name__} is stored as asterisks; pass a reference to the secret",
+                )
+                if lost
+                else None
+            )
         case Mapping():
-            return first_unstorable((f".{key}", part) for key, item in value.items() for part in (key, item))
+            return first_unstorable(
+                (f".{key}", part) for key, item in value.items() for part in (key, item)
+            )
         case list() | tuple() | set() | frozenset():
-            return first_unstorable((f"[{i}]", item) for i, item in enumerate(value) if type(item) not in PLAIN)
+            return first_unstorable(
+                (f"[{i}]", item) for i, item in enumerate(value) if type(item) not in PLAIN
+            )
         case _:
             return first_unstorable((f".{name}", part) for name, part in _attributes(value))
 

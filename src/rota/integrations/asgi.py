@@ -53,21 +53,38 @@ def tick(
         UsageError: a time, a queue or the number of slots is out of range.
     """
     if not _is_secret(secret):
-        raise ConfigurationError(f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters without a space")
+        raise ConfigurationError(
+            f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters without a space"
+        )
     if not _is_time(seconds):
-        raise UsageError(f"tick(seconds=…) must be a number from 1 to {SECONDS_MOST:.0f}, not {seconds!r}")
+        raise UsageError(
+            f"tick(seconds=…) must be a number from 1 to {SECONDS_MOST:.0f}, not {seconds!r}"
+        )
     config = WorkerConfig(
-        queues=None if queues is None else dict(queues), slots=slots, drain=True, grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST)
+        queues=None if queues is None else dict(queues),
+        slots=slots,
+        drain=True,
+        grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
     )
     return Tick(app, secret, float(seconds), config)
 
 
 def _is_secret(given: object) -> bool:
-    return isinstance(given, str) and len(given) >= SECRET_LEAST and given.isascii() and given.isprintable() and " " not in given
+    return (
+        isinstance(given, str)
+        and len(given) >= SECRET_LEAST
+        and given.isascii()
+        and given.isprintable()
+        and " " not in given
+    )
 
 
 def _is_time(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and 1 <= given <= SECONDS_MOST
+    return (
+        isinstance(given, int | float)
+        and not isinstance(given, bool)
+        and 1 <= given <= SECONDS_MOST
+    )
 
 
 class Tick:
@@ -92,9 +109,17 @@ class Tick:
     async def _answer(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         method = scope["method"]
         if method not in ("GET", "POST", "HEAD"):
-            await _say(send, 405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"}, method)
+            await _say(
+                send, 405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"}, method
+            )
         elif not self._is_allowed(scope["headers"]):
-            await _say(send, 401, {"error": "the secret is missing or wrong"}, {"www-authenticate": "Bearer"}, method)
+            await _say(
+                send,
+                401,
+                {"error": "the secret is missing or wrong"},
+                {"www-authenticate": "Bearer"},
+                method,
+            )
         elif method == "HEAD":
             await _say(send, 200, None, {}, method)  # who only looks starts nothing
         elif self._drain is not None and not self._drain.done():
@@ -108,10 +133,14 @@ class Tick:
     def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name.lower() == b"authorization"]
         scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        return hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
+        return (
+            hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"
+        )  # in any case, RFC 9110, 11.1
 
     def _begin(self) -> asyncio.Task[Report]:
-        self._drain = drain = asyncio.create_task(self._app._drain_within(self._within_s, self._config))
+        self._drain = drain = asyncio.create_task(
+            self._app._drain_within(self._within_s, self._config)
+        )
         drain.add_done_callback(_heard)
         return drain
 
@@ -147,7 +176,9 @@ async def _gone(receive: Receive) -> None:
     while (await receive()).get("more_body"):  # what it says is of no interest
         pass
     if (await receive())["type"] != "http.disconnect":
-        await asyncio.Event().wait()  # no server says anything else here; one that does is not asked again and again
+        await (
+            asyncio.Event().wait()
+        )  # no server says anything else here; one that does is not asked again and again
 
 
 def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
@@ -159,12 +190,20 @@ def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
         logger.error("tick: %s", error)  # noqa: TRY400 - it says what is wrong and what to do
         return 500, _error(error), {}
     except asyncio.CancelledError:
-        return 503, {"error": {"type": "Stopping", "message": "the server is going down"}}, {"retry-after": str(RETRY_AFTER_S)}
+        return (
+            503,
+            {"error": {"type": "Stopping", "message": "the server is going down"}},
+            {"retry-after": str(RETRY_AFTER_S)},
+        )
 
 
 def _heard(drain: asyncio.Task[Report]) -> None:
     """Take note of how it ended, also where nobody waits any more."""
-    if not drain.cancelled() and (error := drain.exception()) is not None and not isinstance(error, RotaError):
+    if (
+        not drain.cancelled()
+        and (error := drain.exception()) is not None
+        and not isinstance(error, RotaError)
+    ):
         logger.error("tick: the drain failed", exc_info=error)
 
 

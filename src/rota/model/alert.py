@@ -55,7 +55,9 @@ class Decision:
     finding: Finding | None
 
 
-def decide(found: Iterable[Finding], standing: Iterable[Standing], repeat_after_s: float | None) -> list[Decision]:
+def decide(
+    found: Iterable[Finding], standing: Iterable[Standing], repeat_after_s: float | None
+) -> list[Decision]:
     """Decide about every subject that is found or stands; those that are over and stay so are left out."""
     findings = {finding.subject: finding for finding in found}
     before = {known.subject: known for known in standing}

@@ -44,7 +44,12 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
 
 
 def check_text(value: Any, name: str, most: int) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= most or "\0" in value or not value.isprintable():
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= most
+        or "\0" in value
+        or not value.isprintable()
+    ):
         raise UsageError(f"{name} must be 1 to {most} printable characters, not {value!r}")
     return value
 

@@ -27,7 +27,9 @@ class Classification:
     response_code: int | None = None
 
 
-def classify(error: BaseException, retry_on: ErrorTypes = (), fatal_on: ErrorTypes = ()) -> Classification:
+def classify(
+    error: BaseException, retry_on: ErrorTypes = (), fatal_on: ErrorTypes = ()
+) -> Classification:
     """Say whether an error is worth another attempt.
 
     Of the classes in fatal_on and retry_on the one nearest in the error's method resolution order decides, fatal_on on a tie; then the
@@ -58,7 +60,15 @@ def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
 
 # Names of classes anywhere among an error's bases, so that no library has to be imported to know its errors.
 _TIMEOUTS = frozenset(
-    {"TimeoutError", "Timeout", "TimeoutException", "AttemptTimeout", "ServerTimeoutError", "QueryCanceled", "LockNotAvailable"}
+    {
+        "TimeoutError",
+        "Timeout",
+        "TimeoutException",
+        "AttemptTimeout",
+        "ServerTimeoutError",
+        "QueryCanceled",
+        "LockNotAvailable",
+    }
 )
 _CONNECTIONS = frozenset(
     {
@@ -69,7 +79,17 @@ _CONNECTIONS = frozenset(
 )  # fmt: skip
 _NETWORK_ERRNOS = frozenset(
     getattr(errno, name)
-    for name in ("ENETDOWN", "ENETUNREACH", "ENETRESET", "EHOSTDOWN", "EHOSTUNREACH", "EADDRNOTAVAIL", "ENOTCONN", "ENOBUFS", "ETIMEDOUT")
+    for name in (
+        "ENETDOWN",
+        "ENETUNREACH",
+        "ENETRESET",
+        "EHOSTDOWN",
+        "EHOSTUNREACH",
+        "EADDRNOTAVAIL",
+        "ENOTCONN",
+        "ENOBUFS",
+        "ETIMEDOUT",
+    )
     if hasattr(errno, name)
 )
 
@@ -82,10 +102,16 @@ def _by_default(error: BaseException, code: int | None) -> Classification:
         is_smtp = _smtp_code(error) is not None
         # SMTP has it the other way round: 4xx means later, 5xx means never (RFC 5321, 4.2.1).
         is_transient = code < 500 if is_smtp else code >= 500 or code in (408, 425, 429)
-        return Classification(Verdict.TRANSIENT if is_transient else Verdict.FATAL, f"{'smtp' if is_smtp else 'status'} {code}", code)
+        return Classification(
+            Verdict.TRANSIENT if is_transient else Verdict.FATAL,
+            f"{'smtp' if is_smtp else 'status'} {code}",
+            code,
+        )
     if names & _TIMEOUTS or _read(error, "errno") == errno.ETIMEDOUT:
         return Classification(Verdict.TRANSIENT, "timeout", code)
-    if names & _CONNECTIONS or (isinstance(error, OSError) and _read(error, "errno") in _NETWORK_ERRNOS):
+    if names & _CONNECTIONS or (
+        isinstance(error, OSError) and _read(error, "errno") in _NETWORK_ERRNOS
+    ):
         return Classification(Verdict.TRANSIENT, "connection", code)
     return Classification(Verdict.TRANSIENT, "unknown error", code)
 
@@ -94,16 +120,28 @@ def _response_code(error: BaseException) -> int | None:
     smtp_code = _smtp_code(error)
     if smtp_code is not None:
         return smtp_code
-    candidates = (_read(error, "status_code"), _read(_read(error, "response"), "status_code"), _read(error, "status"))
+    candidates = (
+        _read(error, "status_code"),
+        _read(_read(error, "response"), "status_code"),
+        _read(error, "status"),
+    )
     return next((code for code in map(_as_code, candidates) if code is not None), None)
 
 
 def _smtp_code(error: BaseException) -> int | None:
     code = _as_code(_read(error, "smtp_code"))
     refused = _read(error, "recipients")
-    if code is None and type(error).__name__ == "SMTPRecipientsRefused" and isinstance(refused, dict):
+    if (
+        code is None
+        and type(error).__name__ == "SMTPRecipientsRefused"
+        and isinstance(refused, dict)
+    ):
         # smtplib gives {address: (code, text)}. One that may work later is worth another attempt.
-        codes = [_as_code(answer[0]) for answer in refused.values() if isinstance(answer, tuple) and answer]
+        codes = [
+            _as_code(answer[0])
+            for answer in refused.values()
+            if isinstance(answer, tuple) and answer
+        ]
         code = min((code for code in codes if code is not None), default=None)
     return code
 
@@ -116,4 +154,8 @@ def _read(thing: object, name: str) -> object:
 
 
 def _as_code(value: object) -> int | None:
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599 else None
+    return (
+        int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599
+        else None
+    )

@@ -130,7 +130,9 @@ def _zone(timezone: str) -> ZoneInfo:
             raise ValueError
         return ZoneInfo(timezone)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        raise UsageError(f"there is no time zone {timezone!r}: name one of the IANA database, such as Europe/Stockholm") from None
+        raise UsageError(
+            f"there is no time zone {timezone!r}: name one of the IANA database, such as Europe/Stockholm"
+        ) from None
 
 
 def _wrong(fields: str) -> str | None:
@@ -162,7 +164,9 @@ def _shortened(text: str) -> str:
 
 def _utc(instant: datetime) -> datetime:
     if instant.tzinfo is None:
-        raise UsageError(f"{instant!r} says no time zone: give an aware datetime, as datetime.now(UTC)")
+        raise UsageError(
+            f"{instant!r} says no time zone: give an aware datetime, as datetime.now(UTC)"
+        )
     return instant.astimezone(UTC)
 
 
@@ -222,7 +226,9 @@ def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
 
 def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
     """When the clock shows a time: twice the same; first and second; or the wrong way round when it never does, with the leap in between."""
-    first, second = (wall.replace(tzinfo=zone, fold=fold, microsecond=0).astimezone(UTC) for fold in (0, 1))
+    first, second = (
+        wall.replace(tzinfo=zone, fold=fold, microsecond=0).astimezone(UTC) for fold in (0, 1)
+    )
     return first, second
 
 

@@ -102,7 +102,11 @@ def action_table() -> dict[tuple[Status, Action], Status | None]:
     A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
     dead job that has been put away already is refused everything but `run again`.
     """
-    return {(status, action): TRANSITIONS.get((status, action.value)) for status in Status for action in Action}
+    return {
+        (status, action): TRANSITIONS.get((status, action.value))
+        for status in Status
+        for action in Action
+    }
 
 
 def takes(action: Action) -> tuple[Status, ...]:
@@ -175,7 +179,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def progress(self) -> Progress | None:
         """What the handler said last of how far it is; None when it said nothing."""
-        return None if self.progress_json is None else msgspec.json.decode(self.progress_json, type=Progress)
+        return (
+            None
+            if self.progress_json is None
+            else msgspec.json.decode(self.progress_json, type=Progress)
+        )
 
     @property
     def resolution(self) -> Any:

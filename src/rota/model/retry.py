@@ -122,7 +122,9 @@ class Exponential(RetryPolicy):
     def _check(self) -> None:
         base_s = _delay_s(self.base, "base")
         if self.cap is not None and _delay_s(self.cap, "cap") < base_s:
-            raise UsageError(f"cap must not be below base: {self.cap!r} is shorter than {self.base!r}")
+            raise UsageError(
+                f"cap must not be below base: {self.cap!r} is shorter than {self.base!r}"
+            )
 
     def _wanted_s(self, attempt: int) -> float:
         cap_s = MOST_S if self.cap is None else _delay_s(self.cap, "cap")

@@ -82,7 +82,11 @@ def plan(due: Due, now: datetime) -> Plan:
         raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
     passed, count = _passed(cron, due, now)
     chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
-    ticks = tuple(Tick(at, at + _spread(due.name, at, due.jitter_s)) for at in chosen if not _is_missed(due.catch_up, at, now))
+    ticks = tuple(
+        Tick(at, at + _spread(due.name, at, due.jitter_s))
+        for at in chosen
+        if not _is_missed(due.catch_up, at, now)
+    )
     return Plan(ticks, following, min(count, COUNTED_MAX) - len(ticks), count > COUNTED_MAX)
 
 
@@ -95,7 +99,11 @@ def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     if after > now:
         return [], 0
     latest = missed_fires(cron, after, now, CATCH_UP_MAX + 1)
-    count = len(latest) if len(latest) <= CATCH_UP_MAX else count_fires(cron, after, now, COUNTED_MAX + 1)
+    count = (
+        len(latest)
+        if len(latest) <= CATCH_UP_MAX
+        else count_fires(cron, after, now, COUNTED_MAX + 1)
+    )
     return (announced + latest)[-CATCH_UP_MAX - 1 :], len(announced) + count
 
 
@@ -156,7 +164,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def meta(self) -> dict[str, Any] | None:
         """What is kept with its jobs beside their arguments."""
-        return None if self.meta_json is None else msgspec.json.decode(self.meta_json, type=dict[str, Any])
+        return (
+            None
+            if self.meta_json is None
+            else msgspec.json.decode(self.meta_json, type=dict[str, Any])
+        )
 
     @property
     def is_active(self) -> bool:

@@ -78,16 +78,27 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
             return Transition("give up", Status.DEAD, charged=False, failure=failure)
         case Misfit(error):
             failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
-            return Transition("hand back", Status.QUEUED, charged=False, failure=failure, misfit=True)
+            return Transition(
+                "hand back", Status.QUEUED, charged=False, failure=failure, misfit=True
+            )
         case Cancel():
             return Transition("cancel", Status.CANCELLED, reason=_said(end))
         case Snooze(after_s=after_s):
-            return Transition("snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=_said(end))
+            return Transition(
+                "snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=_said(end)
+            )
         case Dead():
-            failure = Failure("Dead", _said(end) or "the handler gave up", Verdict.FATAL, "raised Dead")
+            failure = Failure(
+                "Dead", _said(end) or "the handler gave up", Verdict.FATAL, "raised Dead"
+            )
             return Transition("give up", Status.DEAD, failure=failure)
         case Retry(after_s=after_s):
-            failure = Failure("Retry", _said(end) or "the handler asked for a retry", Verdict.TRANSIENT, "raised Retry")
+            failure = Failure(
+                "Retry",
+                _said(end) or "the handler asked for a retry",
+                Verdict.TRANSIENT,
+                "raised Retry",
+            )
             return _retry_or_give_up(job, failure, rules, after_s)
         case Errored(error):
             return _settle_failure(job, judged(error, rules), rules)
@@ -114,7 +125,9 @@ def _said(outcome: Outcome) -> str | None:
 def judged(error: BaseException, rules: Rules) -> Failure:
     """Say of an error what is kept of it, and whether another attempt can help."""
     seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
-    return Failure(error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error))
+    return Failure(
+        error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error)
+    )
 
 
 def _settle_failure(job: Job, failure: Failure, rules: Rules) -> Transition:
@@ -133,8 +146,14 @@ def _settle_interrupted(job: Job, why: str, rules: Rules) -> Transition:
     return msgspec.structs.replace(_retry_or_give_up(job, failure, rules, None), loss=True)
 
 
-def _retry_or_give_up(job: Job, failure: Failure, rules: Rules, after_s: float | None) -> Transition:
+def _retry_or_give_up(
+    job: Job, failure: Failure, rules: Rules, after_s: float | None
+) -> Transition:
     if job.attempts >= (job.max_attempts or rules.max_attempts):
         return Transition("give up", Status.DEAD, failure=failure)
-    delay_s = rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims) if after_s is None else max(1.0, after_s)
+    delay_s = (
+        rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
+        if after_s is None
+        else max(1.0, after_s)
+    )
     return Transition("retry", Status.FAILED, delay_s=delay_s, failure=failure)

@@ -19,7 +19,9 @@ _FORM = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in _UNI
 _LADDER = (("s", 1), ("min", 60), ("h", 3600), ("d", 86400))
 
 
-def seconds(value: timedelta | str, *, name: str, least: float | None = None, most: float | None = None) -> float:
+def seconds(
+    value: timedelta | str, *, name: str, least: float | None = None, most: float | None = None
+) -> float:
     """Return a duration in seconds.
 
     Args:
@@ -34,7 +36,11 @@ def seconds(value: timedelta | str, *, name: str, least: float | None = None, mo
     result_s = _parsed(value, name)
     shortest_s, longest_s = least or 0.0, LONGEST_S if most is None else most
     if not shortest_s <= result_s <= longest_s:
-        bound = f"at least {words(shortest_s)}" if result_s < shortest_s else f"at most {words(longest_s)}"
+        bound = (
+            f"at least {words(shortest_s)}"
+            if result_s < shortest_s
+            else f"at most {words(longest_s)}"
+        )
         raise UsageError(f"{name} must be {bound}, not {_shown(value)}")
     return result_s
 
@@ -47,7 +53,10 @@ def words(seconds: float) -> str:
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
     whole_s = round(seconds)
-    rung = max([i for i, (_, size) in enumerate(_LADDER) if whole_s == size or whole_s >= 1.5 * size], default=0)
+    rung = max(
+        [i for i, (_, size) in enumerate(_LADDER) if whole_s == size or whole_s >= 1.5 * size],
+        default=0,
+    )
     unit, size = _LADDER[rung]
     if rung == 0:
         return f"{round(seconds, 1 if seconds < 10 else None):g} s"
@@ -65,8 +74,14 @@ def _parsed(value: Any, name: str) -> float:
     if isinstance(value, str) and value.startswith(("-", "−")) and _FORM.fullmatch(value[1:]):
         raise UsageError(f"{name} must not be negative, not {_shown(value)}")
     if match is None:
-        raise UsageError(f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_shown(value)}')
-    return sum(float(number) * unit_s for number, unit_s in zip(match.groups(), _UNITS_S.values(), strict=True) if number)
+        raise UsageError(
+            f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_shown(value)}'
+        )
+    return sum(
+        float(number) * unit_s
+        for number, unit_s in zip(match.groups(), _UNITS_S.values(), strict=True)
+        if number
+    )
 
 
 def _shown(value: object) -> str:

@@ -33,7 +33,12 @@ def answering(port: int | None, unwell: Ask, unready: Ask) -> Iterator[None]:
         yield
         return
     with _Server(port, {"/healthz": unwell, "/readyz": unready}) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="rota-health", daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="rota-health",
+            daemon=True,
+        )
         thread.start()
         try:
             yield
@@ -41,7 +46,9 @@ def answering(port: int | None, unwell: Ask, unready: Ask) -> Iterator[None]:
             server.shutdown()
 
 
-class _Server(socketserver.ThreadingTCPServer):  # not http.server's own: that one asks the DNS for its name before it listens
+class _Server(
+    socketserver.ThreadingTCPServer
+):  # not http.server's own: that one asks the DNS for its name before it listens
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     allow_reuse_address = True
     daemon_threads = True
@@ -54,7 +61,9 @@ class _Server(socketserver.ThreadingTCPServer):  # not http.server's own: that o
         try:
             super().__init__(("", port), _Request)
         except OSError as error:
-            raise ConfigurationError(f"the health port {port} cannot be listened on: {error.strerror}") from None
+            raise ConfigurationError(
+                f"the health port {port} cannot be listened on: {error.strerror}"
+            ) from None
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:

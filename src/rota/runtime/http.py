@@ -34,15 +34,23 @@ def check_url(url: str, name: str) -> str:
     """Return the URL. Raises ConfigurationError where it cannot be called; `name` is what it was given as."""
     try:
         parts = urlsplit(url)
-        is_fit = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        is_fit = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
         is_fit = is_fit and url.isascii() and url.isprintable() and " " not in url
         has_user = parts.username is not None
     except ValueError:
         is_fit = has_user = False
     if has_user:
-        raise ConfigurationError(f"{name} must not hold a user or password before the host: put the secret into the path")
+        raise ConfigurationError(
+            f"{name} must not hold a user or password before the host: put the secret into the path"
+        )
     if not is_fit:
-        raise ConfigurationError(f"{name} must be a URL such as https://host/path; what was given cannot be called (it is not shown here)")
+        raise ConfigurationError(
+            f"{name} must be a URL such as https://host/path; what was given cannot be called (it is not shown here)"
+        )
     return url
 
 
@@ -58,7 +66,9 @@ def call(url: str, body: bytes | None = None) -> None:
         CallRefused: it answered with another status than 2xx.
         CallFailed: it did not answer.
     """
-    headers = {"User-Agent": "rota", "Connection": "close"} | ({} if body is None else {"Content-Type": "application/json"})
+    headers = {"User-Agent": "rota", "Connection": "close"} | (
+        {} if body is None else {"Content-Type": "application/json"}
+    )
     request = urllib.request.Request(url, body, headers, method="GET" if body is None else "POST")
     try:
         with urllib.request.build_opener(_NoRedirects).open(request, timeout=ANSWER_S):
@@ -67,7 +77,11 @@ def call(url: str, body: bytes | None = None) -> None:
         error.close()
         raise CallRefused(f"{host(url)} answered {error.code}") from None
     except urllib.error.URLError as error:
-        why = f"no answer within {ANSWER_S:g} s" if isinstance(error.reason, TimeoutError) else _of(error.reason)
+        why = (
+            f"no answer within {ANSWER_S:g} s"
+            if isinstance(error.reason, TimeoutError)
+            else _of(error.reason)
+        )
         raise CallFailed(f"{host(url)} cannot be reached: {why}") from None
     except TimeoutError:
         raise CallFailed(f"{host(url)} did not answer within {ANSWER_S:g} s") from None
@@ -93,7 +107,9 @@ async def acall(url: str, body: bytes | None = None) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(say, outcome)
 
-    threading.Thread(target=ask, name="rota-call", daemon=True).start()  # its own, for nobody waits for it at the end
+    threading.Thread(
+        target=ask, name="rota-call", daemon=True
+    ).start()  # its own, for nobody waits for it at the end
     try:
         async with asyncio.timeout(CALL_S):
             await answer

@@ -42,7 +42,9 @@ class Form(StrEnum):
     JSON = "json"
 
 
-def setup(log_format: str = "plain", level: str | None = "info", *, root_level: int = logging.WARNING) -> bool:
+def setup(
+    log_format: str = "plain", level: str | None = "info", *, root_level: int = logging.WARNING
+) -> bool:
     """Log to stderr as `rota work` does, unless the program has set up logging of its own: then only the level of the logger `rota` is set.
 
     Args:
@@ -110,11 +112,18 @@ def form() -> Form | None:
 def _thread_failed(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
         name = failed.thread.name if failed.thread is not None else "?"
-        logging.getLogger("threading").error("thread %s has failed", name, exc_info=failed.exc_value)
+        logging.getLogger("threading").error(
+            "thread %s has failed", name, exc_info=failed.exc_value
+        )
 
 
 def _unraisable(failed: sys.UnraisableHookArgs) -> None:
-    logging.getLogger("sys").error("%s: %s", failed.err_msg or "exception ignored in", _text(failed.object), exc_info=failed.exc_value)
+    logging.getLogger("sys").error(
+        "%s: %s",
+        failed.err_msg or "exception ignored in",
+        _text(failed.object),
+        exc_info=failed.exc_value,
+    )
 
 
 class JobFilter(logging.Filter):
@@ -169,7 +178,9 @@ class JsonFormatter(logging.Formatter):
         stacks = _stacks(record)
         if stacks:
             line["stack"] = _clean("\n".join(stacks))
-        extra = {_text(name): _plain(value) for name, value in vars(record).items() if name not in _USUAL}
+        extra = {
+            _text(name): _plain(value) for name, value in vars(record).items() if name not in _USUAL
+        }
         if extra:
             line["extra"] = extra
         return json.dumps(line, allow_nan=False).replace("\x7f", "\\u007f")
@@ -187,9 +198,17 @@ def _formatter(log_format: str) -> logging.Formatter:
 def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | None]:
     """The job of whoever wrote a record: as it was stamped, for it may be formatted in another thread."""
     if hasattr(record, "rota_job"):
-        return record.rota_job, getattr(record, "rota_type", None), getattr(record, "rota_attempt", None)
+        return (
+            record.rota_job,
+            getattr(record, "rota_type", None),
+            getattr(record, "rota_attempt", None),
+        )
     found = current(contextvars.copy_context())
-    return (None, None, None) if found is None else (found.job.id, found.job.job_type, found.job.attempts)
+    return (
+        (None, None, None)
+        if found is None
+        else (found.job.id, found.job.job_type, found.job.attempts)
+    )
 
 
 def _time(record: logging.LogRecord) -> datetime:
@@ -249,7 +268,10 @@ def _in_json(value: Any, depth: int) -> Any:
         case str():
             return _text(value)
         case dict() if depth < DEPTH_MAX:
-            return {_text(name): _in_json(one, depth + 1) for name, one in list(value.items())[:ENTRIES_MAX]}
+            return {
+                _text(name): _in_json(one, depth + 1)
+                for name, one in list(value.items())[:ENTRIES_MAX]
+            }
         case list() | tuple() if depth < DEPTH_MAX:
             return [_in_json(one, depth + 1) for one in value[:ENTRIES_MAX]]
         case _:
@@ -270,4 +292,6 @@ def _clean(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]} … {text[-TEXT_MAX * 3 // 4 :]}"
+    return (
+        text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]} … {text[-TEXT_MAX * 3 // 4 :]}"
+    )

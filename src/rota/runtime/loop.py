@@ -31,7 +31,9 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
     """Run `work` in a loop of its own, then `close`. Raises UsageError inside a running loop; `verb` is what was called there."""
     if _in_running_loop():
         work.close()
-        raise UsageError(f"{verb}() was called inside a running event loop: await a{verb}() instead")
+        raise UsageError(
+            f"{verb}() was called inside a running event loop: await a{verb}() instead"
+        )
     with told(), closing(work):  # which has not begun where there is no loop for it
         keep_standard_descriptors()
         return _run_alone(work, close)
@@ -48,7 +50,9 @@ def _run_alone(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]
             return _run(loop, _then_close(work, close, calls, left))
     finally:
         if not left:  # closing the runner would wait for them for ever
-            with suppress(RuntimeError):  # one that got no descriptor or thread cannot be closed either; what it came to is known
+            with suppress(
+                RuntimeError
+            ):  # one that got no descriptor or thread cannot be closed either; what it came to is known
                 runner.close()
 
 
@@ -96,7 +100,9 @@ def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def _cancelled_by_ctrl_c(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[list[int]]:
+def _cancelled_by_ctrl_c(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]
+) -> Iterator[list[int]]:
     """As `asyncio.Runner` has it: the first SIGINT cancels the task, the next interrupts. What the application has installed itself stays."""
     interrupts: list[int] = []
 
@@ -123,15 +129,25 @@ def _is_from_a_signal(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt) and _has_pythons_own_ctrl_c():
         return True
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
-    codes = {getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers} - {None}
+    codes = {
+        getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers
+    } - {None}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _has_pythons_own_ctrl_c() -> bool:
-    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
 
 
-async def _then_close(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]], calls: _Calls, left: list[str]) -> T:
+async def _then_close(
+    work: Coroutine[Any, Any, T],
+    close: Callable[[], Awaitable[None]],
+    calls: _Calls,
+    left: list[str],
+) -> T:
     try:
         try:
             return await work
@@ -147,11 +163,15 @@ async def _leave_behind(calls: _Calls) -> list[str]:
     for task in tasks:
         task.cancel()
     # What they come to is nobody's any more: an error in one is no line in the log.
-    running = asyncio.gather(*(asyncio.wrap_future(call) for call in list(calls.running)), return_exceptions=True)
+    running = asyncio.gather(
+        *(asyncio.wrap_future(call) for call in list(calls.running)), return_exceptions=True
+    )
     try:
         await asyncio.wait([*tasks, running], timeout=LEFT_BEHIND_S)
     finally:  # Ctrl-C may end the moment
-        calls.shutdown(wait=False, cancel_futures=True)  # not before: tasks that were cancelled may put away in threads what they had
+        calls.shutdown(
+            wait=False, cancel_futures=True
+        )  # not before: tasks that were cancelled may put away in threads what they had
         # The loop waits for its executor when it is closed, as long as that takes: one that the application has set is not to keep it.
         asyncio.get_running_loop().set_default_executor(_Calls())
     left = [task.get_name() for task in tasks if not task.done()]

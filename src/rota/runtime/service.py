@@ -92,7 +92,9 @@ class Service(ABC):
                     self.away_since = self.away_since or monotonic()
                     pause_s = self.away(error, min(self._back_off_s, self.back_off_most_s))
                     self._back_off_s = min(self._back_off_s * 2, BACK_OFF_S[1])
-                    ended_by = self._hurried  # a job that ends or a bell that rings does not bring the database back
+                    ended_by = (
+                        self._hurried
+                    )  # a job that ends or a bell that rings does not bring the database back
                 await self._pause(pause_s, ended_by)
         finally:
             await self.close()

@@ -126,12 +126,16 @@ class Member:
             # A thread below Python: it ends the process also where a handler does not let go of the interpreter, or standard error is clogged.
             faulthandler.dump_traceback_later(ORPHAN_S, exit=True, file=self._nowhere)
             self._pass_on(HURRY)
-        logger.error("the parent process is gone: this one hands its jobs back and ends within a second")
+        logger.error(
+            "the parent process is gone: this one hands its jobs back and ends within a second"
+        )
 
     def _pass_on(self, order: bytes) -> None:
         if self._worker is not None and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the worker is over
-                self._loop.call_soon_threadsafe(self._worker.hurry if order == HURRY else self._worker.stop)
+                self._loop.call_soon_threadsafe(
+                    self._worker.hurry if order == HURRY else self._worker.stop
+                )
 
     def _tell_how_it_is(self) -> None:
         with self._lock:

@@ -81,7 +81,9 @@ class Child:
         """What it has said since."""
         try:
             while packet := self.channel.recv(65_536):
-                with suppress(msgspec.MsgspecError):  # of another release, where the package was replaced beneath this process
+                with suppress(
+                    msgspec.MsgspecError
+                ):  # of another release, where the package was replaced beneath this process
                     yield msgspec.json.decode(packet, type=Message)
             self.is_mute = True
         except BlockingIOError:
@@ -99,7 +101,9 @@ class Fleet:
     """`count` processes of one command, whose last argument is to be the descriptor of the channel. `unwell` and `unready` may be asked from any
     thread; None means well, or ready."""
 
-    def __init__(self, command: list[str], count: int, *, drain: bool, ping_url: str | None = None) -> None:
+    def __init__(
+        self, command: list[str], count: int, *, drain: bool, ping_url: str | None = None
+    ) -> None:
         self.reports: list[dict[str, Any]] = []
         """What the children did, in the order in which they ended."""
         self._command = command
@@ -147,7 +151,14 @@ class Fleet:
         if now - self._turned_at > SILENT_S:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"
         troubles = ((child.pid, child.trouble(now)) for child in list(self._children.values()))
-        return next((f"worker process {pid}: {trouble}" for pid, trouble in troubles if trouble is not None), None)
+        return next(
+            (
+                f"worker process {pid}: {trouble}"
+                for pid, trouble in troubles
+                if trouble is not None
+            ),
+            None,
+        )
 
     def unready(self) -> str | None:
         """Why not all of them take jobs."""
@@ -157,13 +168,18 @@ class Fleet:
         if len(children) < self._count:
             return f"{len(children)} of {self._count} worker processes are up"
         unready = ((child.pid, child.unready) for child in children)
-        return next((f"worker process {pid}: {why}" for pid, why in unready if why is not None), None) or self.unwell()
+        return (
+            next((f"worker process {pid}: {why}" for pid, why in unready if why is not None), None)
+            or self.unwell()
+        )
 
     @property
     def _missing(self) -> int:
         if self._orders:
             return 0
-        return (self._count if self._fit else 1) - (self._spawned if self._drain else len(self._children))
+        return (self._count if self._fit else 1) - (
+            self._spawned if self._drain else len(self._children)
+        )
 
     def _spawn(self) -> None:
         try:
@@ -176,7 +192,9 @@ class Fleet:
         logger.info("worker process %s started", child.pid)
 
     def _listen(self, signals: socket.socket) -> None:
-        by_channel = {child.channel: child for child in self._children.values() if not child.is_mute}
+        by_channel = {
+            child.channel: child for child in self._children.values() if not child.is_mute
+        }
         pause_s = min(LOOK_S, max(0.0, self._spawn_at - monotonic())) if self._missing else LOOK_S
         ready, _, _ = select.select([signals, *by_channel], [], [], pause_s)
         for channel in ready:
@@ -203,15 +221,25 @@ class Fleet:
     def _passed(self) -> None:
         """One of them has done a good pass of upkeep: ping for all of them, from a thread, for the parent has to hear on."""
         now = monotonic()
-        if self._ping_url is not None and (self._pinged_at is None or now - self._pinged_at >= PING_S):
+        if self._ping_url is not None and (
+            self._pinged_at is None or now - self._pinged_at >= PING_S
+        ):
             self._pinged_at = now
-            with suppress(RuntimeError):  # no thread is to be had: a switch that is not told in time says so to people
-                threading.Thread(target=ping, args=(self._ping_url,), name="rota-ping", daemon=True).start()
+            with suppress(
+                RuntimeError
+            ):  # no thread is to be had: a switch that is not told in time says so to people
+                threading.Thread(
+                    target=ping, args=(self._ping_url,), name="rota-ping", daemon=True
+                ).start()
 
     def _order(self) -> None:
         """Stop; ordered again, hurry."""
         self._orders += 1
-        logger.info("stopping %s worker processes%s", len(self._children), "" if self._orders == 1 else " at once")
+        logger.info(
+            "stopping %s worker processes%s",
+            len(self._children),
+            "" if self._orders == 1 else " at once",
+        )
         for child in self._children.values():
             child.order(STOP if self._orders == 1 else HURRY)
 
@@ -220,7 +248,9 @@ class Fleet:
             while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 pid, status = found
                 child = self._children.get(pid)
-                if child is not None:  # else an orphan: as pid 1, this process is given all there are
+                if (
+                    child is not None
+                ):  # else an orphan: as pid 1, this process is given all there are
                     child.process.returncode = os.waitstatus_to_exitcode(status)
                     self._hear(child)
                     child.channel.close()
@@ -233,7 +263,9 @@ class Fleet:
         if self._orders or self._drain:
             logger.info("%s", how)
             self._status = max(self._status, _exit_status(code))
-        elif code in _HOPELESS and not self._fit:  # it was alone, and has said why, as the one and last line
+        elif (
+            code in _HOPELESS and not self._fit
+        ):  # it was alone, and has said why, as the one and last line
             self._status = code
             self._give_up()
         else:
@@ -246,7 +278,9 @@ class Fleet:
         while now - self._ends[0][0] > ENDS_S:
             self._ends.popleft()
         if sum(counted for _, counted in self._ends) >= ENDS_MAX:
-            self._failure = ProcessesFailed(f"{ENDS_MAX} worker processes ended within {ENDS_S:.0f} s; the last: {how}")
+            self._failure = ProcessesFailed(
+                f"{ENDS_MAX} worker processes ended within {ENDS_S:.0f} s; the last: {how}"
+            )
             self._give_up()
             return
         pause_s = min(BACK_OFF_S[0] * 2 ** (len(self._ends) - 1), BACK_OFF_S[1])

@@ -44,7 +44,9 @@ class Expirer(Service):
         if self._after is None:
             self._after = (self._reading.begin(), 0)
             self._took_s = 0.0
-        started, expired, refusals = await self._link.run(ops.expire(self._worker, *self._after, BATCH))
+        started, expired, refusals = await self._link.run(
+            ops.expire(self._worker, *self._after, BATCH)
+        )
         self._took_s += monotonic() - before
         self._refused.tell(refusals)
         more = bool(expired) and len(expired) + len(refusals) >= BATCH
@@ -54,6 +56,13 @@ class Expirer(Service):
         for gone in expired:
             failure = Failure("Expired", gone.message, "fatal", "expired")
             self.bus.emit(
-                JobDead(job=gone.job, job_type=gone.job_type, attempt=gone.attempt, claim=gone.claim, worker=self._worker, failure=failure)
+                JobDead(
+                    job=gone.job,
+                    job_type=gone.job_type,
+                    attempt=gone.attempt,
+                    claim=gone.claim,
+                    worker=self._worker,
+                    failure=failure,
+                )
             )
         return 0 if more else PERIOD_S

@@ -22,7 +22,14 @@ class Pinger(Service):
 
     name = "pinger"
 
-    def __init__(self, bus: Bus, alerts: Alerts, parts: Sequence[Service], url: str | None, on_good: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        alerts: Alerts,
+        parts: Sequence[Service],
+        url: str | None,
+        on_good: Callable[[], None],
+    ) -> None:
         super().__init__(bus)
         self._alerts = alerts
         self._parts = parts
@@ -32,7 +39,9 @@ class Pinger(Service):
 
     async def tick(self) -> float | None:
         """Ping if there is reason to."""
-        if self._alerts.passes == self._passes or any(part.away_since is not None for part in self._parts):
+        if self._alerts.passes == self._passes or any(
+            part.away_since is not None for part in self._parts
+        ):
             return SOON_S
         self._passes = self._alerts.passes
         self._on_good()

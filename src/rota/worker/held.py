@@ -48,7 +48,9 @@ class Held:
         "unwritten",
     )
 
-    def __init__(self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float) -> None:
+    def __init__(
+        self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float
+    ) -> None:
         self.job = job
         self.is_suspect = job.suspected is True
         """Whether its last attempt was lost with a worker: it may be what killed it."""

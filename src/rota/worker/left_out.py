@@ -39,7 +39,9 @@ class LeftOut:
         if not refused:
             return
         now = monotonic()
-        self._known = {job: known for job, known in self._known.items() if known[0] > now - TRY_AGAIN_S[1]}
+        self._known = {
+            job: known for job, known in self._known.items() if known[0] > now - TRY_AGAIN_S[1]
+        }
         for one in refused:
             tries = self._known.get(one.id, (0.0, 0))[1]
             self._known[one.id] = now + min(TRY_AGAIN_S[0] * 2.0**tries, TRY_AGAIN_S[1]), tries + 1

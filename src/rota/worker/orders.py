@@ -33,7 +33,9 @@ def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
         else:
             worker.stop()
 
-    numbers = SIGNALS if signals and threading.current_thread() is threading.main_thread() else ()  # other threads cannot hear any
+    numbers = (
+        SIGNALS if signals and threading.current_thread() is threading.main_thread() else ()
+    )  # other threads cannot hear any
     for number in numbers:
         loop.add_signal_handler(number, on_signal)
     try:

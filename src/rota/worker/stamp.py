@@ -29,7 +29,9 @@ class StampWatch(Service):
 
     name = "stamp watch"
 
-    def __init__(self, bus: Bus, link: StoreLink, gate: Gate, on_copied: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, bus: Bus, link: StoreLink, gate: Gate, on_copied: Callable[[str], None] | None
+    ) -> None:
         super().__init__(bus)
         self._link = link
         self._closing = gate

@@ -67,17 +67,30 @@ def _server(patient: Patient) -> Facts:
 
 
 def _pooler(patient: Patient) -> Facts:
-    return {"notify": patient.notify, "refusal": patient.refusal, "shares": patient.refusal is None and patient.probe.shares_sessions()}
+    return {
+        "notify": patient.notify,
+        "refusal": patient.refusal,
+        "shares": patient.refusal is None and patient.probe.shares_sessions(),
+    }
 
 
 def _listen(patient: Patient) -> Facts:
     silent = patient.notify is False or patient.refusal is not None
-    return {"notify": False if patient.notify is False else None, "heard_s": None if silent else patient.probe.hears_after_s()}
+    return {
+        "notify": False if patient.notify is False else None,
+        "heard_s": None if silent else patient.probe.hears_after_s(),
+    }
 
 
 def _migrations(patient: Patient) -> Facts:
     ours = {migration.number: migration.name for migration in migrate.migrations()}
-    facts: Facts = {"missing": list(ours.values()), "too_new": "", "newer": [], "other": [], "count": 0}
+    facts: Facts = {
+        "missing": list(ours.values()),
+        "too_new": "",
+        "newer": [],
+        "other": [],
+        "count": 0,
+    }
     try:
         applied = patient.probe.rows("migrations", {}, ("number", "name", "oldest_release"))
         recorded = patient.probe.rows("definitions", {}, ("name", "hash", "release"))
@@ -85,9 +98,21 @@ def _migrations(patient: Patient) -> Facts:
     except SchemaMissing:
         return facts
     stale, _ = migrate.compare([tuple(row.values()) for row in recorded])
-    facts |= {"stale": [definition.name for definition in stale], "changed": [row["name"] for row in changed]}
-    facts |= {"missing": [name for number, name in ours.items() if number not in {row["number"] for row in applied}], "count": len(applied)}
-    facts["other"] = [row["name"] for row in applied if row["name"] != ours.get(row["number"], row["name"])]
+    facts |= {
+        "stale": [definition.name for definition in stale],
+        "changed": [row["name"] for row in changed],
+    }
+    facts |= {
+        "missing": [
+            name
+            for number, name in ours.items()
+            if number not in {row["number"] for row in applied}
+        ],
+        "count": len(applied),
+    }
+    facts["other"] = [
+        row["name"] for row in applied if row["name"] != ours.get(row["number"], row["name"])
+    ]
     facts["newer"] = [row["name"] for row in applied if row["number"] not in ours]
     try:
         migrate.pending([tuple(row.values()) for row in applied], patient.probe.database.schema)
@@ -134,8 +159,15 @@ CHECKS = (
     ),
     Check("clock", "Does this machine's clock agree with the database's?", _clock, server.clock),
     Check("listen", "Does LISTEN work?", _listen, server.listen),
-    Check("snapshot", "Who holds back vacuum?", lambda patient: patient.facts("doctor_snapshot", limit=LISTED), server.snapshot),
-    Check("vacuum", "Do dead rows go?", lambda patient: patient.facts("doctor_vacuum"), server.vacuum),
+    Check(
+        "snapshot",
+        "Who holds back vacuum?",
+        lambda patient: patient.facts("doctor_snapshot", limit=LISTED),
+        server.snapshot,
+    ),
+    Check(
+        "vacuum", "Do dead rows go?", lambda patient: patient.facts("doctor_vacuum"), server.vacuum
+    ),
     Check(
         "partitions",
         "Are the days to come ready?",
@@ -157,19 +189,33 @@ CHECKS = (
     Check("workers", "Is a worker alive?", _workers, work.workers),
     Check("queues", "Is each queue with due jobs served?", _queues, work.queues),
     Check("types", "Is each type that waits known?", _types, work.types),
-    Check("app", "Is what the App declares in the database?", lambda patient: {**_types(patient), "app": patient.types}, work.app),
+    Check(
+        "app",
+        "Is what the App declares in the database?",
+        lambda patient: {**_types(patient), "app": patient.types},
+        work.app,
+    ),
     Check("oldest", "Do due jobs wait for long?", _jobs, work.oldest),
     Check("paused", "Is a queue paused?", _queues, work.paused),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
-    Check("running", "Do jobs end?", lambda patient: patient.facts("doctor_running", margin=LATE, limit=RUNNING), work.running),
+    Check(
+        "running",
+        "Do jobs end?",
+        lambda patient: patient.facts("doctor_running", margin=LATE, limit=RUNNING),
+        work.running,
+    ),
     Check("fences", "Do workers come too late?", _workers, work.fences),
     Check("dead", "Does anybody see to dead jobs?", _jobs, work.dead),
-    Check("contention", "Outgrown: are many workers in each other's way?", _growth, growth.contention),
+    Check(
+        "contention", "Outgrown: are many workers in each other's way?", _growth, growth.contention
+    ),
     Check("order", "Outgrown: is strict order asked of a queue?", _growth, growth.order),
     Check("fan-out", "Outgrown: do jobs come in heavy fan-out?", _growth, growth.fan_out),
     Check("teams", "Outgrown: do different teams consume here?", _growth, growth.teams),
     Check("replay", "Outgrown: is history kept to be replayed?", _growth, growth.replay),
-    Check("streaming", "Outgrown: is status streamed through the table?", _growth, growth.streaming),
+    Check(
+        "streaming", "Outgrown: is status streamed through the table?", _growth, growth.streaming
+    ),
 )
 
 
@@ -208,20 +254,31 @@ def examine(
     with open_any_probe(database) as (probe, refusal):
         patient = Patient(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
-        return Examination(tuple((check, _found(check, patient, limits or Limits())) for check in wanted))
+        return Examination(
+            tuple((check, _found(check, patient, limits or Limits())) for check in wanted)
+        )
 
 
 def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
     if check.name == "app" and patient.types is None:
-        return skipped("no App was named", "give --app module:attribute to compare it with the database")
+        return skipped(
+            "no App was named", "give --app module:attribute to compare it with the database"
+        )
     try:
         finding = check.judge(check.ask(patient), limits)
         # Advice that is SQL is to be copied: there as in all SQL of ours, the word before the dot is the schema.
-        return replace(finding, what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."))
+        return replace(
+            finding,
+            what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."),
+        )
     except MayNotLook as error:
-        judged = bad if check.name == "privileges" else skipped  # whether the role suffices is known then
+        judged = (
+            bad if check.name == "privileges" else skipped
+        )  # whether the role suffices is known then
         return judged(str(error), "docs/doctor.md lists what it has to be granted")
     except CannotLook as error:
-        return warn(str(error), LOCKED)  # not skipped: a table that somebody locks stops workers as well
+        return warn(
+            str(error), LOCKED
+        )  # not skipped: a table that somebody locks stops workers as well
     except SchemaMissing:
         return skipped("there is no schema of Rota's, or an older one", "see migrations")

@@ -16,9 +16,14 @@ def contention(facts: Facts, limits: Limits) -> Finding:
     waiting, sessions, workers = facts["waiting"], facts["sessions"], facts["workers"]
     said = f"{waiting} of Rota's {sessions} sessions wait for a lock, {workers} workers are alive, {facts['deadlocks']} deadlocks in this database"
     if waiting >= 2 and waiting > limits.waiting_share * sessions:
-        return warn(said, f"look at pg_blocking_pids() for who holds it; with many workers, fewer with more slots each; {SEE}")
+        return warn(
+            said,
+            f"look at pg_blocking_pids() for who holds it; with many workers, fewer with more slots each; {SEE}",
+        )
     if workers > limits.workers:
-        return warn(said, f"more workers than that claim no faster: fewer with more slots each; {SEE}")
+        return warn(
+            said, f"more workers than that claim no faster: fewer with more slots each; {SEE}"
+        )
     return ok(said)
 
 
@@ -27,15 +32,22 @@ def order(facts: Facts, limits: Limits) -> Finding:
     late = [one for one in facts["single"] if one["waiting_s"] >= limits.single_s]
     if late:
         said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
-        return warn(f"queues with one slot in all fall behind: {said}", f"order by key instead of by queue, or split it; {SEE}")
-    return ok(f"{len(facts['single'])} queues with one slot in all have due jobs, none falls behind")
+        return warn(
+            f"queues with one slot in all fall behind: {said}",
+            f"order by key instead of by queue, or split it; {SEE}",
+        )
+    return ok(
+        f"{len(facts['single'])} queues with one slot in all have due jobs, none falls behind"
+    )
 
 
 def fan_out(facts: Facts, limits: Limits) -> Finding:
     """Whether jobs come faster than they go."""
     said = f"about {facts['live'] or 0:,} live jobs in {size(facts['bytes'])}"
     if (facts["live"] or 0) > limits.live_jobs:
-        return warn(said, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}")
+        return warn(
+            said, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}"
+        )
     return ok(said)
 
 
@@ -44,7 +56,8 @@ def teams(facts: Facts, limits: Limits) -> Finding:
     count = len(_apart([set(crew) for crew in facts["crews"]]))
     if count >= limits.crews:
         return warn(
-            f"{count} groups of workers share no job type", f"give each team a schema or a database of its own, or events on a log; {SEE}"
+            f"{count} groups of workers share no job type",
+            f"give each team a schema or a database of its own, or events on a log; {SEE}",
         )
     return ok(f"{count} group{'s' if count != 1 else ''} of workers that share job types")
 
@@ -62,7 +75,10 @@ def replay(facts: Facts, limits: Limits) -> Finding:
     """Whether history is used as a log."""
     said = f"{size(facts['history_bytes'])} of history"
     if facts["history_bytes"] > limits.history_bytes:
-        return warn(said, f"keep less (rota migrate --keep-history), and what is to be replayed in a log or a warehouse; {SEE}")
+        return warn(
+            said,
+            f"keep less (rota migrate --keep-history), and what is to be replayed in a log or a warehouse; {SEE}",
+        )
     return ok(said)
 
 
@@ -72,5 +88,8 @@ def streaming(facts: Facts, limits: Limits) -> Finding:
     rate = updated / inserted if inserted >= 1_000 else 0.0
     said = f"{facts['reporting']} running jobs report progress; a job is updated {rate:.1f} times"
     if facts["reporting"] > limits.reporting or rate > limits.updates_a_job:
-        return warn(said, f"report less often, or stream it past the table: Redis, SSE from the worker; {SEE}")
+        return warn(
+            said,
+            f"report less often, or stream it past the table: Redis, SSE from the worker; {SEE}",
+        )
     return ok(said)

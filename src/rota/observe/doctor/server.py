@@ -18,12 +18,21 @@ def connection(facts: Facts, limits: Limits) -> Finding:
     if version < POSTGRESQL_MIN:
         return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 14 or newer")
     if facts["encoding"] != "UTF8":
-        return bad(f"the database has encoding {facts['encoding']}", "make one with ENCODING 'UTF8' TEMPLATE template0 and move there")
+        return bad(
+            f"the database has encoding {facts['encoding']}",
+            "make one with ENCODING 'UTF8' TEMPLATE template0 and move there",
+        )
     if facts["is_read_only"]:
-        return bad("the server is read-only: a standby, or default_transaction_read_only is on", "connect to the primary")
+        return bad(
+            "the server is read-only: a standby, or default_transaction_read_only is on",
+            "connect to the primary",
+        )
     said = f"PostgreSQL {version // 10_000}.{version % 10_000}, a round trip takes {trip_s * 1000:.1f} ms"
     if trip_s > limits.round_trip_s:
-        return warn(said, "run the workers nearer to the database: each claim and each finish takes two round trips")
+        return warn(
+            said,
+            "run the workers nearer to the database: each claim and each finish takes two round trips",
+        )
     return ok(said)
 
 
@@ -35,9 +44,15 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
     if facts["shares"] and facts["notify"] is False:
         return ok("a transaction pooler, and the App has notify=False")
     if facts["shares"]:
-        return bad("connections share sessions, as behind a transaction pooler: LISTEN does not work through it", use)
+        return bad(
+            "connections share sessions, as behind a transaction pooler: LISTEN does not work through it",
+            use,
+        )
     if facts["notify"] is False:
-        return warn("no transaction pooler, and the App has notify=False", "leave notify out: workers are then woken at once")
+        return warn(
+            "no transaction pooler, and the App has notify=False",
+            "leave notify out: workers are then woken at once",
+        )
     return ok("each connection has a session of its own")
 
 
@@ -63,16 +78,25 @@ def privileges(facts: Facts, limits: Limits) -> Finding:
         )
     if facts["is_owner"]:
         return ok(f"{role} owns the schema, as a worker's role must")
-    may = "can enqueue" if facts["inserts"] else "can read" if facts["reads"] else "can do nothing here"
+    may = (
+        "can enqueue"
+        if facts["inserts"]
+        else "can read"
+        if facts["reads"]
+        else "can do nothing here"
+    )
     return warn(
-        f"{role} {may}; the schema's owner is {owner}", f"run workers and `rota migrate` as {owner}; for anything else this will do"
+        f"{role} {may}; the schema's owner is {owner}",
+        f"run workers and `rota migrate` as {owner}; for anything else this will do",
     )
 
 
 def migrations(facts: Facts, limits: Limits) -> Finding:
     """Whether the schema is this release's."""
     if facts["missing"]:
-        return bad(f"lacks {', '.join(facts['missing'])}", "run `rota migrate` as the owner of the schema")
+        return bad(
+            f"lacks {', '.join(facts['missing'])}", "run `rota migrate` as the owner of the schema"
+        )
     if facts["too_new"]:
         return bad(facts["too_new"], "install the newer release")
     if facts["other"]:
@@ -89,7 +113,10 @@ def migrations(facts: Facts, limits: Limits) -> Finding:
             "delete the rows of these names from `definition` and run `rota migrate`",
         )
     if facts["newer"]:
-        return warn(f"also has {', '.join(facts['newer'])}, of a newer release", "finish the deploy: this release can live with it")
+        return warn(
+            f"also has {', '.join(facts['newer'])}, of a newer release",
+            "finish the deploy: this release can live with it",
+        )
     return ok(f"{facts['count']} migrations, none is missing")
 
 
@@ -118,7 +145,8 @@ def snapshot(facts: Facts, limits: Limits) -> Finding:
         hidden = any(one["is_hidden"] for one in holders)
         return ok(f"{said}{f' ({MONITOR})' if hidden else ''}")
     return (bad if worst == 2 else warn)(
-        f"{said}: no dead row younger than it can be removed, and claims slow down with time", _release(holder)
+        f"{said}: no dead row younger than it can be removed, and claims slow down with time",
+        _release(holder),
     )
 
 
@@ -146,7 +174,9 @@ def _release(holder: Facts) -> str:
         case "prepared transaction":
             return f"end it where it was prepared, or here: ROLLBACK PREPARED '{who}'"
         case "replication slot":
-            return f"let its consumer catch up, or drop it: SELECT pg_drop_replication_slot('{who}')"
+            return (
+                f"let its consumer catch up, or drop it: SELECT pg_drop_replication_slot('{who}')"
+            )
         case "standby":
             return "end the long query there, or turn hot_standby_feedback off on it"
     return f"ask its owner to end it, or: SELECT pg_terminate_backend({who})"
@@ -157,19 +187,35 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
     tables = facts["tables"] or []
     if not facts["autovacuum"] or not facts["counts"]:
         off = "autovacuum" if not facts["autovacuum"] else "track_counts"
-        return bad(f"{off} is off on this server: dead rows stay for ever", f"set {off} = on in postgresql.conf and reload")
+        return bad(
+            f"{off} is off on this server: dead rows stay for ever",
+            f"set {off} = on in postgresql.conf and reload",
+        )
     disabled = [table["name"] for table in tables if table["is_off"]]
     if disabled:
-        do = "; ".join(f"ALTER TABLE rota.{name} RESET (autovacuum_enabled); VACUUM rota.{name}" for name in disabled)
+        do = "; ".join(
+            f"ALTER TABLE rota.{name} RESET (autovacuum_enabled); VACUUM rota.{name}"
+            for name in disabled
+        )
         return bad(f"autovacuum is off for {', '.join(disabled)}", do)
-    full = [one for one in tables if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)]
+    full = [
+        one
+        for one in tables
+        if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)
+    ]
     if full:
-        said = ", ".join(f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuumed(one)}" for one in full)
+        said = ", ".join(
+            f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuumed(one)}"
+            for one in full
+        )
         return warn(
-            said, "see the snapshot above; else give autovacuum more to do at once (autovacuum_vacuum_cost_limit) or run VACUUM by hand"
+            said,
+            "see the snapshot above; else give autovacuum more to do at once (autovacuum_vacuum_cost_limit) or run VACUUM by hand",
         )
     job = next((one for one in tables if one["name"] == "job"), None)
-    return ok(f"job has {job['dead'] or 0:,} dead rows, {_vacuumed(job)}" if job else "no figures yet")
+    return ok(
+        f"job has {job['dead'] or 0:,} dead rows, {_vacuumed(job)}" if job else "no figures yet"
+    )
 
 
 def _vacuumed(table: Facts) -> str:
@@ -191,7 +237,9 @@ def partitions(facts: Facts, limits: Limits) -> Finding:
 
 
 def _days(days: list[int]) -> str:
-    return ", ".join("today" if day == 0 else "tomorrow" if day == 1 else f"in {day} days" for day in days)
+    return ", ".join(
+        "today" if day == 0 else "tomorrow" if day == 1 else f"in {day} days" for day in days
+    )
 
 
 def retention(facts: Facts, limits: Limits) -> Finding:
@@ -207,7 +255,9 @@ def retention(facts: Facts, limits: Limits) -> Finding:
             f"{', '.join(facts['overdue'])} should have been dropped; {weight}",
             "look for `retention:` in the workers' logs: mostly a long transaction, or a worker that does not own the schema",
         )
-    forever = [what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})]
+    forever = [
+        what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})
+    ]
     return ok("; kept for ever: ".join([weight, *([", ".join(forever)] if forever else [])]))
 
 
@@ -219,5 +269,6 @@ def connections(facts: Facts, limits: Limits) -> Finding:
         return ok(said)
     level = bad if used >= limits.connections_share[1] * most else warn
     return level(
-        said, "a worker needs seven: give fewer workers more slots, raise max_connections, or put PgBouncer in between (notify=False)"
+        said,
+        "a worker needs seven: give fewer workers more slots, raise max_connections, or put PgBouncer in between (notify=False)",
     )

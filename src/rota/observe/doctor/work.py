@@ -51,11 +51,16 @@ def app(facts: Facts, limits: Limits) -> Finding:
     """Whether what the App declares is what the database has."""
     stored = {one["name"]: one for one in facts["types"]}
     missing = [one["name"] for one in facts["app"] if one["name"] not in stored]
-    changed = [one["name"] for one in facts["app"] if one["name"] in stored and one != stored[one["name"]]]
+    changed = [
+        one["name"] for one in facts["app"] if one["name"] in stored and one != stored[one["name"]]
+    ]
     said = [f"not declared: {', '.join(missing)}"] if missing else []
     said += [f"declared with another queue or priority: {', '.join(changed)}"] if changed else []
     if said:
-        return warn("; ".join(said), "run `rota sync` at deploy: until then a plain INSERT takes the old defaults")
+        return warn(
+            "; ".join(said),
+            "run `rota sync` at deploy: until then a plain INSERT takes the old defaults",
+        )
     return ok(f"all {len(facts['app'])} types of the App are declared as it has them")
 
 
@@ -72,7 +77,9 @@ def workers(facts: Facts, limits: Limits) -> Finding:
             return bad(said, "start one: rota work, or see whether cron runs `rota work --drain`")
         return ok(f"{said}; {facts['stopped']} drained within the hour")
     if silent:
-        return warn(f"{alive} workers are alive; gone without a goodbye within the hour: {gone}", do)
+        return warn(
+            f"{alive} workers are alive; gone without a goodbye within the hour: {gone}", do
+        )
     return ok(f"{alive} workers are alive, {facts['stopped']} stopped in order within the hour")
 
 
@@ -91,11 +98,18 @@ def fences(facts: Facts, limits: Limits) -> Finding:
 def running(facts: Facts, limits: Limits) -> Finding:
     """Whether jobs end."""
     if facts["expired"]:
-        said = ", ".join(f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})" for one in facts["expired"])
-        return bad(f"leases are over and nobody took the jobs: {said}", "start a worker, or a drain: whoever works also reaps")
+        said = ", ".join(
+            f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})"
+            for one in facts["expired"]
+        )
+        return bad(
+            f"leases are over and nobody took the jobs: {said}",
+            "start a worker, or a drain: whoever works also reaps",
+        )
     if facts["long"]:
         said = ", ".join(
-            f"job {one['id']} {one['job_type']} for {words(one['running_s'])} (timeout {words(one['timeout_s'])})" for one in facts["long"]
+            f"job {one['id']} {one['job_type']} for {words(one['running_s'])} (timeout {words(one['timeout_s'])})"
+            for one in facts["long"]
         )
         return warn(
             f"longer than their timeout: {said}",
@@ -112,7 +126,9 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     said = f"the oldest due job has been waiting for {words(waiting_s)}"
     if waiting_s < limits.due_s[0]:
         return ok(said)
-    return (bad if waiting_s >= limits.due_s[1] else warn)(said, "see the queues, types and workers here; else give them more slots")
+    return (bad if waiting_s >= limits.due_s[1] else warn)(
+        said, "see the queues, types and workers here; else give them more slots"
+    )
 
 
 def paused(facts: Facts, limits: Limits) -> Finding:
@@ -126,24 +142,46 @@ def paused(facts: Facts, limits: Limits) -> Finding:
     if site:
         why = f": {site['paused_why']}" if site["paused_why"] else ""
         return warn(
-            "everything is paused" + (f" until {site['paused_until']}" if site["paused_until"] else "") + f" by {site['paused_by']}{why}",
+            "everything is paused"
+            + (f" until {site['paused_until']}" if site["paused_until"] else "")
+            + f" by {site['paused_by']}{why}",
             "rota resume --all, when what it was paused for is over",
         )
     if not facts["paused"]:
         return ok("no queue is paused")
-    said = ", ".join(repr(one["queue"]) + (f" until {one['until']}" if one["until"] else "") for one in facts["paused"])
-    return warn(f"paused: {said}", f"rota resume {quote(facts['paused'][0]['queue'])}, when what it was paused for is over")
+    said = ", ".join(
+        repr(one["queue"]) + (f" until {one['until']}" if one["until"] else "")
+        for one in facts["paused"]
+    )
+    return warn(
+        f"paused: {said}",
+        f"rota resume {quote(facts['paused'][0]['queue'])}, when what it was paused for is over",
+    )
 
 
 def schedules(facts: Facts, limits: Limits) -> Finding:
     """Whether schedules fire."""
-    late = [f"{one['name']} by {words(one['late_s'])}" for one in facts["overdue"] if one["stopped_why"] is None]
-    stopped = [f"{one['name']} ({one['stopped_why']})" for one in facts["overdue"] if one["stopped_why"] is not None]
+    late = [
+        f"{one['name']} by {words(one['late_s'])}"
+        for one in facts["overdue"]
+        if one["stopped_why"] is None
+    ]
+    stopped = [
+        f"{one['name']} ({one['stopped_why']})"
+        for one in facts["overdue"]
+        if one["stopped_why"] is not None
+    ]
     if not late and not stopped:
         return ok("no schedule is late")
-    said = [f"late: {', '.join(late)}"] * bool(late) + [f"stopped by themselves: {', '.join(stopped)}"] * bool(stopped)
-    do = ["start a worker, or let cron run `rota work --drain` each minute: whoever works also fires schedules"] * bool(late)
-    do += ["mend what is said there: then they go on, or do after `rota schedule resume NAME`"] * bool(stopped)
+    said = [f"late: {', '.join(late)}"] * bool(late) + [
+        f"stopped by themselves: {', '.join(stopped)}"
+    ] * bool(stopped)
+    do = [
+        "start a worker, or let cron run `rota work --drain` each minute: whoever works also fires schedules"
+    ] * bool(late)
+    do += [
+        "mend what is said there: then they go on, or do after `rota schedule resume NAME`"
+    ] * bool(stopped)
     return bad("; ".join(said), "; ".join(do))
 
 

@@ -19,9 +19,21 @@ from rota.observe.events.job import (
     LeaseLost,
     OutcomeRefused,
 )
-from rota.observe.events.schedule import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
+from rota.observe.events.schedule import (
+    RunEnqueued,
+    RunSkipped,
+    ScheduleDisabled,
+    ScheduleRefused,
+    TicksMissed,
+)
 from rota.observe.events.upkeep import DeadPutAway, PartitionDropped, PartitionKept, UpkeepRefused
-from rota.observe.events.worker import DatabaseCopied, DatabaseLost, LoopBlocked, WorkerStarted, WorkerStopped
+from rota.observe.events.worker import (
+    DatabaseCopied,
+    DatabaseLost,
+    LoopBlocked,
+    WorkerStarted,
+    WorkerStopped,
+)
 
 __all__ = [
     "AlertFired",

@@ -29,7 +29,9 @@ class Bus:
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would hear such an event; those who emit many ask first."""
-        return logger.isEnabledFor(kind.level) or any(base in self._listeners for base in kind.__mro__)
+        return logger.isEnabledFor(kind.level) or any(
+            base in self._listeners for base in kind.__mro__
+        )
 
     def emit(self, event: Event) -> None:
         """Log the event and tell the listeners."""
@@ -41,4 +43,6 @@ class Bus:
                 try:
                     listener(event)
                 except (Exception, SystemExit):
-                    logger.exception("a listener for %s failed; the job is not affected", type(event).__name__)
+                    logger.exception(
+                        "a listener for %s failed; the job is not affected", type(event).__name__
+                    )

@@ -26,7 +26,14 @@ class JobEvent(Event):
     @classmethod
     def of(cls, job: Job, worker: str, **own: Any) -> Self:
         """Make the event of a job as that worker claimed it; `own` are the fields that only this event has."""
-        return cls(job=job.id, job_type=job.job_type, attempt=job.attempts, claim=job.claims, worker=worker, **own)
+        return cls(
+            job=job.id,
+            job_type=job.job_type,
+            attempt=job.attempts,
+            claim=job.claims,
+            worker=worker,
+            **own,
+        )
 
     def text(self) -> str:
         return f"job {self.job} {self.job_type} attempt {self.attempt}: {self.said()}"
@@ -134,6 +141,8 @@ class HandlerAbandoned(JobEvent):
     go on now; when they are as many as the worker's slots, it ends with WorkerExhausted."""
 
     level = logging.ERROR
-    line = "its handler does not stop after its timeout; its slot is given up ({abandoned} of {slots})"
+    line = (
+        "its handler does not stop after its timeout; its slot is given up ({abandoned} of {slots})"
+    )
     abandoned: int
     slots: int

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.model.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
+from rota.model.job import Action, Status  # noqa: E402
+from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -114,7 +115,7 @@ def states_page() -> str:
     lines = [
         "# The states of a job",
         "",
-        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/model/job.py) by `make docs`.",
+        "Generated from `MEANING` and `TRANSITIONS` in [states.py](../src/rota/model/states.py) by `make docs`.",
         "",
         "| Status | Where the row is | What it means |",
         "|---|---|---|",

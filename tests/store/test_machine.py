@@ -20,8 +20,9 @@ from hypothesis.stateful import (
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.model.job import TRANSITIONS, Action, Job, Status
+from rota.model.job import Action, Job, Status
 from rota.model.settle import Transition
+from rota.model.states import TRANSITIONS
 from rota.store import ops
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule

@@ -180,6 +180,6 @@ def act(
     action: Action, *ids: int, why: str | None = None, by: str = "tester"
 ) -> Operation[list[ops.Answer]]:
     """Do something to jobs, as a person does."""
-    answers, refusals = yield from ops.act_on_many(ops.Act(action, by, why), ids)
+    answers, refusals = yield from ops.act_on_many(ops.ActionRequest(action, by, why), ids)
     assert refusals == {}
     return answers

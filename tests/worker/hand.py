@@ -10,7 +10,7 @@ import msgspec
 
 import rota
 from rota.declare.config import WorkerConfig
-from rota.declare.job_type import declared
+from rota.declare.job_type import make_row
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
@@ -45,7 +45,7 @@ class Hand:
         bus = Bus()
         bus.on(Event, self._hear)
         declaration = msgspec.json.encode(
-            [declared(job_type, lease_s) for job_type in jobs.types.values()]
+            [make_row(job_type, lease_s) for job_type in jobs.types.values()]
         ).decode()
         crew = Crew(jobs.types, "hand-1", lease_s, declaration, lifespan)
         self.worker = Worker(

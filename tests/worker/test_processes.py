@@ -300,7 +300,7 @@ async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
     named = await asyncio.to_thread(eventually, lambda: pids(place))
     held = hand.worker._held[job]
     assert held.begun_at is not None
-    held.begun_at -= held.job_type.settings.timeout_s
+    held.begun_at -= held.job_type.options.timeout_s
     await hand.heard(JobFailed, job=job)
     return named
 

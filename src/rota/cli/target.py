@@ -15,7 +15,7 @@ import typer
 
 from rota import embedded
 from rota.app import App
-from rota.declare.config import given_url
+from rota.declare.config import find_url
 from rota.declare.load import load
 from rota.errors import ConfigurationError
 from rota.store.db import Database
@@ -112,7 +112,7 @@ def _owner(app: str | None, url: str | None, schema: str | None) -> App | None:
 
 
 def _target(owner: App | None, url: str | None, schema: str | None) -> tuple[str, str]:
-    chosen = given_url(url) if url or owner is None else owner.url
+    chosen = find_url(url) if url or owner is None else owner.url
     return chosen or embedded.start(), schema_of(owner, schema)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
 from rota.store.link import StoreLink
-from rota.upkeep.alerts import Alerts
+from rota.upkeep.alerts import Alerter
 from rota.upkeep.beforehand import beforehand
 from rota.upkeep.expiry import Expirer
 from rota.upkeep.figures import FigureFolder
@@ -33,7 +33,7 @@ class Rounds:
         self._shared = shared
         self._worker = worker
         self._retention = Retention(bus, shared, database)
-        self.alerts = Alerts(bus, database, alert_url)
+        self.alerts = Alerter(bus, database, alert_url)
 
     def services(self) -> list[Service]:
         """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""

@@ -141,7 +141,7 @@ class Processes:
         self, held: Held, arguments: dict[str, Any], process: Process | None
     ) -> tuple[End, Process | None]:
         """Return what the attempt came to, and its process when that can be used again."""
-        settings = held.job_type.settings.process
+        settings = held.job_type.options.process
         assert settings is not None
         assert held.context is not None
         end: End | None = None

@@ -29,7 +29,7 @@ def refuse_unreachable(types: Iterable[JobType[..., ..., Any]]) -> None:
     """
     refuse_worker()
     for job_type in types:
-        if job_type.settings.process is not None:
+        if job_type.options.process is not None:
             if sys.platform != "linux":
                 raise ConfigurationError(
                     f'job type {job_type.name!r}: executor="process" works on Linux only'
@@ -78,7 +78,7 @@ def _refuse_unreachable(job_type: JobType[..., ..., Any]) -> None:
 
 
 def _errors(job_type: JobType[..., ..., Any]) -> bytes:
-    return pickle.dumps((job_type.settings.retry_on, job_type.settings.fatal_on))
+    return pickle.dumps((job_type.options.retry_on, job_type.options.fatal_on))
 
 
 def _main() -> dict[str, str]:

@@ -143,9 +143,9 @@ def states_page() -> str:
             for status in Status
         ),
         "",
-        "A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by",
-        "`retry now`. What is requeued or ignored goes to history, dead and put away; from then on it can only be run again. `requeue` and",
-        "`run again` make a new job, `queued`.",
+        "A running job that is cancelled gets there when its attempt ends without success. One that was to be cancelled is cancelled by",
+        "`retry_now`. What is requeued or ignored is archived: it goes to history, still dead, and from then on it can only be run again. `requeue` and",
+        "`run_again` make a new job, `queued`.",
         "",
         "```mermaid",
         "stateDiagram-v2",

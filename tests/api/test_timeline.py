@@ -207,16 +207,16 @@ def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_
     copy = app.actions.run_again(third, why="once more", by="carl").id
     app.drain()
     chain = [
-        (first, "enqueued"), (first, "failed"), (first, "retry now"), (first, "dead"),
+        (first, "enqueued"), (first, "failed"), (first, "retry_now"), (first, "dead"),
         (first, "requeue"), (fixed, "enqueued"), (fixed, "dead"),
-        (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run again"),
+        (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run_again"),
     ]  # fmt: skip
     assert told(app, first) == told(app, fixed) == told(app, third) == chain
     texts = {(entry.job, entry.what): entry.text for entry in app.timeline(first).entries}
     assert texts[first, "requeue"] == f"by ann, fixed as job {fixed}: a typo"
     assert texts[fixed, "requeue"] == f"by bob, requeued as job {third}"
-    assert texts[third, "run again"] == f"by carl, as job {copy}: once more"
-    assert told(app, copy) == [(copy, "run again"), (copy, "enqueued"), (copy, "succeeded")]
+    assert texts[third, "run_again"] == f"by carl, as job {copy}: once more"
+    assert told(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
     assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
 
     buried, off = send.enqueue("x").id, send.enqueue("x").id

@@ -83,7 +83,7 @@ def dead(connection: Connection, **columns: Any) -> int:
 def test_what_an_action_makes_of_a_job_is_what_the_table_says(
     app: rota.App, connection: Connection, action: Action
 ) -> None:
-    name = action.value.replace(" ", "_")
+    name = action.value
     doing: Callable[..., Any] = getattr(app if hasattr(app, name) else app.actions, name)
     for status in Status:
         job = stand(connection, status)
@@ -171,7 +171,7 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
 ) -> None:
     [later] = insert(connection, run_at="2100-01-01")
     [due] = insert(connection)
-    connection.execute("update rota.job set misfits = '{1}'")
+    connection.execute("update rota.job set mismatched_releases = '{1}'")
     before = one(connection, f"select run_at from rota.job where id = {due}")
     assert done(connection, Action.RETRY_NOW, later, due) == [("done", "queued")] * 2
     assert one(connection, f"select run_at from rota.job where id = {due}") == before
@@ -209,7 +209,7 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
         "queued", attempts, left if recorded is not False else losses, 2, True, None,
     )  # fmt: skip
     assert one(connection, "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null from rota.attempt") == (
-        "late", 1, "queued", "LeaseTaken", f"taken from its worker to be retried by tester: hangs{said}", "retry now", True,
+        "late", 1, "queued", "LeaseTaken", f"taken from its worker to be retried by tester: hangs{said}", "retry_now", True,
     )  # fmt: skip
     [again] = hand.claim().jobs
     assert (again.attempts, again.claims, again.suspected) == (attempts + 1, 3, None)
@@ -378,10 +378,10 @@ def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
     assert one(connection, "select count(*) from rota.job") == (1,)
     with pytest.raises(
         rota.WrongStatus,
-        match=f"job {job} is dead and was put away already; nothing was changed; it was requeued as job {new}",
+        match=f"job {job} is dead and was archived already; nothing was changed; it was requeued as job {new}",
     ):
         app.requeue(job)
-    with pytest.raises(rota.WrongStatus, match="put away already"):
+    with pytest.raises(rota.WrongStatus, match="archived already"):
         app.actions.ignore(job, why="late")
     assert app.find(status="dead") == []
 
@@ -595,7 +595,7 @@ def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_t
         (new, "queued"),
         (job, "dead"),
     ]
-    assert runs[-1].ended_at == died_at, "not when a person came to put it away"
+    assert runs[-1].ended_at == died_at, "not when a person archived it"
 
 
 @rule("M44", "M87")

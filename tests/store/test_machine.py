@@ -56,7 +56,7 @@ class Model:
     expires_at: float | None = None
 
     asked: bool = False
-    """Whether it was called off."""
+    """Whether it was cancelled."""
 
     def leave(self, verb: str, *, charged: bool = True, due_at: float | None = None) -> None:
         """Go out of `running`, by a transition that there is."""
@@ -184,7 +184,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def give_up(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, GIVE_UP):
-            model.leave("give up")
+            model.leave("give_up")
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def snooze(self, jobs: list[Job]) -> None:
@@ -194,7 +194,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def hand_back(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, HAND_BACK):
-            model.leave("hand back", charged=False)
+            model.leave("hand_back", charged=False)
 
     def _settle(self, jobs: list[Job], transition: Transition) -> list[Model]:
         held = self._held(jobs)
@@ -230,12 +230,12 @@ class Store(RuleBasedStateMachine):
         for id_, status in reaped.items():
             model = self.jobs[id_]
             if not model.started:
-                model.leave("reap uncharged", charged=False)
+                model.leave("reap_uncharged", charged=False)
                 model.losses += not model.losses
             else:
                 last = model.attempts >= MAX_ATTEMPTS
                 model.leave(
-                    "reap for the last time" if last else "reap",
+                    "reap_finally" if last else "reap",
                     due_at=None if last else self.ahead + RETRY_S,
                 )
                 model.losses += 1
@@ -265,7 +265,7 @@ class Store(RuleBasedStateMachine):
     # People
 
     @step(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=4))
-    def call_off(self, chosen: list[int]) -> None:
+    def request_cancel(self, chosen: list[int]) -> None:
         ids = sorted(
             {sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711}
         )

@@ -150,7 +150,7 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         assert (transition.verb, transition.failure) == ("succeed", None)
         return
     assert transition.failure is not None
-    assert (held.started_at, transition.verb, transition.charged) == (None, "give up", False)
+    assert (held.started_at, transition.verb, transition.charged) == (None, "give_up", False)
     assert transition.failure.message == f"not started before expires_at ({expires_at}): {said}"
 
 

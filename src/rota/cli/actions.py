@@ -50,7 +50,7 @@ _PAST = {
 }
 _HELP = {
     Action.RETRY_NOW: "Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise.",
-    Action.CANCEL: "Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
+    Action.CANCEL: "Cancel jobs: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
     " refused.",
     Action.BURY: "Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise.",
     Action.IGNORE: "Put dead jobs away. --why is required. Their idempotency keys are free.",

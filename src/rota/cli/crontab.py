@@ -36,7 +36,7 @@ DEADLINE_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CronUnit:
     """What is woken, where, and how often."""
 
     app: str
@@ -124,7 +124,7 @@ def crontab(
     directory, reference = need_reference(app)
     if env_file is None and os.environ.get("ROTA_DATABASE_URL"):
         env_file = directory / "rota.env"
-    plan = Plan(
+    plan = CronUnit(
         reference,
         directory,
         every,
@@ -144,7 +144,7 @@ def crontab(
         typer.echo("\n".join(files.values()), nl=False)
 
 
-def crontab_file(plan: Plan) -> dict[str, str]:
+def crontab_file(plan: CronUnit) -> dict[str, str]:
     """The crontab, by its name."""
     command = shlex.join([sys.executable, "-m", "rota", *plan.work])
     # Only the drain's own words go to the log: what comes before it says on stderr, and cron mails.
@@ -171,7 +171,7 @@ def crontab_file(plan: Plan) -> dict[str, str]:
     return {"crontab": text}
 
 
-def systemd_units(plan: Plan) -> dict[str, str]:
+def systemd_units(plan: CronUnit) -> dict[str, str]:
     """The service and its timer, by the names of their files."""
     environment = f"EnvironmentFile={_specifiers(str(plan.env_file))}\n" if plan.env_file else ""
     if plan.schema:
@@ -212,7 +212,7 @@ WantedBy=timers.target
     return {"rota.service": service, "rota.timer": timer}
 
 
-def kubernetes(plan: Plan) -> dict[str, str]:
+def kubernetes(plan: CronUnit) -> dict[str, str]:
     """The manifest, by its name."""
     command = json.dumps(["rota", *plan.work])
     schema = (
@@ -258,7 +258,7 @@ spec:
     return {"rota-cronjob.yaml": manifest}
 
 
-def _about_url(plan: Plan) -> str:
+def _about_url(plan: CronUnit) -> str:
     if plan.env_file:
         return (
             f"# The database's URL is no business of this file: {plan.env_file} holds the line ROTA_DATABASE_URL='postgresql://…', and is\n"
@@ -290,7 +290,7 @@ def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
             raise UsageError(f"{option} says nothing here: it is for {instead}")
 
 
-def _refuse_what_a_line_cannot_hold(plan: Plan) -> None:
+def _refuse_what_a_line_cannot_hold(plan: CronUnit) -> None:
     for text in (
         plan.directory,
         plan.env_file,

@@ -87,12 +87,12 @@ class Codec:
         Raises:
             PayloadError: they do not fit the signature, or cannot be stored.
         """
-        given = self._bound(args, kwargs, index)
+        given = self._bind(args, kwargs, index)
         text = self._text(given, index)
         try:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
-            self._refuse_misfit(error, given, index)
+            self._refuse_mismatch(error, given, index)
         if self._looks_again:
             self._refuse_unstorable(arguments, index)
         return text
@@ -111,7 +111,7 @@ class Codec:
                 _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
             )
         except msgspec.ValidationError as error:
-            self._refuse_misfit(error, {}, None)
+            self._refuse_mismatch(error, {}, None)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
         if self._looks_again:
@@ -137,7 +137,7 @@ class Codec:
             self._refuse_nul(given, index)
         return text
 
-    def _bound(
+    def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
     ) -> dict[str, Any]:
         # By hand: inspect.Signature.bind takes longer than the encoding and the check together.
@@ -187,7 +187,7 @@ class Codec:
                     self.job_type, str(name), "text with a NUL character cannot be stored", index
                 )
 
-    def _refuse_misfit(
+    def _refuse_mismatch(
         self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None
     ) -> NoReturn:
         match = _WHERE.fullmatch(str(error))

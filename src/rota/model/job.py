@@ -38,12 +38,12 @@ OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 class Action(StrEnum):
     """What people do to jobs. The words are verbs of TRANSITIONS, and of the table `action`."""
 
-    RETRY_NOW = "retry now"
+    RETRY_NOW = "retry_now"
     CANCEL = "cancel"
     BURY = "bury"
     REQUEUE = "requeue"
     IGNORE = "ignore"
-    RUN_AGAIN = "run again"
+    RUN_AGAIN = "run_again"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resolution(self) -> Any:
-        """Of a dead job that was put away: by whom, when and why; None otherwise."""
+        """Of a dead job that was archived: by whom, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
 
 

@@ -23,8 +23,8 @@ from rota.model.outcome import (
     Failure,
     HandedBack,
     Interrupted,
-    Misfit,
     Outcome,
+    PayloadMismatch,
     Retry,
     Snooze,
     Succeeded,
@@ -47,7 +47,7 @@ class Transition(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     result_json: str | None = None
     reason: str | None = None
-    misfit: bool = False
+    payload_mismatch: bool = False
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
 
@@ -69,17 +69,17 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
         case Succeeded(result_json):
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
         case HandedBack(delay_s=delay_s):
-            return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
+            return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
         case Interrupted(why):
             return _settle_interrupted(job, why, rules)
         case Expired(late_s):
             text = f"not started before expires_at ({job.expires_at}): {_held_up(job, late_s)}"
             failure = Failure("Expired", text, Verdict.FATAL, "expired")
-            return Transition("give up", Status.DEAD, charged=False, failure=failure)
-        case Misfit(error):
-            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
+            return Transition("give_up", Status.DEAD, charged=False, failure=failure)
+        case PayloadMismatch(error):
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "payload mismatch")
             return Transition(
-                "hand back", Status.QUEUED, charged=False, failure=failure, misfit=True
+                "hand_back", Status.QUEUED, charged=False, failure=failure, payload_mismatch=True
             )
         case Cancel():
             return Transition("cancel", Status.CANCELLED, reason=_said(end))
@@ -91,7 +91,7 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
             failure = Failure(
                 "Dead", _said(end) or "the handler gave up", Verdict.FATAL, "raised Dead"
             )
-            return Transition("give up", Status.DEAD, failure=failure)
+            return Transition("give_up", Status.DEAD, failure=failure)
         case Retry(after_s=after_s):
             failure = Failure(
                 "Retry",
@@ -132,7 +132,7 @@ def judged(error: BaseException, rules: Rules) -> Failure:
 
 def _settle_failure(job: Job, failure: Failure, rules: Rules) -> Transition:
     if failure.verdict == Verdict.FATAL:
-        return Transition("give up", Status.DEAD, failure=failure)
+        return Transition("give_up", Status.DEAD, failure=failure)
     return _retry_or_give_up(job, failure, rules, None)
 
 
@@ -142,7 +142,7 @@ def _settle_interrupted(job: Job, why: str, rules: Rules) -> Transition:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
     if rules.dead_if_lost:
-        return Transition("give up", Status.DEAD, loss=True, failure=failure)
+        return Transition("give_up", Status.DEAD, loss=True, failure=failure)
     return msgspec.structs.replace(_retry_or_give_up(job, failure, rules, None), loss=True)
 
 
@@ -150,7 +150,7 @@ def _retry_or_give_up(
     job: Job, failure: Failure, rules: Rules, after_s: float | None
 ) -> Transition:
     if job.attempts >= (job.max_attempts or rules.max_attempts):
-        return Transition("give up", Status.DEAD, failure=failure)
+        return Transition("give_up", Status.DEAD, failure=failure)
     delay_s = (
         rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
         if after_s is None

@@ -16,7 +16,7 @@ MEANING: Mapping[Status, str] = {
     Status.FAILED: "an attempt failed; will be tried again at run_at",
     Status.DEAD: "given up; needs a person",
     Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler or a person called it off",
+    Status.CANCELLED: "over: its handler or a person cancelled it",
 }
 
 TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
@@ -28,39 +28,39 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.FAILED, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "succeed"): Status.SUCCEEDED,
     (Status.RUNNING, "retry"): Status.FAILED,
-    (Status.RUNNING, "give up"): Status.DEAD,
+    (Status.RUNNING, "give_up"): Status.DEAD,
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
-    (Status.RUNNING, "hand back"): Status.QUEUED,
+    (Status.RUNNING, "hand_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
-    (Status.RUNNING, "reap uncharged"): Status.QUEUED,
+    (Status.RUNNING, "reap_uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,
-    (Status.RUNNING, "reap for the last time"): Status.DEAD,
+    (Status.RUNNING, "reap_finally"): Status.DEAD,
     (Status.QUEUED, "expire"): Status.DEAD,
     (Status.WAITING, "expire"): Status.DEAD,
     (Status.FAILED, "expire"): Status.DEAD,
-    (Status.QUEUED, "retry now"): Status.QUEUED,
-    (Status.FAILED, "retry now"): Status.QUEUED,
-    (Status.RUNNING, "retry now"): Status.QUEUED,
+    (Status.QUEUED, "retry_now"): Status.QUEUED,
+    (Status.FAILED, "retry_now"): Status.QUEUED,
+    (Status.RUNNING, "retry_now"): Status.QUEUED,
     (Status.QUEUED, "bury"): Status.DEAD,
     (Status.WAITING, "bury"): Status.DEAD,
     (Status.FAILED, "bury"): Status.DEAD,
     (Status.RUNNING, "bury"): Status.DEAD,
     (Status.DEAD, "requeue"): Status.DEAD,
     (Status.DEAD, "ignore"): Status.DEAD,
-    (Status.DEAD, "run again"): Status.DEAD,
-    (Status.SUCCEEDED, "run again"): Status.SUCCEEDED,
-    (Status.CANCELLED, "run again"): Status.CANCELLED,
+    (Status.DEAD, "run_again"): Status.DEAD,
+    (Status.SUCCEEDED, "run_again"): Status.SUCCEEDED,
+    (Status.CANCELLED, "run_again"): Status.CANCELLED,
 }
-"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run again`
+"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run_again`
 leave the status as it is: they put the dead job away, or make a new one beside it."""
 
 
 def action_table() -> dict[tuple[Status, Action], Status | None]:
     """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
 
-    A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
-    dead job that has been put away already is refused everything but `run again`.
+    A running job that is cancelled gets there when its attempt ends without success. One that was to be cancelled is cancelled by a `retry_now`. A
+    dead job that has been archived already is refused everything but `run_again`.
     """
     return {
         (status, action): TRANSITIONS.get((status, action.value))

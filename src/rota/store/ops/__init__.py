@@ -63,11 +63,11 @@ from rota.store.ops.read import (
 )
 from rota.store.ops.retention import (
     PartitionStep,
+    archive_dead,
     expire_keys,
     forget_actions,
     forget_workers,
     partitions_due,
-    put_dead_away,
     take_step,
 )
 from rota.store.ops.schedules import (
@@ -143,6 +143,7 @@ __all__ = [
     "actions",
     "advance",
     "announce",
+    "archive_dead",
     "attempts",
     "beat",
     "chain",
@@ -177,7 +178,6 @@ __all__ = [
     "payload_bytes_max",
     "posted",
     "progress",
-    "put_dead_away",
     "put_schedule",
     "read_alerts",
     "read_queues",

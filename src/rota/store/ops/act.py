@@ -45,7 +45,7 @@ def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
     params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
     if request.action is Action.REQUEUE:
         params |= {"payload": request.payload, "payload_version": request.payload_version}
-    rows = yield Query(f"job_{request.action.value.replace(' ', '_')}", params)
+    rows = yield Query(f"job_{request.action.value}", params)
     return [Answer(*row) for row in rows]
 
 

@@ -44,7 +44,7 @@ from rota.store.ops import (
     QueueDepth,
     Stats,
 )
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 __version__ = VERSION
 
@@ -77,7 +77,6 @@ __all__ = [
     "PayloadError",
     "Quadratic",
     "QueueDepth",
-    "Report",
     "Retry",
     "RetryPolicy",
     "RotaError",
@@ -91,6 +90,7 @@ __all__ = [
     "Stats",
     "Status",
     "Steps",
+    "Summary",
     "Timeline",
     "UnknownJobType",
     "UsageError",

@@ -35,7 +35,7 @@ from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.worker.crew import Crew
 from rota.worker.orders import obeying, stopping_after
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
@@ -207,7 +207,7 @@ class App(Client):
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
-    ) -> Report:
+    ) -> Summary:
         """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
 
         A second signal ends the grace period.
@@ -241,7 +241,7 @@ class App(Client):
         health_port: int | None = None,
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
@@ -257,7 +257,7 @@ class App(Client):
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """Do one pass of all upkeep, then work until a look at everything came back empty and this worker's own jobs are done.
 
         Args:
@@ -283,13 +283,13 @@ class App(Client):
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """`drain` on the running loop."""
         for_s = None if for_ is None else seconds(for_, name="for_")
         config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
-    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Report:
+    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
         """Drain; after so long stop, with the grace period for what runs then."""
         config = replace(
             config,
@@ -317,7 +317,7 @@ class App(Client):
 
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
-    ) -> Report:
+    ) -> Summary:
         by_name = index_by_name(self.types)
         if not by_name:
             raise ConfigurationError(

@@ -77,8 +77,8 @@ class Context:
         if self._on_progress is not None:
             self._on_progress(self)
 
-    def said(self) -> str:
-        """What `progress` was told last, in JSON. Called by the worker, from any thread, after it was told something."""
+    def encode_progress(self) -> str:
+        """Return what `progress` was told last, in JSON. Called by the worker, from any thread, after it was told something."""
         assert self._said is not None
         done, total, note = self._said
         return msgspec.json.encode({"done": done, "total": total, "note": (one_line(note, NOTE_MAX) if note else "") or None}).decode()

@@ -30,7 +30,7 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
     return error
 
 
-def _meant(nearest: str | None) -> str:
+def _suggest(nearest: str | None) -> str:
     return f"; did you mean {nearest!r}?" if nearest else ""
 
 
@@ -73,7 +73,7 @@ class UnknownJobType(UsageError):
     nearest: str | None
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
-        super().__init__(f"unknown job type {job_type!r}{_meant(nearest)}{advice}", job_type=job_type, nearest=nearest)
+        super().__init__(f"unknown job type {job_type!r}{_suggest(nearest)}{advice}", job_type=job_type, nearest=nearest)
 
 
 class JobNotFound(UsageError):
@@ -92,7 +92,7 @@ class ScheduleNotFound(UsageError):
     nearest: str | None
 
     def __init__(self, schedule: str, nearest: str | None = None) -> None:
-        super().__init__(f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest)
+        super().__init__(f"no schedule {schedule!r}{_suggest(nearest)}", schedule=schedule, nearest=nearest)
 
 
 class WrongStatus(RotaError):

@@ -19,7 +19,7 @@ from rota.options import Chosen, Options
 from rota.payload import Codec
 from rota.policy import PLAN_MAX
 from rota.settings import Settings
-from rota.settle import Rules
+from rota.settle import RetryRules
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -44,7 +44,7 @@ class NewJob:
 
     def using(self, **options: Unpack[Options]) -> NewJob:
         """Return the same job with other options; those of `JobType.using`."""
-        return replace(self, chosen=self.chosen.updated(options))
+        return replace(self, chosen=self.chosen.merge(options))
 
 
 class Sender(Protocol):
@@ -80,7 +80,7 @@ class JobType(Generic[P, Q, R]):
         if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func) or not inspect.isroutine(func):
             raise DeclarationError(f"job type {name!r}: its handler must be a plain or an async function, not {func!r}")
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self.rules = Rules(settings.max_attempts, settings.retry, settings.retry_on, settings.fatal_on, settings.on_lost == "dead")
+        self.rules = RetryRules(settings.max_attempts, settings.retry, settings.retry_on, settings.fatal_on, settings.on_lost == "dead")
         self.chosen = Chosen()
 
     def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
@@ -114,7 +114,7 @@ class JobType(Generic[P, Q, R]):
             UsageError: an option is out of range or unknown.
         """
         other = copy.copy(self)
-        other.chosen = self.chosen.updated(options)
+        other.chosen = self.chosen.merge(options)
         return other
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:

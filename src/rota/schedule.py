@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from rota.cron import count_fires, missed_fires, next_fire, next_fires, parse
+from rota.cron import count_fires, latest_fires, next_fire, next_fires, parse
 from rota.duration import seconds
 from rota.errors import PayloadError, UsageError
 from rota.job_type import JobType, NewJob
@@ -96,7 +96,7 @@ def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     after = due.next_run_at or due.since
     if after > now:
         return [], 0
-    latest = missed_fires(cron, after, now, CATCH_UP_MAX + 1)
+    latest = latest_fires(cron, after, now, CATCH_UP_MAX + 1)
     count = len(latest) if len(latest) <= CATCH_UP_MAX else count_fires(cron, after, now, COUNTED_MAX + 1)
     return (announced + latest)[-CATCH_UP_MAX - 1 :], len(announced) + count
 

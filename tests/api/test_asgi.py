@@ -17,7 +17,7 @@ import uvicorn
 from psycopg.rows import TupleRow
 
 import rota
-from rota.asgi import Tick, tick
+from rota.asgi import DrainEndpoint, tick
 from rota.errors import ConfigurationError, UsageError
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -238,7 +238,7 @@ async def test_it_works_under_another_application_s_path(app: rota.App) -> None:
     """As Starlette and FastAPI mount it: the same call with `root_path`, and no lifespan; who mounts it closes it."""
     app.job("work")(lambda: None)
     application = tick(app, secret=SECRET)
-    assert isinstance(application, Tick)
+    assert isinstance(application, DrainEndpoint)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

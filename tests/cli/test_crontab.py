@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from rota import embedded
 from rota.cli import run
-from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, systemd_units
+from rota.cli.crontab import EVERY_MINUTES, CronUnit, crontab_file, kubernetes, systemd_units
 from rota.cron import parse
 from rota.store.migrate import migrate
 from tests.support.cli import CommandLine
@@ -107,7 +107,7 @@ def test_no_secret_is_printed(options: list[str], shop: Path, monkeypatch: pytes
     assert "ROTA_DATABASE_URL" in said.out and ("rota.env" in said.out or "--k8s" in options)
 
 
-def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: object) -> Plan:
+def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: object) -> CronUnit:
     settings: dict[str, object] = {
         "app": "shop:app",
         "directory": Path(directory),
@@ -120,7 +120,7 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
         "image": "registry.example/shop:7",
         "schema": None,
     }
-    return Plan(**{**settings, **changes})  # type: ignore[arg-type]
+    return CronUnit(**{**settings, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="NO systemd-analyze: units for systemd were not verified")

@@ -13,7 +13,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
+from rota.events import Bus, DeadArchived, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -320,7 +320,7 @@ async def test_a_worker_forgets_what_is_old(database: str, connection: Connectio
     )
     ahead(connection, 91)
     async with Hand(database, doing_nothing()) as hand:
-        await hand.heard(DeadPutAway)
+        await hand.heard(DeadArchived)
         await hand.heard(PartitionDropped, 9, timeout_s=60)
         await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.idempotency") == [])
         assert value(connection, "select count(*) from rota.worker") == 1

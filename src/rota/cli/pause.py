@@ -67,7 +67,7 @@ def resume(
     else:
         name, resuming = f"queue {cell(queue).plain}", ops.resume_queue(check_queue(queue, "a queue's name"), said, actor)
     with session(app, url, schema) as opened:
-        resumed, left = opened.run(_resumed(resuming), atomic=True)
+        resumed, left = opened.run(_resume(resuming), atomic=True)
     if as_json:
         print_json({"resumed": resumed, "still_paused": left})
         return
@@ -77,7 +77,7 @@ def resume(
         typer.echo(f"still paused: {what(one)}: {in_words(one)}")
 
 
-def _resumed(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
+def _resume(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
     """Whether anything was, and what is paused still."""
     return (yield from resuming), (yield from ops.pauses())
 

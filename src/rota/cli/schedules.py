@@ -17,7 +17,7 @@ from rota.cli.enqueue import (
     PayloadOption,
     PriorityOption,
     QueueOption,
-    declared_type,
+    find_type,
     read_meta,
 )
 from rota.cli.enqueue import arguments as read_arguments
@@ -29,7 +29,7 @@ from rota.duration import words
 from rota.errors import UsageError
 from rota.job_type import NewJob
 from rota.options import NAME_MAX, Chosen, Options, check_text
-from rota.payload import untyped
+from rota.payload import encode_untyped
 from rota.schedule import NEXT_TIMES_MAX, Definition, Run, Schedule, check_options, defined
 from rota.store import ops
 
@@ -125,15 +125,15 @@ def put(
     as_json: JsonOption = False,
 ) -> None:
     """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
-    chosen = Chosen().updated(Options(queue=queue, priority=priority, max_attempts=max_attempts, expires=expires, meta=read_meta(meta)))
+    chosen = Chosen().merge(Options(queue=queue, priority=priority, max_attempts=max_attempts, expires=expires, meta=read_meta(meta)))
     arguments = read_arguments(job_type, payload)
-    declared = declared_type(find_app(app), job_type, force=force)
+    declared = find_type(find_app(app), job_type, force=force)
     timing: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
     if declared is not None:
         definition = defined(name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing)
     else:
         jitter_s = check_options(name, cron, **timing)
-        payload_json = untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
+        payload_json = encode_untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
         definition = Definition(name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s)
     with session(app, url, schema) as opened, opened.connection.transaction():
         put_now = opened.run(scheduling.put(definition.row(), "cli", by, why), atomic=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, connected, find_app, need_app, schema_of, session, target
+from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, connect, find_app, need_app, schema_of, session, target
 from rota.duration import seconds
 from rota.errors import UsageError
 from rota.store import migrate as migrations
@@ -96,7 +96,7 @@ def _names(names: list[str]) -> str:
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     """Declare the App's job types and schedules in the database. A worker's start does the same; a deploy does it before the first INSERT."""
     chosen = need_app(app)
-    with connected(chosen.database) as opened:
+    with connect(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
     chosen.sync()
     names = sorted(chosen.types)

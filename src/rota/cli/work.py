@@ -13,7 +13,7 @@ import typer
 from rota import logs, member
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, connected, need_app
+from rota.cli.target import AppOption, JsonOption, connect, need_app
 from rota.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
 from rota.fleet import Fleet
@@ -23,7 +23,7 @@ from rota.web import check_url
 from rota.worker.report import Report
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """How much of what happens is logged."""
 
     DEBUG = "debug"
@@ -65,7 +65,7 @@ def work(
         ),
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
-    log_level: Annotated[Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")] = Level.INFO,
+    log_level: Annotated[LogLevel, typer.Option(help="What to log on stderr; one line per step of a job is info.")] = LogLevel.INFO,
     log_format: Annotated[logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")] = logs.Form.PLAIN,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,7 +106,7 @@ def _ping_url(given: str | None) -> str | None:
 def _work_in_processes(
     count: int,
     arguments: list[str],
-    log_level: Level,
+    log_level: LogLevel,
     log_format: logs.Form,
     health_port: int | None,
     ping: str | None,
@@ -165,7 +165,7 @@ def _queues(given: list[str]) -> dict[str, int]:
 
 def _refuse_unfit(app: App) -> None:
     """Say at once what would keep the worker from working."""
-    with connected(app.database) as opened:
+    with connect(app.database) as opened:
         opened.run(migrate.check(app.schema))
 
 

@@ -15,7 +15,7 @@ from rota.job import Action, Status, takes
 from rota.job_type import JobType
 from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.options import NAME_MAX, QUEUE_MAX, check_integer, check_text
-from rota.payload import untyped
+from rota.payload import encode_untyped
 from rota.store import ops
 from rota.store.ops import Act, Answer, Filter, Which
 
@@ -109,7 +109,7 @@ def corrected(act: Act, id: int, payload: Mapping[str, Any], type_of: Callable[[
         raise JobNotFound(id)
     name = found[0].job_type
     declared = type_of(name)
-    text = untyped(name, dict(payload)) if declared is None else declared.codec.encode((), dict(payload))
+    text = encode_untyped(name, dict(payload)) if declared is None else declared.codec.encode((), dict(payload))
     if not fits(text, PAYLOAD_BYTES_LEAST):
         size, most = text_bytes(text), (yield from ops.payload_bytes_max())
         if size > most:

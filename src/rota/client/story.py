@@ -13,7 +13,7 @@ from rota.errors import JobNotFound
 from rota.failure import one_line
 from rota.job import Action, Job, Status
 from rota.store import ops
-from rota.store.ops import Action as Deed
+from rota.store.ops import ActionRecord as Deed
 from rota.store.ops import Attempt, Filter
 
 if TYPE_CHECKING:

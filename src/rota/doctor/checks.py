@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.doctor import growth, server, work
-from rota.doctor.finding import Finding, Level, Limits, bad, skipped, warn
+from rota.doctor.finding import Finding, Level, Limits, bad, skip, warn
 from rota.doctor.work import COUNT_MAX
 from rota.errors import SchemaMissing, SchemaTooNew
 from rota.store import migrate
@@ -159,7 +159,7 @@ CHECKS = (
     Check("types", "Is each type that waits known?", _types, work.types),
     Check("app", "Is what the App declares in the database?", lambda patient: {**_types(patient), "app": patient.types}, work.app),
     Check("oldest", "Do due jobs wait for long?", _jobs, work.oldest),
-    Check("paused", "Is a queue paused?", _queues, work.paused),
+    Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check("running", "Do jobs end?", lambda patient: patient.facts("doctor_running", margin=LATE, limit=RUNNING), work.running),
     Check("fences", "Do workers come too late?", _workers, work.fences),
@@ -208,20 +208,20 @@ def examine(
     with open_any_probe(database) as (probe, refusal):
         patient = Patient(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
-        return Examination(tuple((check, _found(check, patient, limits or Limits())) for check in wanted))
+        return Examination(tuple((check, _judge(check, patient, limits or Limits())) for check in wanted))
 
 
-def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
+def _judge(check: Check, patient: Patient, limits: Limits) -> Finding:
     if check.name == "app" and patient.types is None:
-        return skipped("no App was named", "give --app module:attribute to compare it with the database")
+        return skip("no App was named", "give --app module:attribute to compare it with the database")
     try:
         finding = check.judge(check.ask(patient), limits)
         # Advice that is SQL is to be copied: there as in all SQL of ours, the word before the dot is the schema.
         return replace(finding, what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."))
     except MayNotLook as error:
-        judged = bad if check.name == "privileges" else skipped  # whether the role suffices is known then
+        judged = bad if check.name == "privileges" else skip  # whether the role suffices is known then
         return judged(str(error), "docs/doctor.md lists what it has to be granted")
     except CannotLook as error:
         return warn(str(error), LOCKED)  # not skipped: a table that somebody locks stops workers as well
     except SchemaMissing:
-        return skipped("there is no schema of Rota's, or an older one", "see migrations")
+        return skip("there is no schema of Rota's, or an older one", "see migrations")

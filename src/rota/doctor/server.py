@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.doctor.finding import Finding, Limits, bad, ok, size, skipped, warn
+from rota.doctor.finding import Finding, Limits, bad, ok, size, skip, warn
 from rota.duration import words
 
 Facts = dict[str, Any]
@@ -44,7 +44,7 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
 def listen(facts: Facts, limits: Limits) -> Finding:
     """Whether the bell is heard."""
     if facts["notify"] is False:
-        return skipped("the App has notify=False: workers poll")
+        return skip("the App has notify=False: workers poll")
     if facts["heard_s"] is None:
         return bad(
             "a NOTIFY was not heard within 2 s: jobs are picked up by polling only, and a cancel is heard late",
@@ -164,15 +164,15 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
         return bad(f"autovacuum is off for {', '.join(disabled)}", do)
     full = [one for one in tables if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)]
     if full:
-        said = ", ".join(f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuumed(one)}" for one in full)
+        said = ", ".join(f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuum_age(one)}" for one in full)
         return warn(
             said, "see the snapshot above; else give autovacuum more to do at once (autovacuum_vacuum_cost_limit) or run VACUUM by hand"
         )
     job = next((one for one in tables if one["name"] == "job"), None)
-    return ok(f"job has {job['dead'] or 0:,} dead rows, {_vacuumed(job)}" if job else "no figures yet")
+    return ok(f"job has {job['dead'] or 0:,} dead rows, {_vacuum_age(job)}" if job else "no figures yet")
 
 
-def _vacuumed(table: Facts) -> str:
+def _vacuum_age(table: Facts) -> str:
     ago_s = table["vacuumed_s"]
     return "not vacuumed yet" if ago_s is None else f"vacuumed {words(ago_s)} ago"
 

@@ -115,7 +115,7 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     return (bad if waiting_s >= limits.due_s[1] else warn)(said, "see the queues, types and workers here; else give them more slots")
 
 
-def paused(facts: Facts, limits: Limits) -> Finding:
+def pauses(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody has forgotten to resume."""
     site = facts["site"]
     if site and site["copied"]:

@@ -20,7 +20,7 @@ from rota.events.job import (
     OutcomeRefused,
 )
 from rota.events.schedule import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
-from rota.events.upkeep import DeadPutAway, PartitionDropped, PartitionKept, UpkeepRefused
+from rota.events.upkeep import DeadArchived, PartitionDropped, PartitionKept, UpkeepRefused
 from rota.events.worker import DatabaseCopied, DatabaseLost, LoopBlocked, WorkerStarted, WorkerStopped
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "Bus",
     "DatabaseCopied",
     "DatabaseLost",
-    "DeadPutAway",
+    "DeadArchived",
     "Event",
     "HandlerAbandoned",
     "JobCancelled",

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.events.event import Event
-from rota.failure import escaped
+from rota.failure import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Log the event and tell the listeners."""
-        logger.log(event.level_now, "%s", escaped(event.text()), extra={"rota_event": event})
+        logger.log(event.level_now, "%s", escape(event.text()), extra={"rota_event": event})
         if not self._listeners:
             return
         for base in type(event).__mro__:

@@ -38,7 +38,7 @@ class LoopBlocked(Event):
     place: str
     over: bool
 
-    def said(self) -> str:
+    def describe(self) -> str:
         who = "something that is no handler" if self.job is None else f"job {self.job} {self.job_type}"
         return f"{who}: {'blocked' if self.over else 'has been blocking'} the event loop for {self.blocked_s:.1f} s at {self.place}"
 

@@ -42,7 +42,7 @@ class Database:
         self.notify = notify
         self._pools = Pools(lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify)
 
-    def unsettled(self) -> Database:
+    def strip_settings(self) -> Database:
         """The same database, connected to without settings of a session and without LISTEN, as behind a transaction pooler."""
         return Database(self._url, self.schema, notify=False)
 
@@ -81,7 +81,7 @@ class Database:
         return await OwnConnection.open(self.conninfo(role, **timeouts), self.prepare_threshold)
 
     @contextmanager
-    def connected(self, role: str) -> Iterator[psycopg.Connection]:
+    def open_connection(self, role: str) -> Iterator[psycopg.Connection]:
         """Open a connection, in autocommit, for a block.
 
         Unlike the pool, which tries again, it says at once why it cannot.

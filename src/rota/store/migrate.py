@@ -243,7 +243,7 @@ def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int |
     # An advisory lock and not one on the table: the table is not there yet. LOCAL, so that it ends with the transaction.
     connection.execute("set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning")
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
-    applied, recorded = _applied(connection, schema), _recorded(connection, schema)
+    applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
     if applied and recorded is None:
         raise SchemaError(
             f"schema {schema!r} was made before functions left the migrations, by a Rota that was never released:"
@@ -339,14 +339,14 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
         raise SchemaError(f"the server at {info.host or 'the local socket'} is read-only (a standby?): connect to the primary")
 
 
-def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
+def _read_applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     found = connection.execute("select to_regclass(%s) is not null", [f"{schema}.migration"]).fetchone()
     if found is None or not found[0]:
         return ()
     return connection.execute(Statements(schema)["migrations"]).fetchall()
 
 
-def _recorded(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
+def _read_definitions(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
     """Rows of `definition`; None: there is no such table."""
     found = connection.execute("select to_regclass(%s) is not null", [f"{schema}.definition"]).fetchone()
     if found is None or not found[0]:

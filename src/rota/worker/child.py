@@ -25,7 +25,7 @@ from rota.errors import UsageError
 from rota.job_type import JobType
 from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
 from rota.policy import DEFAULT_RETRY
-from rota.settle import Rules, judged
+from rota.settle import RetryRules, judge
 from rota.worker.attempt import end_of, is_stop
 from rota.worker.forked import generation, leave_if_forked
 from rota.worker.messages import Begun, Ended, Importing, NotReady, NotStarted, Progressed, Ready, Run, Said, Setup, Stop, Stopped
@@ -49,7 +49,7 @@ def main(descriptor: int) -> None:
     try:
         handler = _handler(setup)
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code; whatever it raises, the worker must hear it
-        connection.send(NotReady(_judged(error, Rules(1, DEFAULT_RETRY))))
+        connection.send(NotReady(_judged(error, RetryRules(1, DEFAULT_RETRY))))
         return
     Child(connection, setup, handler).serve()
 
@@ -99,7 +99,7 @@ class Child:
         self._handler = handler
         self._generation = generation()
         retry_on, fatal_on = pickle.loads(setup.errors)
-        self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
+        self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
         self._said: Context | None = None
@@ -147,7 +147,7 @@ class Child:
             context = self._said
             assert context is not None
             with self._sending, suppress(OSError):  # the worker is gone, which the other thread notices
-                self._connection.send(Progressed(context.job.id, context.job.claims, context.said()))
+                self._connection.send(Progressed(context.job.id, context.job.claims, context.encode_progress()))
             sleep(PROGRESS_S)
 
     # Running
@@ -214,6 +214,6 @@ def _unreadable(error: BaseException) -> UsageError:
     return UsageError(f"what the handler came to cannot be read: {type(error).__name__} while it was looked at")
 
 
-def _judged(error: BaseException, rules: Rules) -> Failure:
-    failure = judged(error, rules)
+def _judged(error: BaseException, rules: RetryRules) -> Failure:
+    failure = judge(error, rules)
     return replace(failure, error_type=failure.error_type.replace("__mp_main__.", "__main__."))

@@ -13,7 +13,7 @@ from rota.job import Status
 from rota.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
 from rota.policy import DEFAULT_RETRY
 from rota.service import Service
-from rota.settle import Rules, Transition, settle
+from rota.settle import RetryRules, Transition, settle
 from rota.store import ops
 from rota.worker.held import Unwritten
 
@@ -159,7 +159,7 @@ class Finisher(Service):
     async def _settled_before(self, missing: Iterable[tuple[Held, Ending]]) -> dict[int, Written]:
         """What an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for held, ending in missing if held.unsure]
-        return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
+        return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
 
     def _settled(self, held: Held) -> Ending:
         end = held.end
@@ -171,7 +171,7 @@ class Finisher(Service):
                 transition = settle(held.job, end, held.job_type.rules)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class, and so is its retry policy
                 unreadable = Errored(UsageError(f"what the handler came to cannot be read: {type(error).__name__} while it was looked at"))
-                transition = settle(held.job, unreadable, Rules(held.job_type.rules.max_attempts, DEFAULT_RETRY))
+                transition = settle(held.job, unreadable, RetryRules(held.job_type.rules.max_attempts, DEFAULT_RETRY))
         # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
         return ops.Ending(held.job, transition, None if held.started_at is None else monotonic() - held.started_at)
 

@@ -152,7 +152,9 @@ class LeaseKeeper(Service):
         if not telling:
             return
         try:
-            written = await self._link.run(ops.progress([(held.job.id, held.job.claims, context.said()) for held, context in telling]))
+            written = await self._link.run(
+                ops.progress([(held.job.id, held.job.claims, context.encode_progress()) for held, context in telling])
+            )
         except DatabaseUnavailable:
             self._said.update(said)
             raise

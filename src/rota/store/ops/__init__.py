@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rota.store.ops.act import Act, Answer, Which, act, act_on_many, choose
 from rota.store.ops.alert import (
+    AlertMessage,
     AlertRule,
-    Told,
-    findings,
+    find_alert_matches,
     forget_alerts,
-    posted,
+    mark_posted,
     standing,
     take_alert_rules,
     take_unposted,
@@ -16,11 +16,11 @@ from rota.store.ops.alert import (
 )
 from rota.store.ops.claim import Branches, Claimant, Claimed, News, RefusedClaim, claim, look_back, ring_me
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
-from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, fold_figures, forget_figures, stats
+from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, forget_figures, roll_up_stats, stats
 from rota.store.ops.overdue import Overdue, Reaped, expire, reap
 from rota.store.ops.pause import Pause, Until, copy_check, pause_all, pause_queue, pauses, resume_all, resume_copy, resume_queue
-from rota.store.ops.read import Action, Attempt, Filter, actions, attempts, chain, find, oldest_due, table
-from rota.store.ops.retention import PartitionStep, expire_keys, forget_actions, forget_workers, partitions_due, put_dead_away, take_step
+from rota.store.ops.read import ActionRecord, Attempt, Filter, actions, attempts, chain, find, oldest_due, table
+from rota.store.ops.retention import PartitionStep, archive_dead, expire_keys, forget_actions, forget_workers, partitions_due, take_step
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -38,15 +38,16 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
-from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, leave, numbers, progress, renew, settled, start
+from rota.store.ops.settle import Ending, Refused, Renewed, Written, find_settled, finish, leave, numbers, progress, renew, start
 from rota.store.ops.upkeep import COUNTS, beat, declare, ensure_partitions, stop
 
 __all__ = [
     "COUNTS",
     "COUNT_MAX",
     "Act",
-    "Action",
+    "ActionRecord",
     "Agenda",
+    "AlertMessage",
     "AlertRule",
     "Answer",
     "Attempt",
@@ -70,7 +71,6 @@ __all__ = [
     "RefusedRun",
     "Renewed",
     "Stats",
-    "Told",
     "Until",
     "Which",
     "Written",
@@ -80,6 +80,7 @@ __all__ = [
     "actions",
     "advance",
     "announce",
+    "archive_dead",
     "attempts",
     "beat",
     "chain",
@@ -93,9 +94,9 @@ __all__ = [
     "expire",
     "expire_keys",
     "find",
-    "findings",
+    "find_alert_matches",
+    "find_settled",
     "finish",
-    "fold_figures",
     "forget_actions",
     "forget_alerts",
     "forget_figures",
@@ -105,6 +106,7 @@ __all__ = [
     "insert_many",
     "leave",
     "look_back",
+    "mark_posted",
     "numbers",
     "oldest_due",
     "partitions_due",
@@ -112,9 +114,7 @@ __all__ = [
     "pause_queue",
     "pauses",
     "payload_bytes_max",
-    "posted",
     "progress",
-    "put_dead_away",
     "put_schedule",
     "reap",
     "refuse",
@@ -123,10 +123,10 @@ __all__ = [
     "resume_copy",
     "resume_queue",
     "ring_me",
+    "roll_up_stats",
     "runs",
     "schedules",
     "schedules_due",
-    "settled",
     "standing",
     "start",
     "stats",

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.alert import Decision, Finding, Standing
+from rota.alert import AlertMatch, Decision, Standing
 from rota.store.driver import Operation, Query
 
 
@@ -21,7 +21,7 @@ class AlertRule:
     repeat_after_s: float | None
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is told of an alert. In this shape, as JSON, it is posted; it is also what a job of `tell_job` gets, without `told` and `over_at`."""
 
     rule: str
@@ -41,9 +41,9 @@ def take_alert_rules() -> Operation[list[AlertRule]]:
     return [AlertRule(name, None if repeat_after is None else repeat_after.total_seconds()) for name, repeat_after in rows]
 
 
-def findings(rule: str) -> Operation[list[Finding]]:
+def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
     """Read what a rule finds now."""
-    return [Finding(*row) for row in (yield Query("alert_findings", {"rule": rule}))]
+    return [AlertMatch(*row) for row in (yield Query("alert_findings", {"rule": rule}))]
 
 
 def standing(rule: str) -> Operation[list[Standing]]:
@@ -51,7 +51,7 @@ def standing(rule: str) -> Operation[list[Standing]]:
     return [Standing(*row) for row in (yield Query("alert_standing", {"rule": rule}))]
 
 
-def write_alerts(rule: str, decided: Sequence[Decision], pause_s: float) -> Operation[list[tuple[Told, str | None]]]:
+def write_alerts(rule: str, decided: Sequence[Decision], pause_s: float) -> Operation[list[tuple[AlertMessage, str | None]]]:
     """Write what was decided, and have the rule rest for so long; return what is now to be told, each with what kept its job from being enqueued."""
     steps = [
         {
@@ -64,22 +64,22 @@ def write_alerts(rule: str, decided: Sequence[Decision], pause_s: float) -> Oper
         for one in decided
     ]
     params = {"rule": rule, "steps": msgspec.json.encode(steps).decode(), "pause": timedelta(seconds=pause_s)}
-    told = []
+    messages = []
     for subject, state, since, times, value, message, severity, problem in (yield Query("alert_write", params)):
         facts: dict[str, Any] = {"subject": subject, "state": state, "since": since, "told": times, "value": value, "message": message}
-        told.append((Told(rule=rule, severity=severity, **facts), problem))
-    return told
+        messages.append((AlertMessage(rule=rule, severity=severity, **facts), problem))
+    return messages
 
 
-def take_unposted(limit: int) -> Operation[list[Told]]:
+def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
     """Take what is not posted yet; nobody else is given it for a while."""
     columns = ("rule", "subject", "state", "severity", "since", "over_at", "told", "value", "message")
-    return [Told(**dict(zip(columns, row, strict=True))) for row in (yield Query("alert_unposted", {"limit": limit}))]
+    return [AlertMessage(**dict(zip(columns, row, strict=True))) for row in (yield Query("alert_unposted", {"limit": limit}))]
 
 
-def posted(told: Told) -> Operation[None]:
+def mark_posted(sent: AlertMessage) -> Operation[None]:
     """Say that it is posted."""
-    yield Query("alert_posted", {"rule": told.rule, "subject": told.subject, "told": told.told})
+    yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject, "told": sent.told})
 
 
 def forget_alerts(limit: int) -> Operation[int]:

@@ -49,7 +49,9 @@ async def records() -> AsyncIterator[Records]:
     url, witness = os.environ["ROTA_DATABASE_URL"], Witness(Path(os.environ["CHAOS_WITNESS"]))
     synchronous = ConnectionPool(url, open=True, check=ConnectionPool.check_connection, **POOL)
     try:
-        async with AsyncConnectionPool(url, open=False, check=AsyncConnectionPool.check_connection, **POOL) as asynchronous:
+        async with AsyncConnectionPool(
+            url, open=False, check=AsyncConnectionPool.check_connection, **POOL
+        ) as asynchronous:
             yield Records(witness, asynchronous, synchronous)
     finally:
         synchronous.close()

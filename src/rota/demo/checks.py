@@ -52,7 +52,10 @@ class PromiseResult:
 
 def look(connection: psycopg.Connection, checks: list[Promise]) -> list[PromiseResult]:
     """Run each SELECT; a row that is missing is an empty result."""
-    return [PromiseResult(check, connection.execute(check.select.encode()).fetchone() or ()) for check in checks]
+    return [
+        PromiseResult(check, connection.execute(check.select.encode()).fetchone() or ())
+        for check in checks
+    ]
 
 
 def promises(facts: Facts) -> list[Promise]:

@@ -27,12 +27,26 @@ class WorkerProcess:
         self._reader, self._writer = os.pipe()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rota", "work", "--app", "rota.demo.jobs:app", "--grace", "10s"],
+                [
+                    sys.executable,
+                    "-m",
+                    "rota",
+                    "work",
+                    "--app",
+                    "rota.demo.jobs:app",
+                    "--grace",
+                    "10s",
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=(self._reader,),
-                env={**os.environ, "ROTA_DATABASE_URL": url, FILES: str(files), LIFELINE: str(self._reader)},
+                env={
+                    **os.environ,
+                    "ROTA_DATABASE_URL": url,
+                    FILES: str(files),
+                    LIFELINE: str(self._reader),
+                },
             )
         self.pid = self._process.pid
 
@@ -62,7 +76,9 @@ class WorkerProcess:
         deadline = time.monotonic() + WAIT_S
         while not condition():
             if self._process.poll() is not None:
-                raise self._failure_of(f"ended with status {self._process.returncode} before {what}")
+                raise self._failure_of(
+                    f"ended with status {self._process.returncode} before {what}"
+                )
             if time.monotonic() > deadline:
                 raise self._failure_of(f"worked for {WAIT_S:g} s, and still not: {what}")
             time.sleep(LOOK_EVERY_S)  # it happens in another process, which tells nobody

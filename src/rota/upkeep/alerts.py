@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.alert import decide
 from rota.errors import DatabaseUnavailable
-from rota.events import AlertFired, AlertNotTold, AlertOver
-from rota.failure import one_line
-from rota.service import Service
+from rota.model.alert import decide
+from rota.model.failure import one_line
+from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.runtime.http import CallFailed, CallRefused, acall
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.web import CallFailed, CallRefused, acall
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.db import Database
     from rota.store.ops import AlertMessage, AlertRule
 
@@ -82,7 +82,13 @@ class Alerts(Service):
                 is_good = False
                 rule = self._taken.popleft()
                 await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
-                self.bus.emit(AlertNotTold(rule=one_line(rule.name), subject="", reason=f"it cannot be evaluated: {error}"))
+                self.bus.emit(
+                    AlertNotTold(
+                        rule=one_line(rule.name),
+                        subject="",
+                        reason=f"it cannot be evaluated: {error}",
+                    )
+                )
             else:
                 return is_good
 
@@ -99,12 +105,16 @@ class Alerts(Service):
         found = await link.run(ops.find_alert_matches(rule.name))
         took_s = monotonic() - before
         decided = decide(found, await link.run(ops.standing(rule.name)), rule.repeat_after_s)
-        for message, problem in await link.run(ops.write_alerts(rule.name, decided, took_s / SHARE)):
+        for message, problem in await link.run(
+            ops.write_alerts(rule.name, decided, took_s / SHARE)
+        ):
             self._tell(message)
             if problem is not None:
                 self.bus.emit(
                     AlertNotTold(
-                        rule=one_line(message.rule), subject=one_line(message.subject), reason=f"its job was refused: {one_line(problem)}"
+                        rule=one_line(message.rule),
+                        subject=one_line(message.subject),
+                        reason=f"its job was refused: {one_line(problem)}",
                     )
                 )
 
@@ -118,7 +128,14 @@ class Alerts(Service):
         if message.state == "over":
             self.bus.emit(AlertOver(**facts, since=message.since))
         else:
-            self.bus.emit(AlertFired(**facts, since=message.since, severity=message.severity, repeated=message.state == "repeats"))
+            self.bus.emit(
+                AlertFired(
+                    **facts,
+                    since=message.since,
+                    severity=message.severity,
+                    repeated=message.state == "repeats",
+                )
+            )
 
     async def _post(self, url: str) -> None:
         """Post what is due. At least once: who ends between the answer and the note of it leaves it to be posted again."""
@@ -126,8 +143,16 @@ class Alerts(Service):
             try:
                 await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
-                self.bus.emit(AlertNotTold(rule=one_line(message.rule), subject=one_line(message.subject), reason=str(error)))
-                if not isinstance(error, CallRefused):  # one that is refused must not keep the others back
+                self.bus.emit(
+                    AlertNotTold(
+                        rule=one_line(message.rule),
+                        subject=one_line(message.subject),
+                        reason=str(error),
+                    )
+                )
+                if not isinstance(
+                    error, CallRefused
+                ):  # one that is refused must not keep the others back
                     return
             else:
                 await self._link.run(ops.mark_posted(message))

@@ -154,9 +154,8 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
         steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
     if unit.schema:
         command = f"ROTA_SCHEMA={unit.schema} {command}"
-    line = " && ".join([*steps, f"{command} {kept}"]).replace(
-        "%", r"\%"
-    )  # cron takes a bare % for the end of the line
+    line = " && ".join([*steps, f"{command} {kept}"])
+    line = line.replace("%", r"\%")  # cron reads a bare % as the end of the line
     user = f" {unit.user} " if unit.user else " "
     where = (
         "/etc/cron.d/rota" if unit.user else "the crontab of the user it shall run as (crontab -e)"

@@ -150,9 +150,8 @@ class Alerts(Service):
                         reason=str(error),
                     )
                 )
-                if not isinstance(
-                    error, CallRefused
-                ):  # one that is refused must not keep the others back
+                # One that is refused must not keep the others back.
+                if not isinstance(error, CallRefused):
                     return
             else:
                 await self._link.run(ops.mark_posted(message))

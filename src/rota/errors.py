@@ -124,7 +124,7 @@ class WrongStatus(RotaError):
         *others, last = wanted
         either = f"{', '.join(others)} or {last}" if others else last
         stands = (
-            f"{status} and was put away already" if status in wanted else f"{status}, not {either}"
+            f"{status} and was archived already" if status in wanted else f"{status}, not {either}"
         )
         super().__init__(
             f"job {job} is {stands}; nothing was changed{advice}",

@@ -26,7 +26,6 @@ from rota.load import load
 from rota.loop import run_alone
 from rota.options import NAME_MAX, check_integer, check_text
 from rota.release import release_of
-from rota.resources import told
 from rota.schedule import Definition
 from rota.settings import LEASE_S_MIN
 from rota.store import migrate, ops
@@ -280,7 +279,7 @@ class App(Client):
             raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
         crew = Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module, self._schedules())
         worker = Worker(self.database, crew, self._bus, config)
-        with told(), answering(health_port, worker.pulse.unwell, worker.pulse.unready), obeying(worker, signals=signals):
+        with answering(health_port, worker.pulse.unwell, worker.pulse.unready), obeying(worker, signals=signals):
             await self.database.arun(migrate.check(self.schema))
             if member.joined is not None:
                 member.joined.fit()

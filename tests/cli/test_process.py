@@ -43,7 +43,9 @@ async def quick():
 def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command in a program that has left something running."""
     program = PROGRAM.format(left=left, arguments=arguments)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
 
 
 @rule("M35", "M2")
@@ -61,9 +63,13 @@ def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     ids=["a thread", "a timer", "an executor", "an executor used by a daemon"],
 )
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["rota", "--version"], 0), (["rota", "work", "--for", "5s"], 2)], ids=["done", "refused"]
+    ("arguments", "status"),
+    [(["rota", "--version"], 0), (["rota", "work", "--for", "5s"], 2)],
+    ids=["done", "refused"],
 )
-def test_a_thread_that_does_not_end_does_not_keep_the_process(left: str, arguments: list[str], status: int) -> None:
+def test_a_thread_that_does_not_end_does_not_keep_the_process(
+    left: str, arguments: list[str], status: int
+) -> None:
     ran = ended(f"process.LEAVE_S = 0.1\n{left}", arguments)
     assert ran.returncode == status
     assert "threads that do not end were left behind: hangs_0" in ran.stderr
@@ -116,7 +122,9 @@ def test_a_command_that_cannot_write_its_result_fails_and_says_why(
 
 @pytest.mark.system
 @pytest.mark.parametrize("command", ["jobs", "job 1", "stats --json", "--help"])
-def test_a_pipe_whose_reader_has_gone_is_no_traceback(rota: CommandLine, connection: Connection, command: str) -> None:
+def test_a_pipe_whose_reader_has_gone_is_no_traceback(
+    rota: CommandLine, connection: Connection, command: str
+) -> None:
     """As in `rota jobs | head`."""
     connection.execute("insert into rota.job (job_type) values ('send_mail')")
     reader, writer = os.pipe()
@@ -132,11 +140,15 @@ def test_a_pipe_whose_reader_has_gone_is_no_traceback(rota: CommandLine, connect
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("encoding", "key"), [("ascii", r"ren\xe9\u2192"), ("latin-1", "ren\xe9\\u2192")])
+@pytest.mark.parametrize(
+    ("encoding", "key"), [("ascii", r"ren\xe9\u2192"), ("latin-1", "ren\xe9\\u2192")]
+)
 def test_signs_that_the_encoding_of_stdout_lacks_are_escaped(
     shop: Path, database: str, connection: Connection, encoding: str, key: str
 ) -> None:
-    connection.execute("insert into rota.job (job_type, idempotency_key) values ('send_mail', 'ren\xe9\u2192')")
+    connection.execute(
+        "insert into rota.job (job_type, idempotency_key) values ('send_mail', 'ren\xe9\u2192')"
+    )
     for command in ("job 1", "top --once", "doctor", "jobs"):
         ran = subprocess.run(
             [sys.executable, "-m", "rota", *command.split()],

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.loop import run_alone
+from rota.runtime.loop import run_alone
 from tests.support.rules import rule
 from tests.worker.table import Connection, put, rows
 
@@ -38,7 +38,7 @@ async def _group(sub: Sub) -> None:
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop_of_either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "asyncio":
-        monkeypatch.setattr("rota.loop._loop_factory", lambda: None)
+        monkeypatch.setattr("rota.runtime.loop._loop_factory", lambda: None)
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ class Hanging:
 
     async def begin(self) -> None:
         self._loop, begun = asyncio.get_running_loop(), asyncio.Event()
-        call = self._loop.run_in_executor(None, self._hang, partial(self._loop.call_soon_threadsafe, begun.set))
+        call = self._loop.run_in_executor(
+            None, self._hang, partial(self._loop.call_soon_threadsafe, begun.set)
+        )
         await begun.wait()
         call.cancel()
 
@@ -136,7 +138,7 @@ def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
 def test_a_task_that_does_not_end_is_left_behind_and_named(
     loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01)
     may_end = threading.Event()
 
     async def go_on(begun: asyncio.Event) -> None:
@@ -162,7 +164,9 @@ def test_a_task_that_does_not_end_is_left_behind_and_named(
 
 
 @rule("M2", "M35")
-def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(loop_of_either_kind: None, hanging: Hanging) -> None:
+def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(
+    loop_of_either_kind: None, hanging: Hanging
+) -> None:
     """As a lifespan does for whom the loop's own has too few threads."""
     threads = ThreadPoolExecutor(1)
 
@@ -176,12 +180,20 @@ def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(
 
 
 @rule("M2", "M35")
-@pytest.mark.parametrize(("when", "times"), [("while it closes", 1), ("while it closes", 2), ("in the moment that is left", 1)])
+@pytest.mark.parametrize(
+    ("when", "times"),
+    [("while it closes", 1), ("while it closes", 2), ("in the moment that is left", 1)],
+)
 def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
-    loop_of_either_kind: None, signals_as_they_were: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, when: str, times: int
+    loop_of_either_kind: None,
+    signals_as_they_were: None,
+    hanging: Hanging,
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+    times: int,
 ) -> None:
     closes = when == "while it closes"
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
 
     async def interrupted() -> None:
         for _ in range(times):
@@ -205,9 +217,11 @@ def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
 
 
 @rule("M2")
-def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(
+    loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As `aiofiles` closes a file."""
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 60.0)
     cleaned_up = threading.Event()
 
     async def leave_behind(begun: asyncio.Event) -> None:
@@ -260,7 +274,9 @@ def test_what_a_signal_s_handler_raises_ends_the_loop(
     assert exited.value.code == 7 and tidied == [True]
 
 
-def test_ctrl_c_cancels_the_work_once_then_interrupts_it(loop_of_either_kind: None, signals_as_they_were: None) -> None:
+def test_ctrl_c_cancels_the_work_once_then_interrupts_it(
+    loop_of_either_kind: None, signals_as_they_were: None
+) -> None:
     seen = []
 
     async def work(times: int) -> None:
@@ -292,6 +308,8 @@ async def hangs():
 app.drain(grace="1ms")
 """
     put(connection, "hangs")
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
+    )
     assert ended.returncode == -signal.SIGINT and "KeyboardInterrupt" in ended.stderr
     assert rows(connection, "select status from rota.job") == [("queued",)]

@@ -14,18 +14,21 @@ from collections.abc import Callable
 import pytest
 
 import rota
-from rota import fleet
 from rota.errors import ProcessesFailed
-from rota.events import JobSucceeded
-from rota.fleet import ENDS_MAX, Fleet
-from rota.health import CLIENTS_MAX, answering
+from rota.observe.events import JobSucceeded
+from rota.runtime import supervisor
+from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.supervisor import ENDS_MAX, Fleet
 from rota.store import statements
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.process import ROOT
 from tests.worker.table import Connection, put, rows, status
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts them")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts them"),
+]
 
 
 def _at_most(files: int) -> Callable[[], None]:
@@ -80,7 +83,9 @@ async def test_a_worker_needs_no_more_files_of_rotas_once_it_has_begun(
 
 
 @rule("M83")
-def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tries = []
 
     def none(*_: object, **__: object) -> None:
@@ -88,13 +93,17 @@ def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", none)
-    monkeypatch.setattr(fleet, "BACK_OFF_S", (0.01, 0.01))
-    with pytest.raises(ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"):
+    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.01, 0.01))
+    with pytest.raises(
+        ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"
+    ):
         Fleet(["nothing"], 2, drain=False).run()
     assert len(tries) == ENDS_MAX
 
 
-def test_probes_that_got_no_thread_take_no_room_from_the_next(monkeypatch: pytest.MonkeyPatch, free_port: int) -> None:
+def test_probes_that_got_no_thread_take_no_room_from_the_next(
+    monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
     start = threading.Thread.start
 
     def none_for_probes(thread: threading.Thread) -> None:
@@ -108,4 +117,7 @@ def test_probes_that_got_no_thread_take_no_room_from_the_next(monkeypatch: pytes
             for _ in range(CLIENTS_MAX + 1):
                 with pytest.raises(OSError):  # cut off, in one of several ways
                     urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10)
-        assert urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10).status == 200
+        assert (
+            urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10).status
+            == 200
+        )

@@ -15,18 +15,35 @@ from typing import Annotated
 
 import typer
 
-from rota import logs
-from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
+from rota.cli import (
+    actions,
+    check,
+    crontab,
+    db,
+    demo,
+    doctor,
+    enqueue,
+    jobs,
+    overview,
+    pause,
+    schedules,
+    schema,
+    top,
+    work,
+)
 from rota.cli.output import json_line
 from rota.cli.process import leave, prepare
+from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
-from rota.failure import one_line
-from rota.job import Action
-from rota.release import VERSION
+from rota.model.failure import one_line
+from rota.model.job import Action
+from rota.runtime import logs
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
-    help="Background and scheduled work in the PostgreSQL that you already have.", add_completion=False, pretty_exceptions_enable=False
+    help="Background and scheduled work in the PostgreSQL that you already have.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 cli.command()(schema.migrate)
 cli.command()(schema.sync)
@@ -77,7 +94,9 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in own
     try:
         if sys.platform == "win32":
-            raise ConfigurationError("Rota runs on Linux and macOS, not on Windows; use WSL or a container")
+            raise ConfigurationError(
+                "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
+            )
         command = typer.main.get_command(cli)
         status = command(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
@@ -121,10 +140,25 @@ def _fail_usage(error: BaseException, *, as_json: bool, logs_json: bool) -> int:
     if not message.strip():
         return 2  # a group without a command: typer has printed its help
     more = f"; see {context.command_path} --help" if context is not None else ""
-    return _fail(error, f"{message.rstrip('.')}{more}", 2, as_json=as_json, logs_json=logs_json, kind="UsageError")
+    return _fail(
+        error,
+        f"{message.rstrip('.')}{more}",
+        2,
+        as_json=as_json,
+        logs_json=logs_json,
+        kind="UsageError",
+    )
 
 
-def _fail(error: BaseException, message: str, status: int, *, as_json: bool, logs_json: bool = False, kind: str | None = None) -> int:
+def _fail(
+    error: BaseException,
+    message: str,
+    status: int,
+    *,
+    as_json: bool,
+    logs_json: bool = False,
+    kind: str | None = None,
+) -> int:
     if logs_json and not as_json:
         logger.error("%s", message.strip())
         return status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rota.outcome import End, Errored
+from rota.model.outcome import End, Errored
 
 _generation = 0
 

@@ -171,9 +171,8 @@ class App(Client):
             url = embedded.start()
             migrate.migrate(url, self.schema)
         # In one step: threads that are the first at once all get the same, for it has the pools.
-        kept: Database = vars(self).setdefault(
-            "_database", Database(url, self.schema, notify=self._notify)
-        )
+        database = Database(url, self.schema, notify=self._notify)
+        kept: Database = vars(self).setdefault("_database", database)
         return kept
 
     @property

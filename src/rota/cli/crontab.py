@@ -154,9 +154,8 @@ def crontab_file(plan: Plan) -> dict[str, str]:
         steps.append(f"set -a && . {shlex.quote(str(plan.env_file))}")
     if plan.schema:
         command = f"ROTA_SCHEMA={plan.schema} {command}"
-    line = " && ".join([*steps, f"{command} {kept}"]).replace(
-        "%", r"\%"
-    )  # cron takes a bare % for the end of the line
+    line = " && ".join([*steps, f"{command} {kept}"])
+    line = line.replace("%", r"\%")  # cron reads a bare % as the end of the line
     user = f" {plan.user} " if plan.user else " "
     where = (
         "/etc/cron.d/rota" if plan.user else "the crontab of the user it shall run as (crontab -e)"

@@ -133,9 +133,8 @@ class Tick:
     def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name.lower() == b"authorization"]
         scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        return (
-            hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"
-        )  # in any case, RFC 9110, 11.1
+        # The scheme is compared in any case: RFC 9110, 11.1.
+        return hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"
 
     def _begin(self) -> asyncio.Task[Report]:
         self._drain = drain = asyncio.create_task(

@@ -180,9 +180,8 @@ class Pools:
         try:
             # A pool would try until its time is up and then not say why: a wrong password or an absent server is told here, at once.
             psycopg.connect(self._conninfo()).close()
-            opening.set_result(
-                ConnectionPool(self._conninfo(), open=True, check=_refuse_broken, **self._options)
-            )
+            options = {"check": _refuse_broken, **self._options}
+            opening.set_result(ConnectionPool(self._conninfo(), open=True, **options))
         except psycopg.Error as error:
             opening.set_exception(error)
         finally:

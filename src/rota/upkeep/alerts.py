@@ -146,9 +146,8 @@ class Alerts(Service):
                         rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)
                     )
                 )
-                if not isinstance(
-                    error, CallRefused
-                ):  # one that is refused must not keep the others back
+                # One that is refused must not keep the others back.
+                if not isinstance(error, CallRefused):
                     return
             else:
                 await self._link.run(ops.posted(told))

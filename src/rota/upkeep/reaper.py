@@ -48,9 +48,9 @@ class Reaper(Service):
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
         before = monotonic()
-        steady_s = (
-            0.0 if self._is_away else None if self._back_at is None else before - self._back_at
-        )
+        steady_s = None if self._back_at is None else before - self._back_at
+        if self._is_away:
+            steady_s = 0.0
         started, reaped, refusals = await self._link.run(
             ops.reap(self._reading.begin(), BATCH, steady_s)
         )

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
-from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
-from rota.store.errors import Border
+from rota.store.errors import StoreError, raise_to_caller
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 
@@ -103,12 +102,14 @@ class Database:
 
     def run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
         """Run an operation; `atomic`: in one transaction, also on an autocommit connection."""
-        if connection is not None:
-            driver = find_driver(connection)
-            with Border(is_own=False):
-                return drive(driver, operation, self.statements, atomic=atomic)
-        with Border(is_own=True), self._pools.connection() as pooled:
-            return drive(PsycopgDriver(pooled), operation, self.statements, atomic=atomic)
+        try:
+            if connection is not None:
+                theirs = find_driver(connection)
+                return drive(theirs, operation, self.statements, atomic=atomic)
+            with self._pools.connection() as pooled:
+                return drive(PsycopgDriver(pooled), operation, self.statements, atomic=atomic)
+        except StoreError as error:
+            raise_to_caller(error, is_own=connection is None)
 
     async def arun(
         self,
@@ -118,15 +119,16 @@ class Database:
         atomic: bool = False,
     ) -> T:
         """Run an operation from a loop. On Rota's own connections each answer has a limit."""
-        if connection is not None:
-            theirs = find_async_driver(connection)
-            with Border(is_own=False):
+        try:
+            if connection is not None:
+                theirs = find_async_driver(connection)
                 return await adrive(theirs, operation, self.statements, atomic=atomic)
-        with Border(is_own=True):
             async with self._pools.aconnection() as pooled:
                 ours = AsyncPsycopgDriver(pooled)
                 limit = Deadline(OwnConnection(pooled), ANSWER_S)
                 return await adrive(ours, operation, self.statements, atomic=atomic, limit=limit)
+        except StoreError as error:
+            raise_to_caller(error, is_own=connection is None)
 
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, SchemaError
 from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Database
-from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive
-from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.store.errors import StoreError, tell_worker
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.enqueue import arguments
-from rota.cli.jobs import TIME, parse_typed_moment
+from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import (
     AppOption,
@@ -187,7 +187,7 @@ def _filters(
         "queue": queue,
         "error_type": error,
         "release": release,
-        "since": parse_typed_moment(since, "--since"),
+        "since": read_moment(since, "--since"),
         "status": status,
     }
     return {name: value for name, value in filters.items() if value is not None} | (
@@ -236,7 +236,7 @@ def _payload(id: int, text: str) -> dict[str, Any]:
 
 
 def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given) -> list[int]:
-    """The jobs that a filter finds, once whoever asked has seen how many they are and reason yes."""
+    """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
     ids = opened.run(ops.choose(which))
     more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""
     typer.echo(

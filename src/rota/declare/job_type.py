@@ -18,7 +18,7 @@ from rota.declare.payload import Codec
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Job
 from rota.model.retry import PLAN_MAX
-from rota.model.settle import Rules
+from rota.model.settle import RetryRules
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -96,7 +96,7 @@ class JobType(Generic[P, Q, R]):
                 f"job type {name!r}: its handler must be a plain or an async function, not {func!r}"
             )
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self.rules = Rules(
+        self.rules = RetryRules(
             options.max_attempts,
             options.retry,
             options.retry_on,

@@ -13,7 +13,7 @@ import psycopg
 from rota import embedded
 from rota.declare.config import find_url
 from rota.demo import jobs, stage
-from rota.demo.checks import Checked, Facts, look, promises
+from rota.demo.checks import Facts, PromiseResult, look, promises
 from rota.demo.partner import TROUBLE, partner_server
 from rota.demo.process import WorkerProcess
 from rota.errors import RotaError
@@ -43,7 +43,7 @@ class Scene:
         return 0 if row is None else int(row[0])
 
 
-def run(say: Say) -> list[Checked]:
+def run(say: Say) -> list[PromiseResult]:
     """Play the demo and return its promises, looked at.
 
     Raises:
@@ -53,7 +53,7 @@ def run(say: Say) -> list[Checked]:
     url = find_url(None) or embedded.start()
     with ExitStack() as stack:
         files = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-demo-")))
-        watch = stack.enter_context(Database(url, jobs.SCHEMA).connected("demo"))
+        watch = stack.enter_context(Database(url, jobs.SCHEMA).open_connection("demo"))
         stage.set_up(watch, url, files)
         stack.callback(jobs.app.close)
         jobs.app.sync()

@@ -10,7 +10,7 @@ from rota.model.outcome import Failure
 from rota.observe.events import JobCancelled, JobDead, JobReaped
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Reaper(Service):
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
-        self._reading = Reading()
+        self._reading = ReadWindow()
         self._is_away = False
         self._back_at: float | None = None
 
@@ -48,9 +48,9 @@ class Reaper(Service):
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
         before = monotonic()
-        steady_s = (
-            0.0 if self._is_away else None if self._back_at is None else before - self._back_at
-        )
+        steady_s = None if self._back_at is None else before - self._back_at
+        if self._is_away:
+            steady_s = 0.0
         started, reaped, refusals = await self._link.run(
             ops.reap(self._reading.begin(), BATCH, steady_s)
         )

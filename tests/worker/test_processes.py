@@ -465,15 +465,6 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     assert said == []
 
 
-@rule("M2")
-@pytest.mark.parametrize("job_type", ["forks", "forks awaiting"])
-@pytest.mark.parametrize(("how", "exit_status"), [("return", 0), ("raise", 1), ("system exit", 3)])
-async def test_a_copy_that_a_handler_forks_does_not_speak_for_it(pool: Processes, job_type: str, how: str, exit_status: int) -> None:
-    """Else each later job of the process is given what the one before it came to."""
-    held, _ = held_job(job_type, how=how)
-    assert await pool.attempt(held, {"how": how}) == Succeeded(json.dumps({"status of the copy": exit_status}, separators=(",", ":")))
-
-
 @rule("M33")
 async def test_a_job_for_which_no_process_can_be_started_costs_no_attempt(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -27,7 +27,6 @@ from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, R
 from rota.policy import DEFAULT_RETRY
 from rota.settle import Rules, judged
 from rota.worker.attempt import end_of, is_stop
-from rota.worker.forked import generation, leave_if_forked
 from rota.worker.messages import Begun, Ended, Importing, NotReady, NotStarted, Progressed, Ready, Run, Said, Setup, Stop, Stopped
 
 PROGRESS_S = 0.25
@@ -97,7 +96,6 @@ class Child:
         self._connection = connection
         self._setup = setup
         self._handler = handler
-        self._generation = generation()
         retry_on, fatal_on = pickle.loads(setup.errors)
         self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
@@ -161,7 +159,6 @@ class Child:
             end = asyncio.run(self._awaited(context, result)) if self._setup.is_async else end_of(run.job, result)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
             end = self._end_of_error(error)
-        leave_if_forked(self._generation, end)
         return end
 
     async def _awaited(self, context: Context, result: Any) -> End:
@@ -174,7 +171,6 @@ class Child:
             end = end_of(context.job, await result)
         except BaseException as error:  # noqa: BLE001 - as above; here, so that the stack begins with the handler
             end = self._end_of_error(error)
-        leave_if_forked(self._generation, end)  # before the loop is closed: what it waits with is the original's too
         self._cancel = None
         return end
 

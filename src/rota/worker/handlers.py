@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from rota.context import enter
 from rota.worker.admission import not_started, too_late
 from rota.worker.attempt import end_of, end_of_error
-from rota.worker.forked import generation, leave_if_forked
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ class Handlers:
         self._threads = Threads("rota-handler")
         self._processes = processes
         self._loop = asyncio.get_running_loop()
-        self._generation = generation()
         # Every handler starts from the worker's own context: one is often started where another has just ended, whose variables are its own.
         self._context = contextvars.copy_context()
 
@@ -64,7 +62,6 @@ class Handlers:
             end = end_of(held.job, await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments)))
         except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
             end = end_of_error(held, error)
-        leave_if_forked(self._generation, end)
         self._on_ended(held, end)
 
     async def _in_process(self, held: Held, arguments: dict[str, Any]) -> None:
@@ -81,7 +78,6 @@ class Handlers:
                     end = end_of(held.job, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
                 except BaseException as error:  # noqa: BLE001 - as above
                     end = end_of_error(held, error)
-            leave_if_forked(self._generation, end)
             with suppress(RuntimeError):  # the loop is closed: the worker had given this thread up, and its job back
                 self._loop.call_soon_threadsafe(self._on_ended, held, end)
 

@@ -53,14 +53,36 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             raise RuntimeError(f"not all of {jobs:,} jobs were committed as done")
     per_job = 1 / jobs
     note = f"{jobs:,} jobs, bulk enqueue included"
-    enqueued, worked = (between.wal_bytes - before.wal_bytes) * per_job, (after.wal_bytes - between.wal_bytes) * per_job
+    enqueued, worked = (
+        (between.wal_bytes - before.wal_bytes) * per_job,
+        (after.wal_bytes - between.wal_bytes) * per_job,
+    )
     yield Figure(part=PART, name="WAL, enqueue", value=enqueued, unit="B/job")
     yield Figure(part=PART, name="WAL, claim and finish", value=worked, unit="B/job")
-    yield Figure(part=PART, name="WAL", value=enqueued + worked, unit="B/job", at_most=1_200, note=note)
-    yield Figure(part=PART, name="server CPU, enqueue", value=(between.server_s - before.server_s) * 1e6 * per_job, unit="µs/job")
-    yield Figure(part=PART, name="server CPU, claim and finish", value=(after.server_s - between.server_s) * 1e6 * per_job, unit="µs/job")
-    yield Figure(part=PART, name="client CPU, enqueue", value=(between.client_s - before.client_s) * 1e6 * per_job, unit="µs/job")
-    yield Figure(part=PART, name="client CPU, worker", value=summary.cpu_s * 1e6 * per_job, unit="µs/job")
+    yield Figure(
+        part=PART, name="WAL", value=enqueued + worked, unit="B/job", at_most=1_200, note=note
+    )
+    yield Figure(
+        part=PART,
+        name="server CPU, enqueue",
+        value=(between.server_s - before.server_s) * 1e6 * per_job,
+        unit="µs/job",
+    )
+    yield Figure(
+        part=PART,
+        name="server CPU, claim and finish",
+        value=(after.server_s - between.server_s) * 1e6 * per_job,
+        unit="µs/job",
+    )
+    yield Figure(
+        part=PART,
+        name="client CPU, enqueue",
+        value=(between.client_s - before.client_s) * 1e6 * per_job,
+        unit="µs/job",
+    )
+    yield Figure(
+        part=PART, name="client CPU, worker", value=summary.cpu_s * 1e6 * per_job, unit="µs/job"
+    )
     yield _statements(server, jobs // COUNTED_SHARE)
 
 
@@ -73,7 +95,14 @@ def _statements(server: DurableServer, jobs: int) -> Figure:
         counts = log.by_text()
     note = f"{counts.total():,} for {jobs:,} jobs, the worker's start and end included"
     detail = {"by_text": dict(counts.most_common())}
-    return Figure(part=PART, name="statements of a drain", value=counts.total() / jobs, unit="per job", note=note, detail=detail)
+    return Figure(
+        part=PART,
+        name="statements of a drain",
+        value=counts.total() / jobs,
+        unit="per job",
+        note=note,
+        detail=detail,
+    )
 
 
 def _enqueue(url: str, jobs: int) -> None:

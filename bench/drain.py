@@ -33,8 +33,18 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
             drained[name].append(turn())
     yield from _figures(drained, scale)
     if graphile is not None:
-        yield _ratio(drained, Graphile.name, "× graphile-worker", "×", 1.3, 1, f"{Graphile.name} {graphile.version}")
-    yield _ratio(drained, Pgbench.name, "of pgbench", "%", 60, 100, f"{CLIENTS} clients, {CLAIM} a claim")
+        yield _ratio(
+            drained,
+            Graphile.name,
+            "× graphile-worker",
+            "×",
+            1.3,
+            1,
+            f"{Graphile.name} {graphile.version}",
+        )
+    yield _ratio(
+        drained, Pgbench.name, "of pgbench", "%", 60, 100, f"{CLIENTS} clients, {CLAIM} a claim"
+    )
 
 
 def _figures(drained: dict[str, list[Drained]], scale: Scale) -> Iterator[Figure]:
@@ -43,12 +53,38 @@ def _figures(drained: dict[str, list[Drained]], scale: Scale) -> Iterator[Figure
         note = f"median of {len(runs)} × {scale.jobs:,}, {min(speeds):,.0f} … {max(speeds):,.0f}"
         note += f", {SLOTS} slots" if name == "Rota" else ""
         detail = {"per_second": speeds, "client_cpu_s": [run.cpu_s for run in runs]}
-        yield Figure(part=PART, name=f"{name}, no-op jobs", value=median(speeds), unit="jobs/s", note=note, detail=detail)
+        yield Figure(
+            part=PART,
+            name=f"{name}, no-op jobs",
+            value=median(speeds),
+            unit="jobs/s",
+            note=note,
+            detail=detail,
+        )
 
 
-def _ratio(drained: dict[str, list[Drained]], peer: str, name: str, unit: str, least: float, times: int, note: str) -> Figure:
-    ratios = [times * own.per_second / other.per_second for own, other in zip(drained["Rota"], drained[peer], strict=True)]
-    return Figure(part=PART, name=f"Rota, {name}", value=median(ratios), unit=unit, at_least=least, note=note, detail={"by_round": ratios})
+def _ratio(
+    drained: dict[str, list[Drained]],
+    peer: str,
+    name: str,
+    unit: str,
+    least: float,
+    times: int,
+    note: str,
+) -> Figure:
+    ratios = [
+        times * own.per_second / other.per_second
+        for own, other in zip(drained["Rota"], drained[peer], strict=True)
+    ]
+    return Figure(
+        part=PART,
+        name=f"Rota, {name}",
+        value=median(ratios),
+        unit=unit,
+        at_least=least,
+        note=note,
+        detail={"by_round": ratios},
+    )
 
 
 def _rota(server: DurableServer, jobs: int) -> Drained:

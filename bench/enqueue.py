@@ -30,14 +30,23 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             try:
                 for name, turn, rows in _ways(app, types.noop, connection, keyed=keyed):
                     rate = rows / _seconds_each(turn, scale.enqueue_s)
-                    yield Figure(part=PART, name=f"{name}, {'with a key' if keyed else 'no key'}", value=rate, unit="jobs/s")
+                    yield Figure(
+                        part=PART,
+                        name=f"{name}, {'with a key' if keyed else 'no key'}",
+                        value=rate,
+                        unit="jobs/s",
+                    )
             finally:
                 app.close()
 
 
-def _ways(app: rota.App, noop: Any, connection: psycopg.Connection, *, keyed: bool) -> Iterator[tuple[str, Callable[[], object], int]]:
+def _ways(
+    app: rota.App, noop: Any, connection: psycopg.Connection, *, keyed: bool
+) -> Iterator[tuple[str, Callable[[], object], int]]:
     numbers = itertools.count()
-    options: Callable[[], dict[str, str]] = (lambda: {"idempotency_key": f"bench:{next(numbers)}"}) if keyed else dict
+    options: Callable[[], dict[str, str]] = (
+        (lambda: {"idempotency_key": f"bench:{next(numbers)}"}) if keyed else dict
+    )
 
     def in_a_transaction() -> None:
         with connection.transaction():
@@ -45,8 +54,16 @@ def _ways(app: rota.App, noop: Any, connection: psycopg.Connection, *, keyed: bo
                 noop.using(connection=connection, **options()).enqueue(n=1)
 
     yield "one by one, each its own commit", lambda: noop.using(**options()).enqueue(n=1), 1
-    yield f"one by one, {IN_ONE_TRANSACTION} in a caller's transaction", in_a_transaction, IN_ONE_TRANSACTION
-    yield f"in bulk of {BULK:,}", lambda: app.enqueue_many(noop.new(n=n).using(**options()) for n in range(BULK)), BULK
+    yield (
+        f"one by one, {IN_ONE_TRANSACTION} in a caller's transaction",
+        in_a_transaction,
+        IN_ONE_TRANSACTION,
+    )
+    yield (
+        f"in bulk of {BULK:,}",
+        lambda: app.enqueue_many(noop.new(n=n).using(**options()) for n in range(BULK)),
+        BULK,
+    )
 
 
 def _seconds_each(turn: Callable[[], object], for_s: float) -> float:

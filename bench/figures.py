@@ -36,7 +36,9 @@ class Figure:
         """Whether the target was reached; None where there is none."""
         if self.at_least is None and self.at_most is None:
             return None
-        return (self.at_least is None or self.value >= self.at_least) and (self.at_most is None or self.value <= self.at_most)
+        return (self.at_least is None or self.value >= self.at_least) and (
+            self.at_most is None or self.value <= self.at_most
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For the JSON; a figure that could not be computed is null there."""
@@ -74,7 +76,13 @@ def table(figures: Iterable[Figure], title: str) -> Table:
         if before and figure.part != before:
             made.add_section()
         made.add_row(
-            "" if figure.part == before else figure.part, figure.name, readable(figure.value), figure.unit, figure.target, met, figure.note
+            "" if figure.part == before else figure.part,
+            figure.name,
+            readable(figure.value),
+            figure.unit,
+            figure.target,
+            met,
+            figure.note,
         )
         before = figure.part
     return made

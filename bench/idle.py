@@ -24,7 +24,10 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
     """Everything that an idle worker's connections send, as the server's log has it."""
     for notify in (True, False):
         how = "with the bell" if notify else "without NOTIFY"
-        with server.database() as url, WorkerProcess(with_options(url, OPTIONS), "run", notify=notify) as worker:
+        with (
+            server.database() as url,
+            WorkerProcess(with_options(url, OPTIONS), "run", notify=notify) as worker,
+        ):
             time.sleep(SETTLE_S)
             log = StatementLog(server.log)
             time.sleep(scale.idle_s)
@@ -33,10 +36,25 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         note = f"{counts.total()} in {scale.idle_s:g} s"
         detail = {"by_text": dict(counts.most_common())}
         value = counts.total() / scale.idle_s
-        yield Figure(part=PART, name=f"statements, {how}", value=value, unit="/s", at_most=2, note=note, detail=detail)
+        yield Figure(
+            part=PART,
+            name=f"statements, {how}",
+            value=value,
+            unit="/s",
+            at_most=2,
+            note=note,
+            detail=detail,
+        )
     with server.database() as url, WorkerProcess(url, "run", notify=False) as worker:
         time.sleep(SETTLE_S)
         waits = picked_up(url, scale.sparse_jobs, SPARSE_S)
         worker.stop()
     note = f"longest of {len(waits)}, one every {SPARSE_S:g} s: {', '.join(readable(wait) for wait in waits)}"
-    yield Figure(part=PART, name="pick-up by an idle worker, without NOTIFY", value=max(waits), unit="ms", at_most=1_000, note=note)
+    yield Figure(
+        part=PART,
+        name="pick-up by an idle worker, without NOTIFY",
+        value=max(waits),
+        unit="ms",
+        at_most=1_000,
+        note=note,
+    )

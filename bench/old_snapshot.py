@@ -37,10 +37,19 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
     free = _full_speed(server, place, scale.without_s, snapshot=False)
     pinned = _full_speed(server, place, scale.snapshot_s, snapshot=True)
     for name, speed in (("full speed, without", free), ("full speed, with", pinned)):
-        yield Figure(part=PART, name=name, value=speed.mean, unit="jobs/s", note=speed.note, detail={"by_second": speed.by_second})
+        yield Figure(
+            part=PART,
+            name=name,
+            value=speed.mean,
+            unit="jobs/s",
+            note=speed.note,
+            detail={"by_second": speed.by_second},
+        )
     whole, last = 100 * pinned.mean / free.mean, 100 * pinned.last_quarter / free.mean
     note = f"whole time {readable(whole)} %, last quarter {readable(last)} %; the lesser counts"
-    yield Figure(part=PART, name="with, of without", value=min(whole, last), unit="%", at_least=80, note=note)
+    yield Figure(
+        part=PART, name="with, of without", value=min(whole, last), unit="%", at_least=80, note=note
+    )
     yield from _steady_figures(_steady(server, place, scale.steady_s), scale)
 
 
@@ -119,34 +128,65 @@ def _steady(server: DurableServer, place: Path, for_s: float) -> Steady:
         with _old_snapshot(url):
             began, made = one(connection, "select clock_timestamp()"), producer.made
             committed = _commit_late(url, for_s, producer)
-            rate = (producer.made - made) / one(connection, "select extract(epoch from clock_timestamp() - %s)::float8", began)
+            rate = (producer.made - made) / one(
+                connection, "select extract(epoch from clock_timestamp() - %s)::float8", began
+            )
             backlog = producer.made - progress.count
         worker.stop()
         started: dict[int, float] = dict(
-            connection.execute("select (payload->>'n')::int, result::float8 from rota.job_history where job_type = 'stamped'").fetchall()
+            connection.execute(
+                "select (payload->>'n')::int, result::float8 from rota.job_history where job_type = 'stamped'"
+            ).fetchall()
         )
     return Steady(
         began=began,
         rate=rate,
         backlog=backlog,
         paused_s=producer.paused_s,
-        claims=[statement for statement in log.statements() if "rota.job_claim" in statement.text and statement.at >= began],
+        claims=[
+            statement
+            for statement in log.statements()
+            if "rota.job_claim" in statement.text and statement.at >= began
+        ],
         waits_s=[started[n] - at if n in started else math.inf for n, at in committed.items()],
     )
 
 
 def _steady_figures(steady: Steady, scale: Scale) -> Iterator[Figure]:
-    first, last = _p99(steady, 0, scale.window_s), _p99(steady, scale.steady_s - scale.window_s, scale.steady_s)
+    first, last = (
+        _p99(steady, 0, scale.window_s),
+        _p99(steady, scale.steady_s - scale.window_s, scale.steady_s),
+    )
     behind = "" if steady.kept_up else f"the worker did NOT keep up: {steady.backlog:,} jobs behind"
     name = f"{RATE:,}/s, claim p99"
     note = f"{steady.rate:,.0f} jobs/s enqueued, {len(steady.claims):,} claims"
-    yield Figure(part=PART, name=f"{name}, first {scale.window_s:g} s", value=first, unit="ms", note=note)
+    yield Figure(
+        part=PART, name=f"{name}, first {scale.window_s:g} s", value=first, unit="ms", note=note
+    )
     yield Figure(part=PART, name=f"{name}, last {scale.window_s:g} s", value=last, unit="ms")
-    yield Figure(part=PART, name="last of first", value=last / first if steady.kept_up else math.nan, unit="×", at_most=1.3, note=behind)
+    yield Figure(
+        part=PART,
+        name="last of first",
+        value=last / first if steady.kept_up else math.nan,
+        unit="×",
+        at_most=1.3,
+        note=behind,
+    )
     waits = steady.waits_s
-    note = behind or f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; committed {LATE_S:g} s after the INSERT"
+    note = (
+        behind
+        or f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; committed {LATE_S:g} s after the INSERT"
+    )
     detail = {"waits_s": [wait if math.isfinite(wait) else None for wait in waits]}
-    yield Figure(part=PART, name="late commit, picked up after", value=max(waits), unit="s", at_most=1.0, note=note, detail=detail)
+    yield Figure(
+        part=PART,
+        name="late commit, picked up after",
+        value=max(waits),
+        unit="s",
+        at_most=1.0,
+        note=note,
+        detail=detail,
+    )
 
 
 def _commit_late(url: str, for_s: float, producer: Producer) -> dict[int, float]:
@@ -169,7 +209,14 @@ def _commit_late(url: str, for_s: float, producer: Producer) -> dict[int, float]
 
 
 def _p99(steady: Steady, from_s: float, to_s: float) -> float:
-    return percentile([claim.took_ms for claim in steady.claims if from_s <= (claim.at - steady.began).total_seconds() < to_s], 0.99)
+    return percentile(
+        [
+            claim.took_ms
+            for claim in steady.claims
+            if from_s <= (claim.at - steady.began).total_seconds() < to_s
+        ],
+        0.99,
+    )
 
 
 def _progress(place: Path) -> Progress:

@@ -14,7 +14,7 @@ from bench.process import WorkerProcess
 from bench.producer import fill
 from bench.scale import Scale
 from bench.server import DurableServer
-from rota.doctor.checks import ROTAS, RUNNING
+from rota.observe.doctor.checks import ROTAS, RUNNING
 from rota.store.db import Database
 from rota.store.probe import open_probe
 
@@ -39,15 +39,28 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
 
 def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
     """So many worker processes that wait, then the jobs, in one transaction."""
-    with server.database() as url, ExitStack() as stack, psycopg.connect(url, autocommit=True) as connection:
+    with (
+        server.database() as url,
+        ExitStack() as stack,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         workers = [stack.enter_context(WorkerProcess(url, "run")) for _ in range(count)]
         _due_together(connection, jobs)
-        connections = _one(connection, "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '")
+        connections = _one(
+            connection,
+            "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '",
+        )
         took_s, waiting = _until_done(url, connection, jobs)
         for worker in workers:
             worker.stop()
     note = f"{connections} connections; at most {waiting} of Rota's sessions waited for a lock, looked at each {LOOK_S:g} s"
-    yield Figure(part=PART, name=f"workers: {count}, no-op jobs", value=jobs / took_s, unit="jobs/s", note=note)
+    yield Figure(
+        part=PART,
+        name=f"workers: {count}, no-op jobs",
+        value=jobs / took_s,
+        unit="jobs/s",
+        note=note,
+    )
 
 
 def _due_together(connection: psycopg.Connection, jobs: int) -> None:
@@ -67,17 +80,29 @@ def _until_done(url: str, connection: psycopg.Connection, jobs: int) -> tuple[fl
         while _one(connection, "select count(*) from (select from rota.job limit 1) j"):
             if time.perf_counter() - began > WITHIN_S:
                 raise RuntimeError(f"{jobs:,} jobs were not done within {WITHIN_S} s")
-            waiting = max(waiting, probe.facts("doctor_growth", {"prefix": ROTAS, "limit": RUNNING})["waiting"])
+            waiting = max(
+                waiting,
+                probe.facts("doctor_growth", {"prefix": ROTAS, "limit": RUNNING})["waiting"],
+            )
             time.sleep(LOOK_S)
     return time.perf_counter() - began, waiting
 
 
 def _one_slot(server: DurableServer) -> Figure:
-    with server.database() as url, psycopg.connect(url, autocommit=True) as connection, WorkerProcess(url, "run", slots=1) as worker:
+    with (
+        server.database() as url,
+        psycopg.connect(url, autocommit=True) as connection,
+        WorkerProcess(url, "run", slots=1) as worker,
+    ):
         _due_together(connection, ONE_SLOT_JOBS)
         took_s, _ = _until_done(url, connection, ONE_SLOT_JOBS)
         worker.stop()
-    return Figure(part=PART, name="one slot, no-op jobs, one after the other", value=ONE_SLOT_JOBS / took_s, unit="jobs/s")
+    return Figure(
+        part=PART,
+        name="one slot, no-op jobs, one after the other",
+        value=ONE_SLOT_JOBS / took_s,
+        unit="jobs/s",
+    )
 
 
 def _replay(server: DurableServer, jobs: int) -> Iterator[Figure]:
@@ -90,29 +115,46 @@ def _replay(server: DurableServer, jobs: int) -> Iterator[Figure]:
             [jobs],
         )
         size = _one(
-            connection, "select sum(pg_total_relation_size(inhrelid))::int8 from pg_inherits where inhparent = 'rota.job_history'::regclass"
+            connection,
+            "select sum(pg_total_relation_size(inhrelid))::int8 from pg_inherits where inhparent = 'rota.job_history'::regclass",
         )
         began = time.perf_counter()
         connection.execute(
             "insert into rota.job (queue, priority, job_type, payload) select queue, priority, job_type, payload from rota.job_history"
         )
         took_s = time.perf_counter() - began
-    yield Figure(part=PART, name="replay: from history into the queue", value=jobs / took_s, unit="jobs/s")
-    yield Figure(part=PART, name="history", value=size / jobs, unit="B a job", note="a payload of 8 bytes, indexes included")
+    yield Figure(
+        part=PART, name="replay: from history into the queue", value=jobs / took_s, unit="jobs/s"
+    )
+    yield Figure(
+        part=PART,
+        name="history",
+        value=size / jobs,
+        unit="B a job",
+        note="a payload of 8 bytes, indexes included",
+    )
 
 
 def _reports(server: DurableServer) -> Figure:
     """What handlers say of their progress, one statement each."""
     with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         fill(connection, "noop", 1)
-        connection.execute("update rota.job set status = 'running', locked_by = 'x', locked_until = now() + interval '1 hour', claims = 1")
+        connection.execute(
+            "update rota.job set status = 'running', locked_by = 'x', locked_until = now() + interval '1 hour', claims = 1"
+        )
         job = _one(connection, "select id from rota.job")
         began = time.perf_counter()
         for done in range(REPORTS):
-            connection.execute("select * from rota.job_progress(%s, %s, %s)", [[job], [1], [f'{{"done": {done}}}']]).fetchall()
+            connection.execute(
+                "select * from rota.job_progress(%s, %s, %s)", [[job], [1], [f'{{"done": {done}}}']]
+            ).fetchall()
         took_s = time.perf_counter() - began
     return Figure(
-        part=PART, name="status written through the table", value=REPORTS / took_s, unit="writes/s", note="one connection, one job"
+        part=PART,
+        name="status written through the table",
+        value=REPORTS / took_s,
+        unit="writes/s",
+        note="one connection, one job",
     )
 
 

@@ -59,9 +59,14 @@ def main() -> None:
     try:
         server = DurableServer(run.place)
         server.start()
-        ratios = [_pair(server, options.other.resolve(), options.jobs, turn) for turn in range(options.pairs)]
+        ratios = [
+            _pair(server, options.other.resolve(), options.jobs, turn)
+            for turn in range(options.pairs)
+        ]
         speed, cpu = (statistics.median(values) for values in zip(*ratios, strict=True))
-        print(f"median of {options.pairs} pairs: {speed:.3f} of the other's speed, {cpu:.3f} of its client's CPU")
+        print(
+            f"median of {options.pairs} pairs: {speed:.3f} of the other's speed, {cpu:.3f} of its client's CPU"
+        )
         server.stop("immediate")
     finally:
         run.end()
@@ -71,7 +76,10 @@ def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[flo
     order = [other, ROOT / "src"] if turn % 2 == 0 else [ROOT / "src", other]
     measured = {src: _drained(server, src, jobs) for src in order}
     (speed, cpu), (other_speed, other_cpu) = measured[ROOT / "src"], measured[other]
-    print(f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: {speed / other_speed:.3f}", flush=True)
+    print(
+        f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: {speed / other_speed:.3f}",
+        flush=True,
+    )
     return speed / other_speed, cpu / other_cpu
 
 

@@ -78,9 +78,22 @@ class Pgbench:
         """Drain a database that holds so many jobs of type `noop`."""
         given = [f"--define={name}={value}" for name, value in PARAMETERS.items()]
         turns = jobs // CLAIM // CLIENTS
-        command = [str(self._server.program("pgbench")), "--no-vacuum", "--protocol=prepared", f"--client={CLIENTS}", f"--jobs={CLIENTS}"]
+        command = [
+            str(self._server.program("pgbench")),
+            "--no-vacuum",
+            "--protocol=prepared",
+            f"--client={CLIENTS}",
+            f"--jobs={CLIENTS}",
+        ]
         command += [f"--transactions={turns}", f"--file={self._script}", *given, url]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DRAIN_S, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DRAIN_S,
+            check=False,
+        )
         tps, processed = _TPS.search(done.stdout), _DONE.search(done.stdout)
         if done.returncode != 0 or tps is None or processed is None:
             raise RuntimeError(f"pgbench failed with {done.returncode}: {done.stdout}{done.stderr}")
@@ -89,13 +102,16 @@ class Pgbench:
 
 def _script() -> str:
     statements = {
-        name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--")) for name in ("job_claim", "job_finish")
+        name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
+        for name in ("job_claim", "job_finish")
     }
     finish = statements["job_finish"]
     # A batch of plain successes leaves these out.
     for absent in ("statuses", "results", "reasons"):
         finish = finish.replace(f":{absent}::text[]", "null::text[]")
-    finish = finish.replace(":ran_s::float8[]", "array_fill(0.001::float8, array[cardinality(:ids::int8[])])")
+    finish = finish.replace(
+        ":ran_s::float8[]", "array_fill(0.001::float8, array[cardinality(:ids::int8[])])"
+    )
     return f"""
 select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.claims), '{{}}')::text as claims,
   coalesce(array[max(c.run_at)]::text, :after_run_at::text) as after_run_at,
@@ -121,7 +137,10 @@ class Graphile:
         made = cls(place)
         npm = shutil.which("npm")
         if npm is None or made._node is None:
-            print("\n*** SKIPPED: no node or npm here, so there is no comparison with graphile-worker ***\n", file=sys.stderr)
+            print(
+                "\n*** SKIPPED: no node or npm here, so there is no comparison with graphile-worker ***\n",
+                file=sys.stderr,
+            )
             return None
         target = place / "npm"
         target.mkdir()
@@ -137,17 +156,34 @@ class Graphile:
             GRAPHILE,
         ]
         try:
-            subprocess.run(command, cwd=target, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_S, check=True)
+            subprocess.run(
+                command,
+                cwd=target,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_S,
+                check=True,
+            )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            why = " ".join(str(error.stderr).split()) if isinstance(error, subprocess.CalledProcessError) else error
-            print(f"\n*** SKIPPED: npm could not install {GRAPHILE}, so there is no comparison with it: {why} ***\n", file=sys.stderr)
+            why = (
+                " ".join(str(error.stderr).split())
+                if isinstance(error, subprocess.CalledProcessError)
+                else error
+            )
+            print(
+                f"\n*** SKIPPED: npm could not install {GRAPHILE}, so there is no comparison with it: {why} ***\n",
+                file=sys.stderr,
+            )
             return None
         return made
 
     @property
     def version(self) -> str:
         """The release that was installed."""
-        return str(json.loads((self._modules / "graphile-worker" / "package.json").read_text())["version"])
+        return str(
+            json.loads((self._modules / "graphile-worker" / "package.json").read_text())["version"]
+        )
 
     def fill(self, url: str, count: int) -> None:
         """Make its schema and insert so many due jobs, 1,000 a statement."""
@@ -170,7 +206,11 @@ class Graphile:
 
     def _run(self, url: str, *arguments: str) -> str:
         assert self._node is not None
-        environment = {"NODE_PATH": str(self._modules), "NODE_ENV": "production", "PATH": str(Path(self._node).parent)}
+        environment = {
+            "NODE_PATH": str(self._modules),
+            "NODE_ENV": "production",
+            "PATH": str(Path(self._node).parent),
+        }
         with subprocess.Popen(
             [self._node, str(HERE / "graphile.cjs"), url, *arguments],
             cwd=self._modules.parent,
@@ -192,4 +232,6 @@ class Graphile:
 def finished(url: str) -> int:
     """How many jobs are in Rota's history."""
     with psycopg.connect(url, autocommit=True) as connection:
-        return int(one(connection, "select count(*) from rota.job_history where status = 'succeeded'"))
+        return int(
+            one(connection, "select count(*) from rota.job_history where status = 'succeeded'")
+        )

@@ -32,7 +32,14 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
         for share, most in ((0.5, 3.0), (0.99, 15.0)):
             value, name = percentile(waits, share), f"p{share * 100:g}, {how}"
-            yield Figure(part=PART, name=name, value=value, unit="ms", at_most=most if notify else None, note=note)
+            yield Figure(
+                part=PART,
+                name=name,
+                value=value,
+                unit="ms",
+                at_most=most if notify else None,
+                note=note,
+            )
 
 
 def picked_up(url: str, count: int, every_s: float) -> list[float]:
@@ -52,7 +59,9 @@ def picked_up(url: str, count: int, every_s: float) -> list[float]:
         gives_up_at = time.monotonic() + END_S
         while one(connection, ENDED) < count:
             if time.monotonic() > gives_up_at:
-                raise RuntimeError(f"{count - one(connection, ENDED)} of {count} jobs are not over {END_S} s after the last")
+                raise RuntimeError(
+                    f"{count - one(connection, ENDED)} of {count} jobs are not over {END_S} s after the last"
+                )
             time.sleep(0.05)
         started: dict[int, float] = dict(connection.execute(STARTED).fetchall())
     return [(started[n] - at) * 1e3 for n, at in enumerate(committed)]

@@ -35,12 +35,25 @@ class Summary:
 class WorkerProcess:
     """One worker process. Leaving the `with` kills it if it still runs."""
 
-    def __init__(self, url: str, mode: str, *, slots: int = SLOTS, notify: bool = True, progress: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        mode: str,
+        *,
+        slots: int = SLOTS,
+        notify: bool = True,
+        progress: Path | None = None,
+    ) -> None:
         command = [sys.executable, "-m", "bench.worker", mode, "--slots", str(slots)]
         command += [] if notify else ["--no-notify"]
         command += ["--progress", str(progress)] if progress else []
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": url}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env={**os.environ, "ROTA_DATABASE_URL": url},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             self._line(START_S)
@@ -51,7 +64,12 @@ class WorkerProcess:
     def __enter__(self) -> WorkerProcess:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -83,6 +101,10 @@ class WorkerProcess:
             alarm.cancel()
         if not line:
             code = self._process.wait(STOP_S)
-            why = f"said nothing within {within_s:g} s" if code == -signal.SIGKILL else f"ended with {code}, which it says more about above"
+            why = (
+                f"said nothing within {within_s:g} s"
+                if code == -signal.SIGKILL
+                else f"ended with {code}, which it says more about above"
+            )
             raise RuntimeError(f"the worker process {why}")
         return line

@@ -47,39 +47,68 @@ class OutOfTime(Exception):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The benchmark: figures, targets, and whether they were met.")
-    parser.add_argument("--quick", action="store_true", help="small sizes: only to see that it works; three minutes at most")
+    parser = argparse.ArgumentParser(
+        description="The benchmark: figures, targets, and whether they were met."
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes: only to see that it works; three minutes at most",
+    )
     parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument(
-        "--rows", type=int, metavar="N", help="rows of history beside which `search` looks; 10,000,000, or 2,000,000 with --quick"
+        "--rows",
+        type=int,
+        metavar="N",
+        help="rows of history beside which `search` looks; 10,000,000, or 2,000,000 with --quick",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the JSON; without it, it goes to the standard output")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where to write the JSON; without it, it goes to the standard output",
+    )
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else list(PARTS)
     if unknown := [name for name in names if name not in PARTS]:
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
+    for name in [
+        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
+    ]:
         del os.environ[name]  # it measures its own server, never one that somebody works with
     scale = QUICK if asked.quick else FULL
     if asked.rows is not None:
         scale = replace(scale, search_rows=asked.rows)
     figures: list[Figure] = []
-    facts: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "quick": asked.quick}
+    facts: dict[str, Any] = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "quick": asked.quick,
+    }
     failed = _measure(names, scale, figures, facts)
     document = json.dumps(
-        {**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]}, indent=2, ensure_ascii=False, allow_nan=False
+        {**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]},
+        indent=2,
+        ensure_ascii=False,
+        allow_nan=False,
     )
     if asked.json is not None:
         asked.json.write_text(document + "\n", encoding="utf-8")
     else:
         print(document)
-    console.print(table(figures, f"Rota, {os.cpu_count()} cores shared with the server{', QUICK: noise' if asked.quick else ''}"))
+    console.print(
+        table(
+            figures,
+            f"Rota, {os.cpu_count()} cores shared with the server{', QUICK: noise' if asked.quick else ''}",
+        )
+    )
     for name, why in failed.items():
         console.print(f"[red]{name} failed:[/] {why}", highlight=False)
     return 1 if failed else 0
 
 
-def _measure(names: list[str], scale: Scale, figures: list[Figure], facts: dict[str, Any]) -> dict[str, str]:
+def _measure(
+    names: list[str], scale: Scale, figures: list[Figure], facts: dict[str, Any]
+) -> dict[str, str]:
     """Measure the parts one after the other; return which failed and why. The guard stops the server, however this ends."""
     failed: dict[str, str] = {}
     name = names[0]
@@ -97,7 +126,9 @@ def _measure(names: list[str], scale: Scale, figures: list[Figure], facts: dict[
             try:
                 for figure in PARTS[name](server, run.place, scale):
                     figures.append(figure)
-                    console.print(f"  {figure.name}: {readable(figure.value)} {figure.unit}", highlight=False)
+                    console.print(
+                        f"  {figure.name}: {readable(figure.value)} {figure.unit}", highlight=False
+                    )
             except FAILURES as error:
                 failed[name] = f"{type(error).__name__}: {error}"
                 console.print(f"  {failed[name]}", style="red", highlight=False, markup=False)
@@ -111,7 +142,12 @@ def _measure(names: list[str], scale: Scale, figures: list[Figure], facts: dict[
 
 
 def _machine() -> dict[str, Any]:
-    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(), "load_before": os.getloadavg()[0]}
+    return {
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg()[0],
+    }
 
 
 def _out_of_time(*_: object) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,26 @@ FOLDED_H = 25
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
     """The median and the longest of a few tries each, through the Python client; the first try finds what the one before left in memory."""
-    with server.database() as url, closing(rota.App(url)) as app, psycopg.connect(url, autocommit=True) as connection:
+    with (
+        server.database() as url,
+        closing(rota.App(url)) as app,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         fill(connection, scale.search_rows)
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")
-        key = one(connection, "select idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1")
+        key = one(
+            connection,
+            "select idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1",
+        )
         for name, wanted in {**SEARCHES, "a key of long ago": {"idempotency_key": key}}.items():
-            yield _timed(name, lambda wanted=wanted: app.jobs(limit=20, **wanted), scale, at_most=1_000)  # type: ignore[misc]
+            search = partial(app.jobs, limit=20, **wanted)
+            yield _timed(name, search, scale, at_most=1_000)
         yield from _fold(server, connection, app.database, scale)
         yield _timed("stats of a day", app.stats, scale, at_most=100)
-        old = one(connection, "select id from rota.job_history where attempts > 1 order by id limit 1")
+        old = one(
+            connection, "select id from rota.job_history where attempts > 1 order by id limit 1"
+        )
         yield _timed("the story of a job of long ago", lambda: app.story(old), scale, at_most=1_000)
 
 
@@ -58,13 +69,24 @@ def _timed(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -
         ask()
         took_ms.append((time.perf_counter() - began) * 1000)
     note = f"{readable(scale.search_rows)} rows over {DAYS} days; longest of {TRIES}: {readable(max(took_ms))} ms"
-    return Figure(part=PART, name=name, value=percentile(took_ms, 0.5), unit="ms", at_most=at_most, note=note, detail={"took_ms": took_ms})
+    return Figure(
+        part=PART,
+        name=name,
+        value=percentile(took_ms, 0.5),
+        unit="ms",
+        at_most=at_most,
+        note=note,
+        detail={"took_ms": took_ms},
+    )
 
 
-def _fold(server: DurableServer, connection: psycopg.Connection, database: Database, scale: Scale) -> Iterator[Figure]:
+def _fold(
+    server: DurableServer, connection: psycopg.Connection, database: Database, scale: Scale
+) -> Iterator[Figure]:
     """Whole hours, as they are counted when they are over."""
     connection.execute(
-        "update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - make_interval(hours => %s)", [FOLDED_H]
+        "update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - make_interval(hours => %s)",
+        [FOLDED_H],
     )
     at, cpu_s, turns_s = one(connection, "select pg_current_wal_insert_lsn()"), server.cpu_s(), []
     more = True
@@ -76,9 +98,22 @@ def _fold(server: DurableServer, connection: psycopg.Connection, database: Datab
     wal = one(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8", at)
     jobs = one(connection, "select sum(succeeded + dead + cancelled)::float8 from rota.stat_hour")
     note = f"{readable(jobs)} jobs of {FOLDED_H} h; the longest hour {readable(max(turns_s) * 1000)} ms"
-    yield Figure(part=PART, name="CPU of a fold", value=spent_s / jobs * 1e6, unit="µs/job", note=note, detail={"turns_s": turns_s})
+    yield Figure(
+        part=PART,
+        name="CPU of a fold",
+        value=spent_s / jobs * 1e6,
+        unit="µs/job",
+        note=note,
+        detail={"turns_s": turns_s},
+    )
     yield Figure(part=PART, name="WAL of a fold", value=wal / jobs, unit="B/job", note=note)
     connection.execute("update rota.stat_fold set folded_to = folded_to - interval '1 minute'")
     began = time.perf_counter()
     database.run(ops.fold_figures(), connection)
-    yield Figure(part=PART, name="fold of a minute", value=(time.perf_counter() - began) * 1000, unit="ms", note="the end of today's rows")
+    yield Figure(
+        part=PART,
+        name="fold of a minute",
+        value=(time.perf_counter() - began) * 1000,
+        unit="ms",
+        note="the end of today's rows",
+    )

@@ -66,13 +66,22 @@ class DurableServer(PostgresServer):
     def cpu_s(self, settle_s: float = EXIT_S) -> float:
         """CPU seconds of all processes that this server ever had."""
         time.sleep(settle_s)
-        postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split("\n", 1)[0]))
+        postmaster = psutil.Process(
+            int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
+        )
         times = postmaster.cpu_times()
-        total = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        total = (
+            times.user
+            + times.system
+            + getattr(times, "children_user", 0.0)
+            + getattr(times, "children_system", 0.0)
+        )
         for process in postmaster.children():
             try:
                 own = process.cpu_times()
-            except psutil.NoSuchProcess:  # it has ended, and is among the postmaster's dead children from the next call on
+            except (
+                psutil.NoSuchProcess
+            ):  # it has ended, and is among the postmaster's dead children from the next call on
                 continue
             total += own.user + own.system
         return float(total)
@@ -84,7 +93,10 @@ class DurableServer(PostgresServer):
             changed = admin.execute(
                 "select name, setting from pg_settings where source in ('configuration file', 'command line') and name !~ '^lc_' order by 1"
             ).fetchall()
-            durable = admin.execute("select name, setting from pg_settings where name = any (%s) order by 1", [list(DURABLE)]).fetchall()
+            durable = admin.execute(
+                "select name, setting from pg_settings where name = any (%s) order by 1",
+                [list(DURABLE)],
+            ).fetchall()
         return {
             "version": version and version[0],
             "durable": dict(durable),
@@ -105,5 +117,7 @@ def one(connection: psycopg.Connection, statement: str, *params: Any) -> Any:
 
 
 def _file_system(path: Path) -> str:
-    mounted = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
+    mounted = [
+        part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)
+    ]
     return max(mounted, key=lambda part: len(part.mountpoint)).fstype if mounted else "unknown"

@@ -69,13 +69,20 @@ class Table:
 
     @classmethod
     @contextmanager
-    def made(cls, server: DurableServer, scale: Scale, spike: LiteralString | None) -> Iterator[Table]:
+    def made(
+        cls, server: DurableServer, scale: Scale, spike: LiteralString | None
+    ) -> Iterator[Table]:
         """Fill a fresh database."""
-        with server.database() as url, psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
+        with (
+            server.database() as url,
+            psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection,
+        ):
             if spike is not None:
                 connection.execute(spike, [scale.spike_jobs])
             if spike != SPIKES["due at once"]:
-                connection.execute(WORK, [scale.spike_rounds * scale.spike_work + CLAIM * (scale.spike_claims + 1)])
+                connection.execute(
+                    WORK, [scale.spike_rounds * scale.spike_work + CLAIM * (scale.spike_claims + 1)]
+                )
             connection.execute("vacuum (analyze) rota.job")
             connection.execute("checkpoint")
             yield cls(server, url, connection)
@@ -113,7 +120,9 @@ class Table:
         return int(one(self._connection, "select count(*) from rota.job_history"))
 
     def _claim(self, run_at: datetime, id_: int, *, finds: int = CLAIM) -> float:
-        branches = ops.Branches(["default"], [CLAIM], [1], [1], [0], [run_at], [id_], [timedelta(0)])
+        branches = ops.Branches(
+            ["default"], [CLAIM], [1], [1], [0], [run_at], [id_], [timedelta(0)]
+        )
         began = time.perf_counter()
         claim = ops.claim(WHO, branches, CLAIM, [BEGINNING], None)
         jobs = drive(PsycopgDriver(self._connection), claim, self._database.statements).jobs
@@ -131,7 +140,10 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         with Table.made(server, scale, None) as without, Table.made(server, scale, spike) as beside:
             for table in (without, beside):
                 table.first()
-            for step, turns in ((Table.claim, scale.spike_claims), (Table.empty, EMPTY * scale.spike_claims)):
+            for step, turns in (
+                (Table.claim, scale.spike_claims),
+                (Table.empty, EMPTY * scale.spike_claims),
+            ):
                 for turn in range(turns):
                     for table in (without, beside) if turn % 2 else (beside, without):
                         step(table)
@@ -142,11 +154,25 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
 
 
 def _figures(name: str, beside: Table, without: Table) -> Iterator[Figure]:
-    def ratio(what: str, unit: str, value: Callable[[Table], float], more: str = "", *, is_speed: bool = False) -> Figure:
+    def ratio(
+        what: str,
+        unit: str,
+        value: Callable[[Table], float],
+        more: str = "",
+        *,
+        is_speed: bool = False,
+    ) -> Figure:
         own, other = value(beside), value(without)
         target = {"at_least": LEAST} if is_speed else {"at_most": MOST}
         note = f"{readable(own)} {unit}; without {readable(other)}{more}"
-        return Figure(part=PART, name=f"{what}, {name}", value=100 * own / other, unit="%", note=note, **target)  # type: ignore[arg-type]
+        return Figure(
+            part=PART,
+            name=f"{what}, {name}",
+            value=100 * own / other,
+            unit="%",
+            note=note,
+            **target,  # type: ignore[arg-type]
+        )
 
     first = f"; the first, a look at everything, {readable(beside.first_ms)} ms"
     yield ratio("claim of 100", "ms", lambda table: percentile(table.claim_ms, SHARE), first)

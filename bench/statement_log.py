@@ -12,7 +12,9 @@ from pathlib import Path
 OPTIONS = "-c log_min_duration_statement=0 -c log_parameter_max_length=0"
 """For the connections that are to be logged."""
 
-_HEAD = re.compile(r"(?P<at>\d{4}-\S+ \S+) \S+ \[\d+\] LOG:  duration: (?P<ms>[\d.]+) ms  (?:statement|execute [^:]*): (?P<text>.*)")
+_HEAD = re.compile(
+    r"(?P<at>\d{4}-\S+ \S+) \S+ \[\d+\] LOG:  duration: (?P<ms>[\d.]+) ms  (?:statement|execute [^:]*): (?P<text>.*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +57,8 @@ class StatementLog:
 
 
 def _statement(head: re.Match[str], lines: list[str]) -> Statement:
-    return Statement(datetime.fromisoformat(head["at"]).replace(tzinfo=UTC), float(head["ms"]), " ".join([head["text"], *lines]))
+    return Statement(
+        datetime.fromisoformat(head["at"]).replace(tzinfo=UTC),
+        float(head["ms"]),
+        " ".join([head["text"], *lines]),
+    )

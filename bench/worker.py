@@ -13,7 +13,7 @@ from pathlib import Path
 
 import rota
 from bench.app import Progress, declare
-from rota.events import WorkerStarted
+from rota.observe.events import WorkerStarted
 
 
 def main() -> None:
@@ -29,7 +29,17 @@ def main() -> None:
     clock = Clock()
     app.on(WorkerStarted, clock.start)
     report = app.drain(slots=asked.slots) if asked.mode == "drain" else app.run(slots=asked.slots)
-    print(json.dumps({**clock.stop(), "succeeded": report.succeeded, "failed": report.failed, "dead": report.dead}), flush=True)
+    print(
+        json.dumps(
+            {
+                **clock.stop(),
+                "succeeded": report.succeeded,
+                "failed": report.failed,
+                "dead": report.dead,
+            }
+        ),
+        flush=True,
+    )
 
 
 class Clock:

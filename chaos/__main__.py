@@ -23,14 +23,32 @@ console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isat
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make chaos", description="Three workers under everything that happens in production.")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"how long the harm goes on; {SECONDS} unless given")
-    parser.add_argument("--seed", type=int, default=SEED, help=f"decides what is done to whom; {SEED} unless given")
-    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="copy the logs of the server and the workers there")
+    parser = argparse.ArgumentParser(
+        prog="make chaos", description="Three workers under everything that happens in production."
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help=f"how long the harm goes on; {SECONDS} unless given",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=SEED, help=f"decides what is done to whom; {SEED} unless given"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIRECTORY",
+        help="copy the logs of the server and the workers there",
+    )
     asked = parser.parse_args()
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
+    for name in [
+        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
+    ]:
         del os.environ[name]  # it harms its own server, never one that somebody works with
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # that connections break is what this is about
+    logging.getLogger("psycopg.pool").setLevel(
+        logging.ERROR
+    )  # that connections break is what this is about
     signal.signal(signal.SIGTERM, _terminated)
     console.print(f"chaos: {asked.seconds:g} s, SEED={asked.seed}")
     guarded = Run()
@@ -54,12 +72,20 @@ def _say(verdict: Verdict, seed: int) -> int:
     broken = {one.check: one.rows for one in verdict.broken}
     for check in CHECKS:
         rows = broken.get(check, [])
-        console.print(f"{'BROKEN' if rows else 'held':6}  {check.what}{f': {len(rows):,} rows' if rows else ''}", markup=False)
+        console.print(
+            f"{'BROKEN' if rows else 'held':6}  {check.what}{f': {len(rows):,} rows' if rows else ''}",
+            markup=False,
+        )
         for row in rows[:SHOWN]:
-            console.print("        " + ", ".join(f"{name} {value}" for name, value in row.items()), markup=False)
+            console.print(
+                "        " + ", ".join(f"{name} {value}" for name, value in row.items()),
+                markup=False,
+            )
     for job, lines in verdict.stories.items():
         console.print(f"\njob {job}", *lines, sep="\n", markup=False)
-    console.print(f"{'FAIL' if broken else 'PASS'}: {len(CHECKS) - len(broken)} of {len(CHECKS)} promises held, SEED={seed}")
+    console.print(
+        f"{'FAIL' if broken else 'PASS'}: {len(CHECKS) - len(broken)} of {len(CHECKS)} promises held, SEED={seed}"
+    )
     return 1 if broken else 0
 
 

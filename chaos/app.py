@@ -49,7 +49,9 @@ async def records() -> AsyncIterator[Records]:
     url, witness = os.environ["ROTA_DATABASE_URL"], Witness(Path(os.environ["CHAOS_WITNESS"]))
     synchronous = ConnectionPool(url, open=True, check=ConnectionPool.check_connection, **POOL)
     try:
-        async with AsyncConnectionPool(url, open=False, check=AsyncConnectionPool.check_connection, **POOL) as asynchronous:
+        async with AsyncConnectionPool(
+            url, open=False, check=AsyncConnectionPool.check_connection, **POOL
+        ) as asynchronous:
             yield Records(witness, asynchronous, synchronous)
     finally:
         synchronous.close()
@@ -169,7 +171,15 @@ async def flaky(ctx: rota.Context, n: int) -> int:
     return n
 
 
-TYPES: list[tuple[int, Any]] = [(52, quick), (16, threaded), (3, near_the_lease), (1, renewed), (12, once), (8, dead_when_lost), (8, flaky)]
+TYPES: list[tuple[int, Any]] = [
+    (52, quick),
+    (16, threaded),
+    (3, near_the_lease),
+    (1, renewed),
+    (12, once),
+    (8, dead_when_lost),
+    (8, flaky),
+]
 """The share of each in a hundred jobs."""
 
 

@@ -115,9 +115,17 @@ class Crew:
                     worker.how = "found no database"
                     if worker.told_at is None:
                         self._again.append((time.monotonic() + AGAIN_S, worker.release))
-                elif worker.process.returncode == -signal.SIGTERM and worker.told_at is not None and not worker.has_begun:
+                elif (
+                    worker.process.returncode == -signal.SIGTERM
+                    and worker.told_at is not None
+                    and not worker.has_begun
+                ):
                     worker.how = "told to stop before it had begun"
-            elif worker.ended_at is None and worker.told_at is not None and time.monotonic() - worker.told_at > STOP_S:
+            elif (
+                worker.ended_at is None
+                and worker.told_at is not None
+                and time.monotonic() - worker.told_at > STOP_S
+            ):
                 worker.how = "did not stop"
                 self._end(worker)
         due = [release for at, release in self._again if at <= time.monotonic()]
@@ -145,16 +153,52 @@ class Crew:
         with connection.cursor() as cursor:
             cursor.executemany(
                 "insert into chaos.process (pid, release, began_at_s, ended_at_s, how, code) values (%s, %s, %s, %s, %s, %s)",
-                [(one.pid, one.release, one.began_at, one.ended_at, one.how, one.process.returncode) for one in self.all],
+                [
+                    (
+                        one.pid,
+                        one.release,
+                        one.began_at,
+                        one.ended_at,
+                        one.how,
+                        one.process.returncode,
+                    )
+                    for one in self.all
+                ],
             )
-            cursor.executemany("insert into chaos.silence (pid, since_s, until_s) values (%s, %s, %s)", self.silences)
+            cursor.executemany(
+                "insert into chaos.silence (pid, since_s, until_s) values (%s, %s, %s)",
+                self.silences,
+            )
 
     def _start(self, release: str) -> None:
         log = self._place / f"worker-{len(self.all)}.log"
-        command = [sys.executable, "-m", "rota", "work", "--app", "chaos.app:app", "--slots", str(SLOTS), "--grace", f"{GRACE_S}s"]
-        environment = {**os.environ, "ROTA_DATABASE_URL": self._url, "CHAOS_WITNESS": str(self.witness), "CHAOS_RELEASE": release}
+        command = [
+            sys.executable,
+            "-m",
+            "rota",
+            "work",
+            "--app",
+            "chaos.app:app",
+            "--slots",
+            str(SLOTS),
+            "--grace",
+            f"{GRACE_S}s",
+        ]
+        environment = {
+            **os.environ,
+            "ROTA_DATABASE_URL": self._url,
+            "CHAOS_WITNESS": str(self.witness),
+            "CHAOS_RELEASE": release,
+        }
         with log.open("wb") as file:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
         self.all.append(WorkerProcess(process, release, log))
 
     def _tell(self, worker: WorkerProcess) -> None:

@@ -31,7 +31,12 @@ PATIENCE_S = 60
 """So long an order is asked again; the server is away for seconds."""
 BEHIND_S = 5.0
 """What an outage left undone is made up for at most by so much."""
-LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.UniqueViolation, DatabaseUnavailable)
+LOST = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.UniqueViolation,
+    DatabaseUnavailable,
+)
 """After which an order is asked again. A sale that is there after all: the connection was gone before its commit was through."""
 
 
@@ -51,7 +56,12 @@ class Producer:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="producer", daemon=True)
-        self._ways: list[tuple[int, Callable[[], int]]] = [(60, self._one), (12, self._transaction), (12, self._plain), (1, self._bulk)]
+        self._ways: list[tuple[int, Callable[[], int]]] = [
+            (60, self._one),
+            (12, self._transaction),
+            (12, self._plain),
+            (1, self._bulk),
+        ]
 
     def start(self) -> None:
         """Begin."""
@@ -68,7 +78,10 @@ class Producer:
 
     def save(self, connection: psycopg.Connection) -> None:
         """Write down what it knows."""
-        with connection.cursor() as cursor, cursor.copy("copy chaos.ordered (tag, job, way) from stdin") as copy:
+        with (
+            connection.cursor() as cursor,
+            cursor.copy("copy chaos.ordered (tag, job, way) from stdin") as copy,
+        ):
             for tag, (job, way) in self.ordered.items():
                 copy.write_row((tag, job, way))
 
@@ -76,7 +89,9 @@ class Producer:
         due_at = time.monotonic()
         try:
             while not self._stop.wait(max(0.0, due_at - time.monotonic())):
-                [way] = self._chance.choices([way for _, way in self._ways], [weight for weight, _ in self._ways])
+                [way] = self._chance.choices(
+                    [way for _, way in self._ways], [weight for weight, _ in self._ways]
+                )
                 due_at = max(due_at + way() / RATE, time.monotonic() - BEHIND_S)
         except BaseException as error:  # noqa: BLE001 - passed on by stop
             self._failure = error
@@ -85,12 +100,16 @@ class Producer:
 
     def _one(self) -> int:
         tag, new = self._new()
-        self._keep("one by one", [tag], [self._until_answered("key", lambda: self._app.enqueue(new))])
+        self._keep(
+            "one by one", [tag], [self._until_answered("key", lambda: self._app.enqueue(new))]
+        )
         return 1
 
     def _bulk(self) -> int:
         drawn = [self._new() for _ in range(self._chance.randint(*BULK))]
-        made = self._until_answered("key", lambda: self._app.enqueue_many([new for _, new in drawn]))
+        made = self._until_answered(
+            "key", lambda: self._app.enqueue_many([new for _, new in drawn])
+        )
         self._keep("in bulk", [tag for tag, _ in drawn], made)
         return len(drawn)
 
@@ -102,7 +121,9 @@ class Producer:
         def insert() -> int:
             with psycopg.connect(self._url, autocommit=True) as connection:
                 statement = "insert into rota.job (job_type, payload, idempotency_key) values (%s, %s, %s) returning id"
-                made = connection.execute(statement, [job_type.name, Jsonb({"n": tag}), key]).fetchone()
+                made = connection.execute(
+                    statement, [job_type.name, Jsonb({"n": tag}), key]
+                ).fetchone()
                 return _find(connection, tag) if made is None else int(made[0])
 
         self.ordered[tag] = self._until_answered("key", insert), "plain INSERT"
@@ -143,7 +164,9 @@ class Producer:
         return tag, job_type.new(n=tag).using(**options)
 
     def _draw_types(self, count: int) -> list[Any]:
-        return self._chance.choices([job_type for _, job_type in TYPES], [share for share, _ in TYPES], k=count)
+        return self._chance.choices(
+            [job_type for _, job_type in TYPES], [share for share, _ in TYPES], k=count
+        )
 
     def _keep(self, way: str, tags: list[int], made: Any) -> None:
         for tag, enqueued in zip(tags, made, strict=True):
@@ -171,5 +194,7 @@ class Producer:
 
 def _find(connection: psycopg.Connection, tag: int) -> int:
     """The job of a tag; 0 when there is none, and the judge will say that it was lost."""
-    row = connection.execute("select id from chaos.job where (payload->>'n')::bigint = %s", [tag]).fetchone()
+    row = connection.execute(
+        "select id from chaos.job where (payload->>'n')::bigint = %s", [tag]
+    ).fetchone()
     return 0 if row is None else int(row[0])

@@ -55,9 +55,16 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
         crew.end()
         app.close()
     verdict = _judge(url, crew, producer)
-    verdict.figures += [(f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())]
-    verdict.figures += [(f"producer: {what}", str(count)) for what, count in sorted(producer.unsure.items())]
-    verdict.figures += [("producer: rolled back", str(producer.rolled_back)), ("to rest after the last act", f"{rested_s:.1f} s")]
+    verdict.figures += [
+        (f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())
+    ]
+    verdict.figures += [
+        (f"producer: {what}", str(count)) for what, count in sorted(producer.unsure.items())
+    ]
+    verdict.figures += [
+        ("producer: rolled back", str(producer.rolled_back)),
+        ("to rest after the last act", f"{rested_s:.1f} s"),
+    ]
     verdict.figures += [("all in all", f"{time.monotonic() - began:.0f} s")]
     return verdict
 

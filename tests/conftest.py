@@ -30,14 +30,20 @@ _is_given = pytest.StashKey[bool]()
 
 # The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking for new ones.
 hypothesis.settings.register_profile("rota", derandomize=True, deadline=None, database=None)
-hypothesis.settings.register_profile("first found", hypothesis.settings.get_profile("rota"), phases=(Phase.explicit, Phase.generate))
+hypothesis.settings.register_profile(
+    "first found", hypothesis.settings.get_profile("rota"), phases=(Phase.explicit, Phase.generate)
+)
 hypothesis.settings.load_profile("rota")
 
 
 @pytest.fixture(scope="session")
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PostgresServer:
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> PostgresServer:
     """The PostgreSQL of this run, the same one for all xdist workers. Tests share it, so none may stop it."""
-    return shared_server(request.config.stash[_place], _log(request.config, tmp_path_factory, "postgresql.log"))
+    return shared_server(
+        request.config.stash[_place], _log(request.config, tmp_path_factory, "postgresql.log")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +62,9 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postg
 
 
 @pytest.fixture(scope="session")
-def template(request: pytest.FixtureRequest, server: PostgresServer, admin: psycopg.Connection[TupleRow]) -> str:
+def template(
+    request: pytest.FixtureRequest, server: PostgresServer, admin: psycopg.Connection[TupleRow]
+) -> str:
     """A migrated database that nobody can connect to: what `database` is a copy of. Migrated once per run."""
     from rota.store.migrate import migrate
 
@@ -132,7 +140,9 @@ def pytest_report_header() -> str | None:
 def pytest_configure(config: pytest.Config) -> None:
     given = os.environ.get(PLACE)
     # Tests know their own servers only, never the one that whoever runs them happens to work with.
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"]:
+    for name in [
+        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
+    ]:
         del os.environ[name]
     if hasattr(config, "workerinput"):
         config.stash[_place] = Path(config.workerinput["place"])
@@ -206,7 +216,9 @@ def _execute(admin: psycopg.Connection[TupleRow], statement: LiteralString, *nam
 
 
 def _is_there(admin: psycopg.Connection[TupleRow], name: str) -> bool:
-    return admin.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+    return (
+        admin.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+    )
 
 
 def _log(config: pytest.Config, factory: pytest.TempPathFactory, name: str) -> Path:

@@ -34,7 +34,8 @@ def workers_of(url: str) -> list[psutil.Process]:
     return [
         process
         for process in psutil.process_iter(["cmdline", "environ"])
-        if "rota.demo.jobs:app" in (process.info["cmdline"] or ()) and (process.info["environ"] or {}).get("ROTA_DATABASE_URL") == url
+        if "rota.demo.jobs:app" in (process.info["cmdline"] or ())
+        and (process.info["environ"] or {}).get("ROTA_DATABASE_URL") == url
     ]
 
 
@@ -78,7 +79,9 @@ create event trigger forget on ddl_command_end when tag in ('CREATE TABLE') exec
 """
 
 
-def test_a_promise_that_is_broken_is_named_and_the_exit_status_says_so(rota: CommandLine, connection: Connection) -> None:
+def test_a_promise_that_is_broken_is_named_and_the_exit_status_says_so(
+    rota: CommandLine, connection: Connection
+) -> None:
     connection.execute(BROKEN)
     ran = rota("demo")
     assert ran.status == 1
@@ -86,7 +89,9 @@ def test_a_promise_that_is_broken_is_named_and_the_exit_status_says_so(rota: Com
 
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
-def test_no_process_is_left_when_the_demo_is_ended_half_way(rota: CommandLine, database: str, how: str) -> None:
+def test_no_process_is_left_when_the_demo_is_ended_half_way(
+    rota: CommandLine, database: str, how: str
+) -> None:
     with held(rota, "^worker 1") as demo:
         [worker] = workers_of(database)
         getattr(demo, how)()
@@ -95,15 +100,23 @@ def test_no_process_is_left_when_the_demo_is_ended_half_way(rota: CommandLine, d
     assert workers_of(database) == []
 
 
-def test_the_demo_refuses_to_drop_tables_that_it_did_not_make(rota: CommandLine, connection: Connection) -> None:
+def test_the_demo_refuses_to_drop_tables_that_it_did_not_make(
+    rota: CommandLine, connection: Connection
+) -> None:
     connection.execute(
         "create schema rota_demo_app; create table rota_demo_app.invoice (id int); create view rota_demo_app.due as select 1"
     )
     status, sentence = rota("demo").error
-    assert status == 3 and sentence.endswith("not its own: rota_demo_app.due, rota_demo_app.invoice")
-    connection.execute("drop schema rota_demo_app cascade; create schema rota_demo; create table rota_demo.job (id int)")
+    assert status == 3 and sentence.endswith(
+        "not its own: rota_demo_app.due, rota_demo_app.invoice"
+    )
+    connection.execute(
+        "drop schema rota_demo_app cascade; create schema rota_demo; create table rota_demo.job (id int)"
+    )
     assert rota("demo").error[1].endswith("not its own: rota_demo.job")
-    connection.execute("drop table rota_demo.job; create function rota_demo.mine() returns int language sql as 'select 1'")
+    connection.execute(
+        "drop table rota_demo.job; create function rota_demo.mine() returns int language sql as 'select 1'"
+    )
     assert "will not drop what it did not make" in rota("demo").error[1]
     assert connection.execute("select rota_demo.mine()").fetchone() == (1,)
 

@@ -168,7 +168,9 @@ def as_nobody() -> dict[str, Any]:
     check = "from rota.embedded import server; server.postgres_binaries()"
     for python in (sys.executable, "/usr/bin/python3"):
         try:
-            tried = subprocess.run([python, "-c", check], capture_output=True, text=True, check=False, **options)
+            tried = subprocess.run(
+                [python, "-c", check], capture_output=True, text=True, check=False, **options
+            )
             problem = tried.stderr
         except OSError as error:
             problem = str(error)
@@ -214,8 +216,15 @@ def is_gone(directory: Path) -> bool:
 
 def is_waiting(pid: int, path: Path) -> bool:
     """Whether a process waits for the lock of a file."""
-    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if " -> FLOCK " in line]
-    return any(int(words[5]) == pid and words[6].rpartition(":")[2] == str(path.stat().st_ino) for words in waiting)
+    waiting = [
+        line.split()
+        for line in Path("/proc/locks").read_text().splitlines()
+        if " -> FLOCK " in line
+    ]
+    return any(
+        int(words[5]) == pid and words[6].rpartition(":")[2] == str(path.stat().st_ino)
+        for words in waiting
+    )
 
 
 def server_owner(directory: Path) -> str:
@@ -229,7 +238,9 @@ def kill_server(directory: Path) -> None:
     eventually(lambda: guard.postmaster(directory) is None, WAIT_S)
 
 
-def run(code: str, directory: Path, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, directory: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = ["-c", f"from pathlib import Path\nfrom rota import embedded\n{code}", str(directory)]
     return forked.run(command, env=os.environ | dict(environment or {}), cwd=directory.parent)
 
@@ -243,7 +254,15 @@ def kill_guard(directory: Path) -> None:
 
 def db(directory: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from rota.cli.db import app; app()", *arguments]
-    return subprocess.run(command, input=answer, capture_output=True, text=True, cwd=directory.parent, check=False, timeout=WAIT_S)
+    return subprocess.run(
+        command,
+        input=answer,
+        capture_output=True,
+        text=True,
+        cwd=directory.parent,
+        check=False,
+        timeout=WAIT_S,
+    )
 
 
 def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_directory: Path) -> None:
@@ -258,7 +277,9 @@ def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_direc
     assert query(url) == [(42,)]
 
     second.leave()
-    eventually(lambda: is_gone(made_directory), WAIT_S)  # by its own hand or by the guard's, whoever is first
+    eventually(
+        lambda: is_gone(made_directory), WAIT_S
+    )  # by its own hand or by the guard's, whoever is first
 
 
 def test_a_server_whose_users_were_all_killed_stops(made_directory: Path) -> None:
@@ -292,7 +313,9 @@ def test_a_new_user_replaces_a_killed_guard(made_directory: Path) -> None:
 
 
 @pytest.mark.parametrize("cleared_by", ["start", "stop"])
-def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(made_directory: Path, cleared_by: str) -> None:
+def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(
+    made_directory: Path, cleared_by: str
+) -> None:
     user = User(made_directory)
     user.line()
     kill_guard(made_directory)
@@ -308,7 +331,9 @@ def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(made_dir
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_server_that_is_late_in_becoming_one_is_waited_for(place: Path, made_directory: Path) -> None:
+def test_a_server_that_is_late_in_becoming_one_is_waited_for(
+    place: Path, made_directory: Path
+) -> None:
     binaries = place / "late" / "bin"
     binaries.mkdir(parents=True)
     (binaries / "postgres").write_text(LATE.format(server.postgres_binaries() / "postgres"))
@@ -329,7 +354,9 @@ def test_ten_that_start_at_once_get_one_server(directory: Path) -> None:
     eventually(lambda: is_gone(directory), WAIT_S)
 
 
-def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(made_directory: Path) -> None:
+def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(
+    made_directory: Path,
+) -> None:
     for _ in range(4):
         leaving = User(made_directory)
         leaving.line()
@@ -342,8 +369,12 @@ def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(made_d
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="who waits for a lock cannot be seen here")
-def test_a_guard_about_to_stop_a_server_leaves_it_to_who_has_just_come(made_directory: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/locks").exists(), reason="who waits for a lock cannot be seen here"
+)
+def test_a_guard_about_to_stop_a_server_leaves_it_to_who_has_just_come(
+    made_directory: Path,
+) -> None:
     user = User(made_directory)
     user.line()
     [warden] = guards(made_directory)
@@ -375,12 +406,16 @@ def test_data_survive_their_users_and_a_killed_server(directory: Path) -> None:
     user.leave()
 
 
-def test_a_killed_server_is_replaced_while_a_session_of_it_still_computes(made_directory: Path) -> None:
+def test_a_killed_server_is_replaced_while_a_session_of_it_still_computes(
+    made_directory: Path,
+) -> None:
     user = User(made_directory)
     url = user.line()
     connection = psycopg.connect(url)
     # Computes for about a second without looking whether its server is alive.
-    connection.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 3000) AS a, generate_series(1, 3000) AS b")
+    connection.pgconn.send_query(
+        b"SELECT count(*) FROM generate_series(1, 3000) AS a, generate_series(1, 3000) AS b"
+    )
     kill_server(made_directory)
     again = User(made_directory)
     assert query(again.line()) == [(42,)]
@@ -400,7 +435,9 @@ def test_an_interrupted_creation_is_begun_again(directory: Path) -> None:
 
 def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path) -> None:
     stale = made_directory / guard.DATA / "postmaster.pid"
-    stale.write_text(f"{os.getpid()}\n{stale.parent}\n1700000000\n5432\n{stale.parent}\n\n  1 1\nready   \n")
+    stale.write_text(
+        f"{os.getpid()}\n{stale.parent}\n1700000000\n5432\n{stale.parent}\n\n  1 1\nready   \n"
+    )
     shutil.copystat(made_directory / guard.DATA / "PG_VERSION", stale)
     assert embedded.running(made_directory) is None
     assert not embedded.stop(made_directory)
@@ -409,7 +446,11 @@ def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path
     user.leave()
 
 
-@pytest.mark.parametrize("text", ["", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n"], ids=["empty", "word", "sign", "huge"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n"],
+    ids=["empty", "word", "sign", "huge"],
+)
 def test_a_pid_file_that_names_nobody_is_no_server(made_directory: Path, text: str) -> None:
     """As a machine that crashed may leave it."""
     broken = made_directory / guard.DATA / "postmaster.pid"
@@ -435,7 +476,11 @@ def test_the_socket_of_a_killed_server_does_not_hide_the_next_one_where_the_dire
     user.leave()
 
 
-@pytest.mark.parametrize("name", ["l" * 120, 'it\'s, 100% "odd" $HOME `id` \\ é', os.fsdecode(b"\xff")], ids=["long", "odd", "no UTF-8"])
+@pytest.mark.parametrize(
+    "name",
+    ["l" * 120, 'it\'s, 100% "odd" $HOME `id` \\ é', os.fsdecode(b"\xff")],
+    ids=["long", "odd", "no UTF-8"],
+)
 def test_any_path_will_do(place: Path, made: Path, name: str) -> None:
     directory = place / name / ".rota"
     copy(made, directory)
@@ -470,7 +515,9 @@ def test_a_forked_child_that_ends_leaves_its_parents_server_alone(made_directory
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(made_directory: Path) -> None:
+def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(
+    made_directory: Path,
+) -> None:
     user = User(made_directory)
     user.line()
     assert embedded.stop(made_directory)
@@ -507,7 +554,9 @@ def test_a_directory_deleted_under_a_running_process_is_made_anew(made_directory
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_process_warns_once_and_names_the_directory_and_the_way_to_a_real_database(made_directory: Path) -> None:
+def test_a_process_warns_once_and_names_the_directory_and_the_way_to_a_real_database(
+    made_directory: Path,
+) -> None:
     done = run("embedded.start(); embedded.start()", made_directory)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
@@ -516,7 +565,9 @@ def test_a_process_warns_once_and_names_the_directory_and_the_way_to_a_real_data
     assert "ROTA_DATABASE_URL" in line
 
 
-def test_reset_deletes_the_data_and_nothing_that_is_not_its_own(made_directory: Path, place: Path) -> None:
+def test_reset_deletes_the_data_and_nothing_that_is_not_its_own(
+    made_directory: Path, place: Path
+) -> None:
     user = User(made_directory)
     user.line()
     assert embedded.reset(made_directory)
@@ -566,7 +617,9 @@ def test_data_of_another_postgresql_are_left_alone(made_directory: Path) -> None
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="the whole suite runs as an ordinary user")
-def test_it_works_as_an_ordinary_user_and_root_who_joins_leaves_the_data_theirs(place: Path, as_nobody: dict[str, Any]) -> None:
+def test_it_works_as_an_ordinary_user_and_root_who_joins_leaves_the_data_theirs(
+    place: Path, as_nobody: dict[str, Any]
+) -> None:
     home = place / "home"
     home.mkdir(mode=0o700)
     os.chown(home, as_nobody["user"], as_nobody["group"])
@@ -604,7 +657,9 @@ def test_root_opens_a_closed_directory_to_its_server_and_says_so(place: Path, ma
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can make a directory of another user")
-def test_a_directory_of_another_user_is_said_to_be_so(made_directory: Path, as_nobody: dict[str, Any]) -> None:
+def test_a_directory_of_another_user_is_said_to_be_so(
+    made_directory: Path, as_nobody: dict[str, Any]
+) -> None:
     user = User(made_directory, **as_nobody)
     error = user.process.communicate(timeout=WAIT_S)[1]
     assert "EmbeddedError" in error
@@ -620,19 +675,31 @@ def test_rota_db_psql_starts_a_server_and_takes_it_down_again(made_directory: Pa
 
 def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
     assert db(made_directory, "url").returncode == 1
-    assert json.loads(db(made_directory, "url", "--json").stdout) == {"directory": str(made_directory), "url": None}
+    assert json.loads(db(made_directory, "url", "--json").stdout) == {
+        "directory": str(made_directory),
+        "url": None,
+    }
 
     user = User(made_directory)
     url = user.line()
     assert db(made_directory, "url").stdout == f"{url}\n"
-    assert json.loads(db(made_directory, "stop", "--json").stdout) == {"directory": str(made_directory), "stopped": True}
+    assert json.loads(db(made_directory, "stop", "--json").stdout) == {
+        "directory": str(made_directory),
+        "stopped": True,
+    }
     assert db(made_directory, "stop").stdout == "it was not running\n"
     user.leave()
 
     assert db(made_directory, "reset", answer="n\n").returncode == 1
     assert (made_directory / guard.DATA).exists()
-    assert db(made_directory, "reset", "--directory", str(made_directory), answer="y\n").stdout.strip() == "deleted"
-    assert json.loads(db(made_directory, "reset", "--yes", "--json").stdout) == {"directory": str(made_directory), "deleted": False}
+    assert (
+        db(made_directory, "reset", "--directory", str(made_directory), answer="y\n").stdout.strip()
+        == "deleted"
+    )
+    assert json.loads(db(made_directory, "reset", "--yes", "--json").stdout) == {
+        "directory": str(made_directory),
+        "deleted": False,
+    }
 
 
 @pytest.mark.skipif(AS_ROOT, reason="root may do everything")

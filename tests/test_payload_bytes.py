@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
 
-from rota.jsonb import text_bytes
-from rota.payload import Codec
+from rota.declare.jsonb import text_bytes
+from rota.declare.payload import Codec
 from tests.support.rules import rule
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -22,8 +22,12 @@ numbers = st.builds(
     lambda sign, whole, fraction, exponent: sign + whole + fraction + exponent,
     st.sampled_from(["", "-"]),
     digits,
-    st.just("") | st.text("0123456789", min_size=1, max_size=20).map(lambda fraction: "." + fraction),
-    st.just("") | st.builds("{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 320)),
+    st.just("")
+    | st.text("0123456789", min_size=1, max_size=20).map(lambda fraction: "." + fraction),
+    st.just("")
+    | st.builds(
+        "{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 320)
+    ),
 )
 scalars = (
     numbers
@@ -37,7 +41,9 @@ documents = st.recursive(
     lambda inside: st.one_of(
         st.lists(inside, max_size=4).map(lambda items: f"[{','.join(items)}]"),
         # Keys may come twice: jsonb keeps the last.
-        st.lists(st.builds("{} :{}".format, keys, inside), max_size=5).map(lambda items: f"{{{', '.join(items)}}}"),
+        st.lists(st.builds("{} :{}".format, keys, inside), max_size=5).map(
+            lambda items: f"{{{', '.join(items)}}}"
+        ),
     ),
     max_leaves=15,
 )
@@ -54,11 +60,15 @@ json_values = st.recursive(
     lambda inside: st.lists(inside, max_size=4) | st.dictionaries(texts, inside, max_size=4),
     max_leaves=15,
 )
-with_one_database = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_one_database = settings(
+    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def stored(connection: psycopg.Connection[TupleRow], encoded: str) -> tuple[int, str]:
-    row = connection.execute("SELECT octet_length(%(t)s::jsonb::text), %(t)s::jsonb::text", {"t": encoded}).fetchone()
+    row = connection.execute(
+        "SELECT octet_length(%(t)s::jsonb::text), %(t)s::jsonb::text", {"t": encoded}
+    ).fetchone()
     assert row is not None
     return row[0], row[1]
 
@@ -66,13 +76,17 @@ def stored(connection: psycopg.Connection[TupleRow], encoded: str) -> tuple[int,
 @rule("M12")
 @with_one_database
 @given(encoded=documents)
-def test_the_size_is_what_postgresql_counts_whoever_wrote_the_json(connection: psycopg.Connection[TupleRow], encoded: str) -> None:
+def test_the_size_is_what_postgresql_counts_whoever_wrote_the_json(
+    connection: psycopg.Connection[TupleRow], encoded: str
+) -> None:
     assert text_bytes(encoded) == stored(connection, encoded)[0]
 
 
 @rule("M12")
 @with_one_database
-@given(value=json_values, shares=st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=3))
+@given(
+    value=json_values, shares=st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=3)
+)
 def test_what_is_enqueued_comes_back_from_jsonb_at_the_size_foretold(
     connection: psycopg.Connection[TupleRow], value: Any, shares: list[float]
 ) -> None:

@@ -67,7 +67,10 @@ def test_what_fails_now_and_then_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_four_failures_at_once_are_no_chance(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, "".join(ONCE.replace("once", name).replace("seen", name) for name in ("a", "b", "c", "d")))
+    status, said = _run(
+        tmp_path,
+        "".join(ONCE.replace("once", name).replace("seen", name) for name in ("a", "b", "c", "d")),
+    )
     assert (status, said.count(LOOK)) == (1, 0)
 
 
@@ -77,7 +80,11 @@ def test_tests_that_cannot_be_read_are_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_crash_that_does_not_come_again_is_told(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, ONCE.replace("assert not first", "__import__('os')._exit(int(first)) if first else None"), processes=1)
+    status, said = _run(
+        tmp_path,
+        ONCE.replace("assert not first", "__import__('os')._exit(int(first)) if first else None"),
+        processes=1,
+    )
     assert status == 0
     assert "\nFAILED ONCE, THEN PASSED 3 TIMES, SEED 77: test_it.py::test_once\n" in said
     line = (tmp_path / "FLAKY.md").read_text()
@@ -89,7 +96,9 @@ def _run(place: Path, tests: str, processes: int = 0) -> tuple[int, str]:
     (place / "pytest.ini").write_text(f"[pytest]\naddopts = {few} -n {processes}\n")
     (place / "test_it.py").write_text(tests)
     command = [sys.executable, "-c", RUN, str(ROOT)]
-    ran = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     return ran.returncode, ran.stdout
 
 

@@ -27,15 +27,29 @@ def rota(project: Path) -> CommandLine:
     return StartedCommandLine(project, ROTA_APP="shop:app")
 
 
-def test_a_job_goes_from_insert_to_history_with_nothing_configured(rota: CommandLine, project: Path) -> None:
+def test_a_job_goes_from_insert_to_history_with_nothing_configured(
+    rota: CommandLine, project: Path
+) -> None:
     migrated = rota.ok("migrate")
-    assert "0001_tables" in migrated.out and str(project / ".rota") in migrated.err  # it says where the data are
+    assert (
+        "0001_tables" in migrated.out and str(project / ".rota") in migrated.err
+    )  # it says where the data are
     assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
-    enqueued = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 42}', "--idempotency-key", "welcome:42", "--json").json
+    enqueued = rota.ok(
+        "enqueue",
+        "send_mail",
+        "--payload",
+        '{"user_id": 42}',
+        "--idempotency-key",
+        "welcome:42",
+        "--json",
+    ).json
 
     url = embedded.start(project / ".rota")
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("""insert into rota.job (job_type, payload) values ('send_mail', '{"user_id": 43}')""")
+        connection.execute(
+            """insert into rota.job (job_type, payload) values ('send_mail', '{"user_id": 43}')"""
+        )
         done = rota.ok("work", "--drain")
         assert done.out == "claimed 2, succeeded 2, failed 0, dead 0, oldest due: none\n"
         history = connection.execute(
@@ -47,5 +61,13 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(rota: Command
         ]
         assert history[0][0] == enqueued["id"]
         assert connection.execute("select from rota.job").fetchall() == []
-    again = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 42}', "--idempotency-key", "welcome:42", "--json")
+    again = rota.ok(
+        "enqueue",
+        "send_mail",
+        "--payload",
+        '{"user_id": 42}',
+        "--idempotency-key",
+        "welcome:42",
+        "--json",
+    )
     assert json.loads(again.out) == {"id": enqueued["id"], "created": False, "status": "succeeded"}

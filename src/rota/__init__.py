@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from rota import asgi, errors, events, logs
+from rota import errors
 from rota.app import App
 from rota.client.deeds import Acted
 from rota.client.story import Story
-from rota.context import Context, context
+from rota.declare.context import Context, context
+from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.declare.jobs import Jobs
+from rota.declare.release import VERSION
 from rota.errors import (
     AttemptCancelled,
     AttemptTimeout,
@@ -26,13 +29,13 @@ from rota.errors import (
     UsageError,
     WrongStatus,
 )
-from rota.job import Job, Status
-from rota.job_type import Enqueued, JobType, NewJob
-from rota.jobs import Jobs
-from rota.outcome import Cancel, Dead, Retry, Snooze
-from rota.policy import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
-from rota.release import VERSION
-from rota.schedule import Run, Schedule
+from rota.integrations import asgi
+from rota.model.job import Job, Status
+from rota.model.outcome import Cancel, Dead, Retry, Snooze
+from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
+from rota.model.schedule import Run, Schedule
+from rota.observe import events
+from rota.runtime import logs
 from rota.store.ops import Pause, Stats
 from rota.worker.report import Report
 

@@ -11,27 +11,28 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rota import embedded, member
+from rota import embedded
 from rota.client import Client
 from rota.client.deeds import named
 from rota.client.scheduling import declare_and_plan
-from rota.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
-from rota.duration import Duration, seconds
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
+from rota.declare.job_type import JobType, declared
+from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
+from rota.declare.load import load
+from rota.declare.release import release_of
+from rota.declare.schedule import Definition
+from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
-from rota.events import Bus, Event
-from rota.health import answering
-from rota.job_type import JobType, declared
-from rota.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
-from rota.load import load
-from rota.loop import run_alone
-from rota.options import NAME_MAX, check_integer, check_text
-from rota.release import release_of
-from rota.resources import told
-from rota.schedule import Definition
-from rota.settings import LEASE_S_MIN
+from rota.model.bounds import NAME_MAX, check_integer, check_text
+from rota.model.resources import told
+from rota.model.units import Duration, seconds
+from rota.observe.events import Bus, Event
+from rota.runtime import supervised
+from rota.runtime.health_server import answering
+from rota.runtime.http import aping, check_url
+from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.web import aping, check_url
 from rota.worker.crew import Crew
 from rota.worker.orders import obeying, stopping_after
 from rota.worker.report import Report
@@ -83,8 +84,12 @@ class App(Client):
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
         enters: object = lifespan
-        if enters is not None and (not callable(enters) or isinstance(enters, AbstractAsyncContextManager)):
-            raise DeclarationError(f"App: lifespan must be a function, which each worker calls anew, not {lifespan!r}")
+        if enters is not None and (
+            not callable(enters) or isinstance(enters, AbstractAsyncContextManager)
+        ):
+            raise DeclarationError(
+                f"App: lifespan must be a function, which each worker calls anew, not {lifespan!r}"
+            )
         self._lifespan = lifespan
         self._notify = notify
         self._alert_url = alert_url
@@ -104,10 +109,16 @@ class App(Client):
         """All of them or none: an App that cannot be made leaves its Jobs free for another."""
         for registry in registries:
             if not isinstance(registry, Jobs):
-                raise DeclarationError(f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {registry!r}")
+                raise DeclarationError(
+                    f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {registry!r}"
+                )
             registry.refuse_other(self)
-        refuse_duplicates(job_type for registry in registries for job_type in registry.types.values())
-        refuse_duplicate_schedules(definition for registry in registries for definition in registry.definitions.values())
+        refuse_duplicates(
+            job_type for registry in registries for job_type in registry.types.values()
+        )
+        refuse_duplicate_schedules(
+            definition for registry in registries for definition in registry.definitions.values()
+        )
         for registry in registries:
             registry.bind(self)
         self._registries += registries
@@ -115,8 +126,14 @@ class App(Client):
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
         """The job types of this App, by name. Raises DeclarationError when two share one: a Jobs may be added to after it was taken in."""
-        refuse_duplicates(job_type for registry in self._registries for job_type in registry.types.values())
-        return {name: job_type for registry in self._registries for name, job_type in registry.types.items()}
+        refuse_duplicates(
+            job_type for registry in self._registries for job_type in registry.types.values()
+        )
+        return {
+            name: job_type
+            for registry in self._registries
+            for name, job_type in registry.types.items()
+        }
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
         return named(self.types).get(name)
@@ -124,8 +141,16 @@ class App(Client):
     @property
     def definitions(self) -> dict[str, Definition]:
         """The schedules that the code of this App declares, by name. Raises DeclarationError when two have one name."""
-        refuse_duplicate_schedules(definition for registry in self._registries for definition in registry.definitions.values())
-        return {name: definition for registry in self._registries for name, definition in registry.definitions.items()}
+        refuse_duplicate_schedules(
+            definition
+            for registry in self._registries
+            for definition in registry.definitions.values()
+        )
+        return {
+            name: definition
+            for registry in self._registries
+            for name, definition in registry.definitions.items()
+        }
 
     @property
     def url(self) -> str | None:
@@ -147,14 +172,18 @@ class App(Client):
             url = embedded.start()
             migrate.migrate(url, self.schema)
         # In one step: threads that are the first at once all get the same, for it has the pools.
-        kept: Database = vars(self).setdefault("_database", Database(url, self.schema, notify=self._notify))
+        kept: Database = vars(self).setdefault(
+            "_database", Database(url, self.schema, notify=self._notify)
+        )
         return kept
 
     @property
     def release(self) -> str:
         """What is recorded as the release of the code that ran."""
         if self._release is None:
-            self._release = release_of(self._module)  # asks all installed distributions, so not before it is needed
+            self._release = release_of(
+                self._module
+            )  # asks all installed distributions, so not before it is needed
         return self._release
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
@@ -198,7 +227,14 @@ class App(Client):
         Raises:
             ConfigurationError: the health port is taken, or a URL cannot be called.
         """
-        working = self.arun(queues=queues, slots=slots, grace=grace, health_port=health_port, ping=ping, signals=True)
+        working = self.arun(
+            queues=queues,
+            slots=slots,
+            grace=grace,
+            health_port=health_port,
+            ping=ping,
+            signals=True,
+        )
         return run_alone("run", working, self.aclose)
 
     async def arun(
@@ -238,7 +274,9 @@ class App(Client):
             DatabaseUnavailable: the database was unreachable, at the start or later.
             ConfigurationError: a URL cannot be called.
         """
-        draining = self.adrain(queues=queues, slots=slots, for_=for_, grace=grace, ping=ping, signals=signals)
+        draining = self.adrain(
+            queues=queues, slots=slots, for_=for_, grace=grace, ping=ping, signals=signals
+        )
         return run_alone("drain", draining, self.aclose)
 
     async def adrain(
@@ -258,10 +296,18 @@ class App(Client):
 
     async def _drain_within(self, within_s: float, config: WorkerConfig) -> Report:
         """Drain; after so long stop, with the grace period for what runs then."""
-        config = replace(config, drain=True, drain_for_s=within_s, stop_after_s=within_s, alert_url=self._alerts_go_to())
+        config = replace(
+            config,
+            drain=True,
+            drain_for_s=within_s,
+            stop_after_s=within_s,
+            alert_url=self._alerts_go_to(),
+        )
         return await self._work(config, signals=False)
 
-    def _config(self, queues: Mapping[str, int] | None, slots: int, grace: Duration, ping: str | None) -> WorkerConfig:
+    def _config(
+        self, queues: Mapping[str, int] | None, slots: int, grace: Duration, ping: str | None
+    ) -> WorkerConfig:
         return WorkerConfig(
             queues=None if queues is None else dict(queues),
             slots=slots,
@@ -274,16 +320,36 @@ class App(Client):
         url = self._alert_url or os.environ.get("ROTA_ALERT_URL")
         return check_url(url, "the URL for alerts (alert_url, ROTA_ALERT_URL)") if url else None
 
-    async def _work(self, config: WorkerConfig, *, health_port: int | None = None, signals: bool) -> Report:
-        by_name = {name: job_type for job_type in self.types.values() for name in (job_type.name, *job_type.settings.aliases)}
+    async def _work(
+        self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
+    ) -> Report:
+        by_name = {
+            name: job_type
+            for job_type in self.types.values()
+            for name in (job_type.name, *job_type.settings.aliases)
+        }
         if not by_name:
-            raise ConfigurationError("this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])")
-        crew = Crew(by_name, self.release, self._lease_s, self._declaration(), self._lifespan, self._module, self._schedules())
+            raise ConfigurationError(
+                "this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])"
+            )
+        crew = Crew(
+            by_name,
+            self.release,
+            self._lease_s,
+            self._declaration(),
+            self._lifespan,
+            self._module,
+            self._schedules(),
+        )
         worker = Worker(self.database, crew, self._bus, config)
-        with told(), answering(health_port, worker.pulse.unwell, worker.pulse.unready), obeying(worker, signals=signals):
+        with (
+            told(),
+            answering(health_port, worker.pulse.unwell, worker.pulse.unready),
+            obeying(worker, signals=signals),
+        ):
             await self.database.arun(migrate.check(self.schema))
-            if member.joined is not None:
-                member.joined.fit()
+            if supervised.joined is not None:
+                supervised.joined.fit()
             with stopping_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
@@ -291,10 +357,14 @@ class App(Client):
         return report
 
     def _declaration(self) -> str:
-        return msgspec.json.encode([declared(job_type, self._lease_s) for job_type in self.types.values()]).decode()
+        return msgspec.json.encode(
+            [declared(job_type, self._lease_s) for job_type in self.types.values()]
+        ).decode()
 
     def _schedules(self) -> str:
-        return msgspec.json.encode([definition.row() for definition in self.definitions.values()]).decode()
+        return msgspec.json.encode(
+            [definition.row() for definition in self.definitions.values()]
+        ).decode()
 
     def close(self) -> None:
         """Close the connections that enqueueing and reading opened. The App can be used again."""

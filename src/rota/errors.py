@@ -60,10 +60,18 @@ class PayloadError(UsageError):
     index: int | None
     """The position in the call's list of jobs; None for a single job."""
 
-    def __init__(self, job_type: str, argument: str | None, reason: str, index: int | None = None) -> None:
+    def __init__(
+        self, job_type: str, argument: str | None, reason: str, index: int | None = None
+    ) -> None:
         at = "" if index is None else f" (job {index} of the list)"
         what = "payload" if argument is None else f"argument {argument!r}"
-        super().__init__(f"job type {job_type!r}{at}: {what}: {reason}", job_type=job_type, argument=argument, reason=reason, index=index)
+        super().__init__(
+            f"job type {job_type!r}{at}: {what}: {reason}",
+            job_type=job_type,
+            argument=argument,
+            reason=reason,
+            index=index,
+        )
 
 
 class UnknownJobType(UsageError):
@@ -73,7 +81,11 @@ class UnknownJobType(UsageError):
     nearest: str | None
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
-        super().__init__(f"unknown job type {job_type!r}{_meant(nearest)}{advice}", job_type=job_type, nearest=nearest)
+        super().__init__(
+            f"unknown job type {job_type!r}{_meant(nearest)}{advice}",
+            job_type=job_type,
+            nearest=nearest,
+        )
 
 
 class JobNotFound(UsageError):
@@ -82,7 +94,9 @@ class JobNotFound(UsageError):
     job: int
 
     def __init__(self, job: int) -> None:
-        super().__init__(f"no job {job}: it never existed, or its history is no longer kept", job=job)
+        super().__init__(
+            f"no job {job}: it never existed, or its history is no longer kept", job=job
+        )
 
 
 class ScheduleNotFound(UsageError):
@@ -92,7 +106,9 @@ class ScheduleNotFound(UsageError):
     nearest: str | None
 
     def __init__(self, schedule: str, nearest: str | None = None) -> None:
-        super().__init__(f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest)
+        super().__init__(
+            f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest
+        )
 
 
 class WrongStatus(RotaError):
@@ -107,8 +123,15 @@ class WrongStatus(RotaError):
     def __init__(self, job: int, wanted: tuple[str, ...], status: str, advice: str = "") -> None:
         *others, last = wanted
         either = f"{', '.join(others)} or {last}" if others else last
-        stands = f"{status} and was put away already" if status in wanted else f"{status}, not {either}"
-        super().__init__(f"job {job} is {stands}; nothing was changed{advice}", job=job, wanted=wanted, status=status)
+        stands = (
+            f"{status} and was put away already" if status in wanted else f"{status}, not {either}"
+        )
+        super().__init__(
+            f"job {job} is {stands}; nothing was changed{advice}",
+            job=job,
+            wanted=wanted,
+            status=status,
+        )
 
 
 class JoinTimeout(RotaError):
@@ -119,7 +142,10 @@ class JoinTimeout(RotaError):
 
     def __init__(self, job: int, status: str, timeout_s: float) -> None:
         super().__init__(
-            f"job {job} is still {status} after {timeout_s:g} s; it goes on by itself", job=job, status=status, timeout_s=timeout_s
+            f"job {job} is still {status} after {timeout_s:g} s; it goes on by itself",
+            job=job,
+            status=status,
+            timeout_s=timeout_s,
         )
 
 
@@ -230,7 +256,9 @@ class AttemptTimeout(RotaError):
     timeout_s: float
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"the attempt ran longer than its timeout of {timeout_s:g} s", timeout_s=timeout_s)
+        super().__init__(
+            f"the attempt ran longer than its timeout of {timeout_s:g} s", timeout_s=timeout_s
+        )
 
 
 class MemoryExceeded(RotaError):

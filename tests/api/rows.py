@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow, dict_row
 
-from rota.events import LoopBlocked
+from rota.observe.events import LoopBlocked
 
 
 class Rows:
@@ -20,31 +20,40 @@ class Rows:
 
     def job(self, id_: int) -> dict[str, Any]:
         """The job's row of the view, with `wait_s`, the seconds from when it was last written until run_at."""
-        found = self._all("select *, extract(epoch from run_at - updated_at)::float8 as wait_s from rota.jobs where id = %s", id_)
+        found = self._all(
+            "select *, extract(epoch from run_at - updated_at)::float8 as wait_s from rota.jobs where id = %s",
+            id_,
+        )
         assert len(found) == 1, found
         return found[0]
 
     def attempts(self, id_: int) -> list[dict[str, Any]]:
         """The rows of its attempts that did not succeed, the first one first."""
         return self._all(
-            "select *, extract(epoch from next_run_at - finished_at)::float8 as wait_s from rota.attempt where job = %s order by claim", id_
+            "select *, extract(epoch from next_run_at - finished_at)::float8 as wait_s from rota.attempt where job = %s order by claim",
+            id_,
         )
 
     def keys(self) -> list[tuple[str, str, int]]:
         """The idempotency keys that are taken."""
-        return self._connection.execute("select job_type, key, job from rota.idempotency order by 1, 2").fetchall()
+        return self._connection.execute(
+            "select job_type, key, job from rota.idempotency order by 1, 2"
+        ).fetchall()
 
     def insert(self, job_type: str, payload: str = "{}", version: int | None = None) -> int:
         """Insert a job as another language would; return its id."""
         row = self._connection.execute(
-            "insert into rota.job (job_type, payload, payload_version) values (%s, %s, %s) returning id", [job_type, payload, version]
+            "insert into rota.job (job_type, payload, payload_version) values (%s, %s, %s) returning id",
+            [job_type, payload, version],
         ).fetchone()
         assert row is not None
         return int(row[0])
 
     def hurry(self) -> None:
         """Make everything due that waits for its time."""
-        self._connection.execute("update rota.job set run_at = rota.clock() where status in ('queued', 'failed')")
+        self._connection.execute(
+            "update rota.job set run_at = rota.clock() where status in ('queued', 'failed')"
+        )
 
     def move_clock(self, hours: int) -> None:
         """Set the database's clock ahead."""
@@ -63,5 +72,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.levelno == logging.WARNING and not isinstance(getattr(record, "rota_event", None), LoopBlocked)
+        if record.levelno == logging.WARNING
+        and not isinstance(getattr(record, "rota_event", None), LoopBlocked)
     ]

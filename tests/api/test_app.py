@@ -68,7 +68,9 @@ def test_an_error_inside_the_module_is_shown_as_it_is() -> None:
 
 
 def test_jobs_must_be_jobs() -> None:
-    with pytest.raises(rota.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' texts, not 5"):
+    with pytest.raises(
+        rota.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' texts, not 5"
+    ):
         rota.App(CLOSED_PORT, jobs=[5])  # type: ignore[list-item]
     with pytest.raises(rota.DeclarationError, match="a list"):
         rota.App(CLOSED_PORT, jobs="billing:jobs")
@@ -88,7 +90,9 @@ def test_a_lease_below_a_second_or_no_duration_is_refused(lease: str) -> None:
         rota.App(CLOSED_PORT, lease=lease)
 
 
-def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DATABASE_URL", CLOSED_PORT)
     app = rota.App()
 
@@ -96,7 +100,9 @@ def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_se
         app.get(1)
 
 
-def test_an_app_takes_its_url_from_the_environment_when_it_is_first_used(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_takes_its_url_from_the_environment_when_it_is_first_used(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = rota.App()
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
     monkeypatch.setenv("DATABASE_URL", CLOSED_PORT)
@@ -106,7 +112,9 @@ def test_an_app_takes_its_url_from_the_environment_when_it_is_first_used(databas
     app.close()
 
 
-def test_texts_of_every_language_go_there_and_back_whatever_the_environment_says(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_of_every_language_go_there_and_back_whatever_the_environment_says(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     with closing(rota.App(database)) as app:
 
@@ -150,7 +158,9 @@ def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
         ({"queues": {"": 1}}, "a queue's name must be 1 to 100"),
     ],
 )
-def test_settings_of_a_worker_out_of_range_are_refused(options: dict[str, object], why: str) -> None:
+def test_settings_of_a_worker_out_of_range_are_refused(
+    options: dict[str, object], why: str
+) -> None:
     with pytest.raises(rota.UsageError, match=why):
         rota.App(CLOSED_PORT).drain(**options)  # type: ignore[arg-type]
 
@@ -172,7 +182,9 @@ app.close()
 """
 
 
-def test_an_app_made_before_a_fork_works_in_parent_and_child(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_an_app_made_before_a_fork_works_in_parent_and_child(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", FORK],
         env={**os.environ, "ROTA_DATABASE_URL": database},
@@ -191,7 +203,9 @@ def test_an_app_made_before_a_fork_works_in_parent_and_child(database: str, conn
 
 
 @rule("M43")
-def test_the_release_is_stored_with_the_outcome(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_the_release_is_stored_with_the_outcome(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     app = rota.App(database, release="2026.11.20")
 
     @app.job("work")
@@ -201,5 +215,9 @@ def test_the_release_is_stored_with_the_outcome(database: str, connection: psyco
     app.drain()
     app.close()
 
-    assert connection.execute("select release from rota.job_history").fetchall() == [("2026.11.20",)]
-    assert connection.execute("select release, stopped_at is not null from rota.worker").fetchall() == [("2026.11.20", True)]
+    assert connection.execute("select release from rota.job_history").fetchall() == [
+        ("2026.11.20",)
+    ]
+    assert connection.execute(
+        "select release, stopped_at is not null from rota.worker"
+    ).fetchall() == [("2026.11.20", True)]

@@ -17,8 +17,8 @@ import uvicorn
 from psycopg.rows import TupleRow
 
 import rota
-from rota.asgi import Tick, tick
 from rota.errors import ConfigurationError, UsageError
+from rota.integrations.asgi import Tick, tick
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -43,7 +43,14 @@ class Served:
     """An ASGI application under uvicorn, on a port of the loopback, until `stop`."""
 
     def __init__(self, application: Any) -> None:
-        config = uvicorn.Config(application, host="127.0.0.1", port=0, log_level="error", ws="none", timeout_graceful_shutdown=10)
+        config = uvicorn.Config(
+            application,
+            host="127.0.0.1",
+            port=0,
+            log_level="error",
+            ws="none",
+            timeout_graceful_shutdown=10,
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
@@ -59,7 +66,9 @@ class Served:
         answer = connection.getresponse()
         text = answer.read().decode()
         connection.close()
-        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, text)
+        return Answer(
+            answer.status, {name.lower(): value for name, value in answer.getheaders()}, text
+        )
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -112,29 +121,49 @@ def test_a_request_drains_and_answers_with_what_was_done(app: rota.App) -> None:
         first, second = server.ask("POST"), server.ask("GET")
     assert first.status == second.status == 200
     assert first.headers["content-type"] == "application/json"
-    assert first.json == {"state": "done", "claimed": 3, "succeeded": 3, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
+    assert first.json == {
+        "state": "done",
+        "claimed": 3,
+        "succeeded": 3,
+        "failed": 0,
+        "dead": 0,
+        "oldest_due": None,
+        "paused": [],
+    }
     assert second.json["claimed"] == 0
 
 
 @rule("M80", "M87")
-def test_where_nothing_may_run_the_answer_says_so(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+def test_where_nothing_may_run_the_answer_says_so(
+    app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
     work = app.job("work")(lambda: None)
     work.enqueue()
     with served(tick(app, secret=SECRET)) as server:
         connection.execute("select rota.pause_all()")
-        paused = server.ask("POST", {"Authorization": f"bearer {SECRET}"})  # the scheme's case is the caller's
+        paused = server.ask(
+            "POST", {"Authorization": f"bearer {SECRET}"}
+        )  # the scheme's case is the caller's
         connection.execute("select rota.resume_all()")
         connection.execute("update rota.site set database_name = 'shop'")
         copy = server.ask("POST")
     assert (paused.status, paused.json["claimed"], paused.json["paused"]) == (200, 0, ["default"])
-    assert (copy.status, copy.json["error"]["type"]) == (500, "CopiedDatabase") and "rota resume --copy" in copy.text
+    assert (copy.status, copy.json["error"]["type"]) == (
+        500,
+        "CopiedDatabase",
+    ) and "rota resume --copy" in copy.text
     assert statuses(connection) == ["queued"]
 
 
 @rule("M80")
 @pytest.mark.parametrize(
     "headers",
-    [{}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"Authorization": SECRET}, {"Authorization": f"Basic {SECRET}"}],
+    [
+        {},
+        {"Authorization": "Bearer wrong-wrong-wrong-wrong"},
+        {"Authorization": SECRET},
+        {"Authorization": f"Basic {SECRET}"},
+    ],
     ids=["none", "wrong", "bare", "basic"],
 )
 def test_who_does_not_know_the_secret_starts_nothing(
@@ -150,11 +179,17 @@ def test_who_does_not_know_the_secret_starts_nothing(
 
 
 @rule("M80")
-def test_other_methods_are_refused_and_a_look_starts_nothing(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+def test_other_methods_are_refused_and_a_look_starts_nothing(
+    app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
     work = app.job("work")(lambda: None)
     work.enqueue()
     with served(tick(app, secret=SECRET)) as server:
-        assert (server.ask("DELETE").status, server.ask("HEAD").status, server.ask("HEAD", {}).status) == (405, 200, 401)
+        assert (
+            server.ask("DELETE").status,
+            server.ask("HEAD").status,
+            server.ask("HEAD", {}).status,
+        ) == (405, 200, 401)
     assert statuses(connection) == ["queued"]
 
 
@@ -175,7 +210,9 @@ def test_a_second_request_is_told_that_one_is_under_way(app: rota.App) -> None:
 
 
 @rule("M80", "M2")
-def test_a_caller_that_goes_away_takes_nothing_along(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_caller_that_goes_away_takes_nothing_along(
+    app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
     held = Held(app)
     held.enqueue()
     application, left = tick(app, secret=SECRET), threading.Event()
@@ -196,7 +233,9 @@ def test_a_caller_that_goes_away_takes_nothing_along(app: rota.App, connection: 
 
 
 @rule("M80", "M83")
-def test_the_end_of_the_server_hands_back_what_runs(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+def test_the_end_of_the_server_hands_back_what_runs(
+    app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
     held = Held(app)
     held.enqueue()
     application = tick(app, secret=SECRET, grace="0s")
@@ -210,7 +249,9 @@ def test_the_end_of_the_server_hands_back_what_runs(app: rota.App, connection: p
 
 
 @rule("M80", "M83")
-def test_a_drain_stops_when_its_seconds_are_over_and_the_answer_comes(app: rota.App, connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_drain_stops_when_its_seconds_are_over_and_the_answer_comes(
+    app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
     held = Held(app)
     held.enqueue()
     with served(tick(app, secret=SECRET, seconds=1, grace="0s")) as server:
@@ -218,7 +259,9 @@ def test_a_drain_stops_when_its_seconds_are_over_and_the_answer_comes(app: rota.
         for _ in range(20):
             if answer.json["claimed"]:
                 break
-            answer = server.ask()  # the second was over before the drain had come to its first claim
+            answer = (
+                server.ask()
+            )  # the second was over before the drain had come to its first claim
     assert (answer.status, answer.json["claimed"], answer.json["succeeded"]) == (200, 1, 0)
     assert answer.json["oldest_due"] is not None
     assert statuses(connection) == ["queued"]
@@ -259,8 +302,20 @@ async def test_it_works_under_another_application_s_path(app: rota.App) -> None:
     assert sent[0]["status"] == 200
 
 
-@pytest.mark.parametrize("secret", ["", "short", "with a space in the middle", "long enough but ümlaut", None, b"sixteen-or-more-bytes"])
-def test_a_secret_that_could_be_guessed_or_sent_wrongly_is_refused(secret: Any, app: rota.App) -> None:
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "short",
+        "with a space in the middle",
+        "long enough but ümlaut",
+        None,
+        b"sixteen-or-more-bytes",
+    ],
+)
+def test_a_secret_that_could_be_guessed_or_sent_wrongly_is_refused(
+    secret: Any, app: rota.App
+) -> None:
     with pytest.raises(ConfigurationError, match="at least 16") as refused:
         tick(app, secret=secret)
     assert not secret or str(secret) not in str(refused.value)

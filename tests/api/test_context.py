@@ -30,7 +30,9 @@ def test_after_a_drain_there_is_no_context_left(app: rota.App) -> None:
         rota.context()
 
 
-def test_async_handlers_each_have_their_own_context_also_in_the_threads_they_start(app: rota.App) -> None:
+def test_async_handlers_each_have_their_own_context_also_in_the_threads_they_start(
+    app: rota.App,
+) -> None:
     met = asyncio.Barrier(2)
 
     @app.job("work")
@@ -44,7 +46,9 @@ def test_async_handlers_each_have_their_own_context_also_in_the_threads_they_sta
     assert [app.get(id_).result for id_ in ids] == [[id_, id_] for id_ in ids]
 
 
-def test_plain_handlers_run_side_by_side_in_threads_each_with_its_own_context(app: rota.App) -> None:
+def test_plain_handlers_run_side_by_side_in_threads_each_with_its_own_context(
+    app: rota.App,
+) -> None:
     met = threading.Barrier(2, timeout=30)
 
     @app.job("work")
@@ -77,14 +81,34 @@ def test_a_blocking_handler_does_not_hold_up_the_loop(app: rota.App) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_takes_context_passes_the_context_first(app: rota.App, rows: Rows, *, is_async: bool) -> None:
+def test_takes_context_passes_the_context_first(
+    app: rota.App, rows: Rows, *, is_async: bool
+) -> None:
     @app.job("async", takes_context=True)
     async def coroutine(ctx: rota.Context, day: int) -> list[Any]:
-        return [ctx is rota.context(), ctx.job.id, ctx.job.attempts, ctx.job.payload, ctx.worker, ctx.state, ctx.cancelled, day]
+        return [
+            ctx is rota.context(),
+            ctx.job.id,
+            ctx.job.attempts,
+            ctx.job.payload,
+            ctx.worker,
+            ctx.state,
+            ctx.cancelled,
+            day,
+        ]
 
     @app.job("plain", takes_context=True)
     def plain(ctx: rota.Context, day: int) -> list[Any]:
-        return [ctx is rota.context(), ctx.job.id, ctx.job.attempts, ctx.job.payload, ctx.worker, ctx.state, ctx.cancelled, day]
+        return [
+            ctx is rota.context(),
+            ctx.job.id,
+            ctx.job.attempts,
+            ctx.job.payload,
+            ctx.worker,
+            ctx.state,
+            ctx.cancelled,
+            day,
+        ]
 
     id_ = (coroutine if is_async else plain).enqueue(day=5).id
     app.drain()
@@ -95,7 +119,9 @@ def test_takes_context_passes_the_context_first(app: rota.App, rows: Rows, *, is
 
 
 @rule("M35")
-def test_a_plain_handler_learns_from_its_context_that_its_time_is_over(app: rota.App, rows: Rows) -> None:
+def test_a_plain_handler_learns_from_its_context_that_its_time_is_over(
+    app: rota.App, rows: Rows
+) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     @app.job("work", takes_context=True, timeout="50ms")
@@ -111,12 +137,17 @@ def test_a_plain_handler_learns_from_its_context_that_its_time_is_over(app: rota
 
     id_ = work.enqueue().id
     app.drain()
-    while not begun.is_set() and rows.job(id_)["status"] == "failed":  # its time was over before its thread had begun
+    while (
+        not begun.is_set() and rows.job(id_)["status"] == "failed"
+    ):  # its time was over before its thread had begun
         rows.hurry()
         app.drain()
 
     assert ended.wait(30)
-    assert (rows.job(id_)["status"], rows.job(id_)["error_type"]) == ("failed", "rota.errors.AttemptTimeout")
+    assert (rows.job(id_)["status"], rows.job(id_)["error_type"]) == (
+        "failed",
+        "rota.errors.AttemptTimeout",
+    )
 
 
 # Lifespan
@@ -138,7 +169,9 @@ class Lives:
             self.left += 1
 
 
-def test_the_lifespan_is_entered_once_per_worker_on_its_loop_and_left_at_the_end(database: str) -> None:
+def test_the_lifespan_is_entered_once_per_worker_on_its_loop_and_left_at_the_end(
+    database: str,
+) -> None:
     lives = Lives()
     seen: list[tuple[bool, int]] = []
     app = rota.App(database, lifespan=lives)
@@ -165,7 +198,9 @@ def test_the_lifespan_is_entered_once_per_worker_on_its_loop_and_left_at_the_end
 
 
 @rule("M2")
-def test_a_lifespan_that_fails_starts_no_worker_and_claims_nothing(database: str, rows: Rows) -> None:
+def test_a_lifespan_that_fails_starts_no_worker_and_claims_nothing(
+    database: str, rows: Rows
+) -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[None]:
         raise OSError("no such provider")
@@ -195,19 +230,28 @@ def _is_not_async() -> Iterator[None]:
 
 
 @rule("M2")
-@pytest.mark.parametrize("lifespan", [_forgot_the_decorator, _is_a_coroutine, _is_not_async, lambda: None])
-def test_a_lifespan_that_returns_no_async_context_manager_is_named(database: str, lifespan: Any) -> None:
+@pytest.mark.parametrize(
+    "lifespan", [_forgot_the_decorator, _is_a_coroutine, _is_not_async, lambda: None]
+)
+def test_a_lifespan_that_returns_no_async_context_manager_is_named(
+    database: str, lifespan: Any
+) -> None:
     app = rota.App(database, lifespan=lifespan)
     app.job("work")(lambda: None)
 
-    with pytest.raises(rota.DeclarationError, match="lifespan must return an async context manager, as an async function under @context"):
+    with pytest.raises(
+        rota.DeclarationError,
+        match="lifespan must return an async context manager, as an async function under @context",
+    ):
         app.drain()
     app.close()
 
 
 @pytest.mark.parametrize("lifespan", [asynccontextmanager(_forgot_the_decorator)(), 5])
 def test_a_lifespan_is_a_function_and_not_what_it_returns(lifespan: Any) -> None:
-    with pytest.raises(rota.DeclarationError, match="lifespan must be a function, which each worker calls anew"):
+    with pytest.raises(
+        rota.DeclarationError, match="lifespan must be a function, which each worker calls anew"
+    ):
         rota.App("postgresql://localhost:1/nowhere", lifespan=lifespan)
 
 
@@ -225,7 +269,9 @@ def test_a_lifespan_is_a_function_and_not_what_it_returns(lifespan: Any) -> None
         ((1, 2, 3), "note must be a text"),
     ],
 )
-def test_progress_that_cannot_be_is_refused(app: rota.App, arguments: tuple[Any, ...], sentence: str) -> None:
+def test_progress_that_cannot_be_is_refused(
+    app: rota.App, arguments: tuple[Any, ...], sentence: str
+) -> None:
     @app.job("work", max_attempts=1)
     def work() -> None:
         rota.context().progress(*arguments)

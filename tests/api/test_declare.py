@@ -69,7 +69,9 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("recycle_after", 5),
     ],
 )
-def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(option: str, value: object) -> None:
+def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(
+    option: str, value: object
+) -> None:
     job: Callable[..., Any] = rota.Jobs().job
 
     with pytest.raises(rota.DeclarationError, match=option) as refused:
@@ -78,7 +80,9 @@ def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(o
     assert "'send_mail'" in str(refused.value)
 
 
-@pytest.mark.parametrize("upgrade", [{1: upgraded}, {1: upgraded, 3: upgraded}, {1: upgraded, 2: "no function"}])
+@pytest.mark.parametrize(
+    "upgrade", [{1: upgraded}, {1: upgraded, 3: upgraded}, {1: upgraded, 2: "no function"}]
+)
 @rule("M12")
 def test_a_version_needs_a_function_for_each_older_one(upgrade: dict[int, Any]) -> None:
     with pytest.raises(rota.DeclarationError, match=r"'send_mail'.*upgrade"):
@@ -97,7 +101,9 @@ def test_the_name_is_required() -> None:
     with pytest.raises(TypeError, match="name"):
         jobs.job()
 
-    with pytest.raises(rota.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'):
+    with pytest.raises(
+        rota.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'
+    ):
         jobs.job(lambda: None)  # as @jobs.job without the call does
 
 
@@ -139,14 +145,19 @@ def test_a_handler_that_cannot_be_called_with_a_payload_is_refused(handler: Any,
 
 
 def test_takes_context_needs_a_first_parameter_for_it() -> None:
-    with pytest.raises(rota.DeclarationError, match=r"'send_mail'.*takes_context=True needs a first, positional parameter"):
+    with pytest.raises(
+        rota.DeclarationError,
+        match=r"'send_mail'.*takes_context=True needs a first, positional parameter",
+    ):
         rota.Jobs().job("send_mail", takes_context=True)(lambda: None)  # type: ignore[arg-type, misc]
 
 
 def test_a_context_parameter_without_takes_context_is_pointed_out() -> None:
     def handler(ctx: rota.Context) -> None: ...
 
-    with pytest.raises(rota.DeclarationError, match=r"'ctx'.*declare the job type with takes_context=True"):
+    with pytest.raises(
+        rota.DeclarationError, match=r"'ctx'.*declare the job type with takes_context=True"
+    ):
         rota.Jobs().job("send_mail")(handler)
 
 
@@ -162,7 +173,9 @@ def test_a_duplicate_name_is_refused_and_both_places_named() -> None:
         jobs.job("send_mail")(second)
 
     lines = {function.__code__.co_firstlineno for function in (first.func, second)}
-    assert {int(line) for line in re.findall(r"test_declare\.py:(\d+)", str(refused.value))} == lines
+    assert {
+        int(line) for line in re.findall(r"test_declare\.py:(\d+)", str(refused.value))
+    } == lines
     assert jobs.types["send_mail"] is first
 
 
@@ -177,13 +190,17 @@ def test_an_alias_counts_as_a_name_also_among_the_jobs_of_one_app() -> None:
 
 
 @rule("M12")
-def test_a_name_that_comes_twice_after_the_app_has_taken_its_jobs_in_is_refused_when_they_are_used() -> None:
+def test_a_name_that_comes_twice_after_the_app_has_taken_its_jobs_in_is_refused_when_they_are_used() -> (
+    None
+):
     mail = rota.Jobs()
     app = rota.App("postgresql://localhost:1/nowhere", jobs=[mail])
     mail.job("send_mail")(lambda: None)
     app.job("send_mail")(lambda: None)
 
-    with pytest.raises(rota.DeclarationError, match=r"'send_mail' is declared twice: at .*test_declare"):
+    with pytest.raises(
+        rota.DeclarationError, match=r"'send_mail' is declared twice: at .*test_declare"
+    ):
         app.drain()
 
 
@@ -193,7 +210,10 @@ def test_a_parameter_may_be_called_self() -> None:
     def clone(self: int) -> int:
         return self
 
-    assert (clone.new(self=7).payload_json, clone.new(7).payload_json) == ('{"self":7}', '{"self":7}')
+    assert (clone.new(self=7).payload_json, clone.new(7).payload_json) == (
+        '{"self":7}',
+        '{"self":7}',
+    )
     assert (clone(self=7), clone(7)) == (7, 7)
     for enqueue in (clone.enqueue, clone.aenqueue):
         with pytest.raises(rota.UsageError, match="belong to no App yet"):
@@ -230,4 +250,10 @@ async def test_calling_the_decorated_name_or_func_runs_the_function() -> None:
         return 2 * a + len(ctx.worker)
 
     ctx = rota.Context(cast("rota.Job", None), worker="w")
-    assert (add(1), add(a=1, b=2), add.func(2), await double(ctx, 4), await double.func(ctx, a=5)) == (2, 3, 3, 9, 11)
+    assert (
+        add(1),
+        add(a=1, b=2),
+        add.func(2),
+        await double(ctx, 4),
+        await double.func(ctx, a=5),
+    ) == (2, 3, 3, 9, 11)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 import rota
-from rota import events
-from rota.outcome import Failure
+from rota.model.outcome import Failure
+from rota.observe import events
 from tests.api.rows import Rows
 from tests.support.rules import rule
 
@@ -27,8 +27,18 @@ def test_a_listener_hears_of_a_dead_job_after_that_is_committed(app: rota.App, r
     app.drain()
 
     [(event, status)] = heard
-    assert (event.job, event.job_type, event.attempt, event.claim, status) == (id_, "work", 1, 1, "dead")
-    assert (event.failure.error_type, event.failure.message, event.failure.verdict_rule) == ("ValueError", "no", "fatal_on ValueError")
+    assert (event.job, event.job_type, event.attempt, event.claim, status) == (
+        id_,
+        "work",
+        1,
+        1,
+        "dead",
+    )
+    assert (event.failure.error_type, event.failure.message, event.failure.verdict_rule) == (
+        "ValueError",
+        "no",
+        "fatal_on ValueError",
+    )
     assert event.worker == rows.attempts(id_)[0]["worker"]
 
 
@@ -42,7 +52,12 @@ def test_a_listener_of_a_base_class_hears_all_that_is_below_it(app: rota.App) ->
     app.drain()
 
     # A busy machine may keep the loop from turning for a second.
-    assert [name for name in heard if name != "LoopBlocked"] == ["WorkerStarted", "JobClaimed", "JobSucceeded", "WorkerStopped"]
+    assert [name for name in heard if name != "LoopBlocked"] == [
+        "WorkerStarted",
+        "JobClaimed",
+        "JobSucceeded",
+        "WorkerStopped",
+    ]
     assert jobs == ["JobClaimed", "JobSucceeded"]
 
 
@@ -58,7 +73,13 @@ def test_a_listener_of_a_base_class_hears_all_that_is_below_it(app: rota.App) ->
     ],
 )
 def test_each_step_of_a_job_is_one_line_in_the_log(
-    app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture, outcome: BaseException | None, status: str, level: int, line: str
+    app: rota.App,
+    rows: Rows,
+    caplog: pytest.LogCaptureFixture,
+    outcome: BaseException | None,
+    status: str,
+    level: int,
+    line: str,
 ) -> None:
     caplog.set_level(logging.DEBUG, "rota")
 
@@ -71,7 +92,9 @@ def test_each_step_of_a_job_is_one_line_in_the_log(
     app.drain()
 
     lines = [
-        (record.levelno, record.getMessage()) for record in caplog.records if record.getMessage().startswith(f"job {id_} work attempt 1: ")
+        (record.levelno, record.getMessage())
+        for record in caplog.records
+        if record.getMessage().startswith(f"job {id_} work attempt 1: ")
     ]
     assert [found[0] for found in lines] == [logging.DEBUG, level]
     assert lines[0][1].startswith(f"job {id_} work attempt 1: claimed by ")
@@ -92,7 +115,9 @@ SAMPLES = {
 """A value of each kind of field that events have."""
 
 
-KINDS = [getattr(events, name) for name in events.__all__ if name not in ("Bus", "Event", "JobEvent")]
+KINDS = [
+    getattr(events, name) for name in events.__all__ if name not in ("Bus", "Event", "JobEvent")
+]
 
 
 @rule("M84")
@@ -102,7 +127,9 @@ def test_each_event_makes_its_line_of_its_fields(kind: type[events.Event]) -> No
     assert line.isprintable() and not set(line) & set("{}"), line
 
 
-def test_a_failing_listener_is_logged_and_harms_no_job(app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_listener_is_logged_and_harms_no_job(
+    app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
     heard: list[events.JobSucceeded] = []
 
     def broken(event: events.Event) -> None:
@@ -115,5 +142,7 @@ def test_a_failing_listener_is_logged_and_harms_no_job(app: rota.App, rows: Rows
     report = app.drain()
 
     assert (report.succeeded, len(heard)) == (3, 3)
-    assert [(rows.job(id_)["status"], rows.job(id_)["attempts"]) for id_ in ids] == [("succeeded", 1)] * 3
+    assert [(rows.job(id_)["status"], rows.job(id_)["attempts"]) for id_ in ids] == [
+        ("succeeded", 1)
+    ] * 3
     assert "a listener for JobSucceeded failed; the job is not affected" in caplog.text

@@ -13,7 +13,9 @@ from tests.support.rules import rule
 
 
 @rule("M12")
-def test_unknown_fields_are_ignored_with_one_warning_per_type(app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_fields_are_ignored_with_one_warning_per_type(
+    app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[int] = []
 
     @app.job("send_mail")
@@ -45,18 +47,29 @@ def test_payloads_of_older_versions_are_upgraded_step_by_step(app: rota.App, row
         rows.insert("send_mail", '{"user": 1}', version=1),
         rows.insert("send_mail", '{"user_id": 2}', version=2),
         rows.insert("send_mail", '{"user_id": 3, "language": "de"}', version=3),
-        rows.insert("send_mail", '{"user_id": 4, "language": "de"}'),  # without a version: tried as the current one …
+        rows.insert(
+            "send_mail", '{"user_id": 4, "language": "de"}'
+        ),  # without a version: tried as the current one …
         rows.insert("send_mail", '{"user": 5}'),  # … then as version 1
         send_mail.enqueue(6, "fr").id,
     ]
     app.drain()
 
-    assert [rows.job(id_)["result"] for id_ in ids] == [[1, "en"], [2, "en"], [3, "de"], [4, "de"], [5, "en"], [6, "fr"]]
+    assert [rows.job(id_)["result"] for id_ in ids] == [
+        [1, "en"],
+        [2, "en"],
+        [3, "de"],
+        [4, "de"],
+        [5, "en"],
+        [6, "fr"],
+    ]
     assert rows.job(ids[-1])["payload_version"] == 3
 
 
 @rule("M12", "M51")
-def test_a_renamed_type_runs_jobs_of_its_old_name_and_shares_its_keys(app: rota.App, rows: Rows) -> None:
+def test_a_renamed_type_runs_jobs_of_its_old_name_and_shares_its_keys(
+    app: rota.App, rows: Rows
+) -> None:
     @app.job("send_mail", aliases=("mail",))
     async def send_mail(user_id: int) -> int:
         return user_id
@@ -64,7 +77,11 @@ def test_a_renamed_type_runs_jobs_of_its_old_name_and_shares_its_keys(app: rota.
     old = rows.insert("mail", '{"user_id": 1}')
     app.drain()
 
-    assert (rows.job(old)["status"], rows.job(old)["job_type"], rows.job(old)["result"]) == ("succeeded", "mail", 1)
+    assert (rows.job(old)["status"], rows.job(old)["job_type"], rows.job(old)["result"]) == (
+        "succeeded",
+        "mail",
+        1,
+    )
     send_mail.using(idempotency_key="once").enqueue(2)
     assert rows.keys()[0][:2] == ("send_mail", "once")
 
@@ -92,7 +109,12 @@ def test_a_payload_that_does_not_fit_is_dead_at_once_where_no_release_is_known(
     report = app.drain()
 
     job = rows.job(id_)
-    assert (job["status"], job["attempts"], job["verdict"], job["verdict_rule"]) == ("dead", 0, "fatal", "misfit")
+    assert (job["status"], job["attempts"], job["verdict"], job["verdict_rule"]) == (
+        "dead",
+        0,
+        "fatal",
+        "misfit",
+    )
     assert why in job["last_error"] and job["error_type"] == "rota.errors.PayloadError"
     assert (started, report.dead, len(rows.attempts(id_))) == ([], 1, 1)
 
@@ -114,7 +136,9 @@ def test_an_upgrade_that_raises_fails_its_attempt_like_a_handler(app: rota.App, 
 
 
 @rule("M2", "M12")
-@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr
+)
 def test_an_upgrade_that_raises_what_ends_processes_fails_its_attempt_and_the_worker_goes_on(
     app: rota.App, rows: Rows, raised: BaseException
 ) -> None:
@@ -124,8 +148,15 @@ def test_an_upgrade_that_raises_what_ends_processes_fails_its_attempt_and_the_wo
     @app.job("send_mail", version=2, upgrade={1: leaving})
     async def send_mail(user_id: int) -> None: ...
 
-    old, current = rows.insert("send_mail", "{}", version=1), rows.insert("send_mail", '{"user_id": 1}', version=2)
+    old, current = (
+        rows.insert("send_mail", "{}", version=1),
+        rows.insert("send_mail", '{"user_id": 1}', version=2),
+    )
     report = app.drain()
 
-    assert (report.failed, rows.job(old)["status"], rows.job(current)["status"]) == (1, "failed", "succeeded")
+    assert (report.failed, rows.job(old)["status"], rows.job(current)["status"]) == (
+        1,
+        "failed",
+        "succeeded",
+    )
     assert rows.attempts(old)[0]["error_type"].rpartition(".")[2] == type(raised).__name__

@@ -44,19 +44,34 @@ def returning(value: object) -> Callable[[], object]:
 
 @rule("M11", "M40")
 @pytest.mark.parametrize("say", [raising, returning])
-def test_a_retry_is_charged_and_lies_as_far_ahead_as_it_says(app: rota.App, rows: Rows, say: Callable[[Any], Any]) -> None:
+def test_a_retry_is_charged_and_lies_as_far_ahead_as_it_says(
+    app: rota.App, rows: Rows, say: Callable[[Any], Any]
+) -> None:
     id_ = ended(app, say(rota.Retry("busy", after="90s")))
 
     job = rows.job(id_)
-    assert (job["status"], job["attempts"], job["last_error"], job["verdict"]) == ("failed", 1, "busy", "transient")
+    assert (job["status"], job["attempts"], job["last_error"], job["verdict"]) == (
+        "failed",
+        1,
+        "busy",
+        "transient",
+    )
     assert job["wait_s"] == pytest.approx(90)
     [attempt] = rows.attempts(id_)
-    assert (attempt["outcome"], attempt["message"], attempt["verdict_rule"]) == ("failed", "busy", "raised Retry")
+    assert (attempt["outcome"], attempt["message"], attempt["verdict_rule"]) == (
+        "failed",
+        "busy",
+        "raised Retry",
+    )
 
 
 @rule("M40")
-@pytest.mark.parametrize("outcome", [rota.Retry(after="0s"), rota.Snooze("0s"), rota.Retry(after="1ms")])
-def test_what_runs_again_lies_at_least_a_second_ahead(app: rota.App, rows: Rows, outcome: rota.Retry | rota.Snooze) -> None:
+@pytest.mark.parametrize(
+    "outcome", [rota.Retry(after="0s"), rota.Snooze("0s"), rota.Retry(after="1ms")]
+)
+def test_what_runs_again_lies_at_least_a_second_ahead(
+    app: rota.App, rows: Rows, outcome: rota.Retry | rota.Snooze
+) -> None:
     assert rows.job(ended(app, raising(outcome)))["wait_s"] >= 1
 
 
@@ -73,18 +88,29 @@ def test_a_snooze_is_not_charged(app: rota.App, rows: Rows, say: Callable[[Any],
     id_ = ended(app, say(rota.Snooze("10m", "not yet")))
 
     job = rows.job(id_)
-    assert (job["status"], job["attempts"], job["claims"], rows.attempts(id_)) == ("queued", 0, 2, [])
+    assert (job["status"], job["attempts"], job["claims"], rows.attempts(id_)) == (
+        "queued",
+        0,
+        2,
+        [],
+    )
     assert job["wait_s"] == pytest.approx(600)
     assert rows.keys() == [("work", "the key", id_)]
 
 
 @rule("M11", "M51")
 @pytest.mark.parametrize("say", [raising, returning])
-def test_dead_gives_up_at_once_and_keeps_the_key(app: rota.App, rows: Rows, say: Callable[[Any], Any]) -> None:
+def test_dead_gives_up_at_once_and_keeps_the_key(
+    app: rota.App, rows: Rows, say: Callable[[Any], Any]
+) -> None:
     id_ = ended(app, say(rota.Dead("the account was deleted")))
 
     job = rows.job(id_)
-    assert (job["status"], job["attempts"], job["last_error"]) == ("dead", 1, "the account was deleted")
+    assert (job["status"], job["attempts"], job["last_error"]) == (
+        "dead",
+        1,
+        "the account was deleted",
+    )
     assert job["failed_at"] is not None and job["finished_at"] is None
     assert [attempt["outcome"] for attempt in rows.attempts(id_)] == ["dead"]
     assert rows.keys() == [("work", "the key", id_)]
@@ -92,11 +118,17 @@ def test_dead_gives_up_at_once_and_keeps_the_key(app: rota.App, rows: Rows, say:
 
 @rule("M11", "M51")
 @pytest.mark.parametrize("say", [raising, returning])
-def test_cancel_ends_the_job_says_why_and_frees_its_key(app: rota.App, rows: Rows, say: Callable[[Any], Any]) -> None:
+def test_cancel_ends_the_job_says_why_and_frees_its_key(
+    app: rota.App, rows: Rows, say: Callable[[Any], Any]
+) -> None:
     id_ = ended(app, say(rota.Cancel("no longer wanted")))
 
     job = rows.job(id_)
-    assert (job["status"], job["last_error"], job["result"]) == ("cancelled", "no longer wanted", None)
+    assert (job["status"], job["last_error"], job["result"]) == (
+        "cancelled",
+        "no longer wanted",
+        None,
+    )
     assert job["finished_at"] is not None
     assert rows.keys() == []
     again = app.enqueue(app.types["work"].using(idempotency_key="the key").new())
@@ -143,7 +175,9 @@ def test_a_result_that_cannot_be_stored_is_left_out_with_a_warning_and_the_job_s
 
 
 @rule("M41", "M43")
-def test_an_error_leaves_verdict_rule_type_code_and_stack_on_its_attempt(app: rota.App, rows: Rows) -> None:
+def test_an_error_leaves_verdict_rule_type_code_and_stack_on_its_attempt(
+    app: rota.App, rows: Rows
+) -> None:
     id_ = ended(app, raising(Refused(503)))
 
     expected = {
@@ -156,7 +190,12 @@ def test_an_error_leaves_verdict_rule_type_code_and_stack_on_its_attempt(app: ro
     assert expected.items() <= attempt.items() and expected.items() <= job.items()
     assert (attempt["message"], job["last_error"]) == ("the server said 503", "the server said 503")
     assert "in handler" in attempt["stack"] and "executor.py" not in attempt["stack"]
-    assert (attempt["outcome"], attempt["release"], attempt["attempt"], attempt["claim"]) == ("failed", "unknown", 1, 1)
+    assert (attempt["outcome"], attempt["release"], attempt["attempt"], attempt["claim"]) == (
+        "failed",
+        "unknown",
+        1,
+        1,
+    )
     assert attempt["started_at"] <= attempt["finished_at"] == job["failed_at"]
     assert attempt["next_run_at"] == job["run_at"]
     assert 7.5 <= attempt["wait_s"] <= 12.5  # the default: 10 s, give or take a quarter
@@ -171,13 +210,28 @@ def test_an_error_leaves_verdict_rule_type_code_and_stack_on_its_attempt(app: ro
         (Refused(404), {"retry_on": (Refused,)}, "failed", "retry_on Refused"),
         (TimeoutError(), {}, "failed", "timeout"),
         (TimeoutError(), {"fatal_on": (OSError,)}, "dead", "fatal_on OSError"),
-        (FileNotFoundError(), {"fatal_on": (OSError,), "retry_on": (FileNotFoundError,)}, "failed", "retry_on FileNotFoundError"),
+        (
+            FileNotFoundError(),
+            {"fatal_on": (OSError,), "retry_on": (FileNotFoundError,)},
+            "failed",
+            "retry_on FileNotFoundError",
+        ),
         (KeyError("a"), {}, "failed", "unknown error"),
-        (KeyError("a"), {"fatal_on": (LookupError,), "retry_on": (LookupError,)}, "dead", "fatal_on LookupError"),
+        (
+            KeyError("a"),
+            {"fatal_on": (LookupError,), "retry_on": (LookupError,)},
+            "dead",
+            "fatal_on LookupError",
+        ),
     ],
 )
 def test_the_most_specific_class_decides_then_the_defaults(
-    app: rota.App, rows: Rows, error: Exception, options: dict[str, Any], status: str, verdict_rule: str
+    app: rota.App,
+    rows: Rows,
+    error: Exception,
+    options: dict[str, Any],
+    status: str,
+    verdict_rule: str,
 ) -> None:
     job = rows.job(ended(app, raising(error), **options))
 
@@ -185,15 +239,22 @@ def test_the_most_specific_class_decides_then_the_defaults(
 
 
 @rule("M40", "M42")
-def test_a_job_that_goes_on_failing_is_dead_after_max_attempts_with_a_row_for_each(app: rota.App, rows: Rows) -> None:
-    id_ = ended(app, raising(ValueError("no")), max_attempts=3, retry=rota.Steps("1s", "5m", jitter=0))
+def test_a_job_that_goes_on_failing_is_dead_after_max_attempts_with_a_row_for_each(
+    app: rota.App, rows: Rows
+) -> None:
+    id_ = ended(
+        app, raising(ValueError("no")), max_attempts=3, retry=rota.Steps("1s", "5m", jitter=0)
+    )
     for _ in range(3):
         rows.hurry()
         app.drain()
 
     job = rows.job(id_)
     assert (job["status"], job["attempts"], job["max_attempts"]) == ("dead", 3, 3)
-    assert [(attempt["attempt"], attempt["outcome"], attempt["wait_s"]) for attempt in rows.attempts(id_)] == [
+    assert [
+        (attempt["attempt"], attempt["outcome"], attempt["wait_s"])
+        for attempt in rows.attempts(id_)
+    ] == [
         (1, "failed", pytest.approx(1)),
         (2, "failed", pytest.approx(300)),
         (3, "dead", None),
@@ -210,7 +271,9 @@ def test_max_attempts_of_the_job_wins_over_that_of_its_type(app: rota.App, rows:
 
 
 @rule("M35", "M41")
-def test_an_attempt_that_runs_over_its_timeout_fails_and_is_tried_again(app: rota.App, rows: Rows) -> None:
+def test_an_attempt_that_runs_over_its_timeout_fails_and_is_tried_again(
+    app: rota.App, rows: Rows
+) -> None:
     async def handler() -> None:
         import asyncio
 
@@ -218,11 +281,17 @@ def test_an_attempt_that_runs_over_its_timeout_fails_and_is_tried_again(app: rot
 
     job = rows.job(ended(app, handler, timeout="50ms"))
 
-    assert (job["status"], job["error_type"], job["verdict_rule"]) == ("failed", "rota.errors.AttemptTimeout", "timeout")
+    assert (job["status"], job["error_type"], job["verdict_rule"]) == (
+        "failed",
+        "rota.errors.AttemptTimeout",
+        "timeout",
+    )
 
 
 @rule("M36")
-def test_an_expired_job_is_never_started_and_dead_with_the_reason(app: rota.App, rows: Rows) -> None:
+def test_an_expired_job_is_never_started_and_dead_with_the_reason(
+    app: rota.App, rows: Rows
+) -> None:
     started = []
     job_type = app.job("work", expires="1h")(lambda: started.append(1))
     late, in_time = job_type.enqueue().id, job_type.using(expires="3h").enqueue().id
@@ -230,6 +299,11 @@ def test_an_expired_job_is_never_started_and_dead_with_the_reason(app: rota.App,
     app.drain()
 
     job = rows.job(late)
-    assert (job["status"], job["attempts"], job["error_type"], job["verdict_rule"]) == ("dead", 0, "Expired", "expired")
+    assert (job["status"], job["attempts"], job["error_type"], job["verdict_rule"]) == (
+        "dead",
+        0,
+        "Expired",
+        "expired",
+    )
     assert "not started before expires_at" in job["last_error"] and job["started_at"] is None
     assert (rows.job(in_time)["status"], len(started)) == ("succeeded", 1)

@@ -64,7 +64,9 @@ def test_a_status_that_does_not_exist_is_refused_not_found_empty(app: rota.App) 
     with pytest.raises(rota.UsageError, match=r"status must be one of queued, .*, not 'done'"):
         app.jobs(status="done")
     for unknown in ("job", "ids"):
-        with pytest.raises(rota.UsageError, match=f"there is no filter '{unknown}'; there are status, job_type"):
+        with pytest.raises(
+            rota.UsageError, match=f"there is no filter '{unknown}'; there are status, job_type"
+        ):
             app.jobs(**{unknown: [1]})  # type: ignore[arg-type]
 
 
@@ -72,15 +74,40 @@ def test_a_status_that_does_not_exist_is_refused_not_found_empty(app: rota.App) 
 def test_a_job_reads_as_its_row(app: rota.App, mixed: dict[str, int]) -> None:
     job = app.get(mixed["succeeded"])
 
-    assert (job.id, job.origin_id, job.queue, job.job_type, job.priority) == (job.id, job.id, "email", "fine", 0)
-    assert (job.payload, job.meta, job.result, job.idempotency_key) == ({"user_id": 1}, {"by": "me"}, 1, "a")
-    assert (job.status, job.status.is_over, job.attempts, job.max_attempts) == (rota.Status.SUCCEEDED, True, 1, 10)
+    assert (job.id, job.origin_id, job.queue, job.job_type, job.priority) == (
+        job.id,
+        job.id,
+        "email",
+        "fine",
+        0,
+    )
+    assert (job.payload, job.meta, job.result, job.idempotency_key) == (
+        {"user_id": 1},
+        {"by": "me"},
+        1,
+        "a",
+    )
+    assert (job.status, job.status.is_over, job.attempts, job.max_attempts) == (
+        rota.Status.SUCCEEDED,
+        True,
+        1,
+        10,
+    )
     assert job.created_at <= job.run_at
-    assert job.started_at is not None and job.finished_at is not None and job.started_at <= job.finished_at
+    assert (
+        job.started_at is not None
+        and job.finished_at is not None
+        and job.started_at <= job.finished_at
+    )
     assert job.finished_at.utcoffset() is not None
 
     dead = app.get(mixed["dead"])
-    assert (dead.last_error, dead.error_type, dead.verdict, dead.verdict_rule) == ("no", "ValueError", "fatal", "fatal_on ValueError")
+    assert (dead.last_error, dead.error_type, dead.verdict, dead.verdict_rule) == (
+        "no",
+        "ValueError",
+        "fatal",
+        "fatal_on ValueError",
+    )
     assert (dead.status.is_over, dead.status.is_settled, dead.finished_at) == (False, True, None)
 
 
@@ -99,8 +126,12 @@ def test_join_returns_the_job_when_it_is_over_or_dead(app: rota.App, mixed: dict
     assert app.join(mixed["dead"], timeout="1s").status == "dead"
 
 
-def test_join_gives_up_after_its_timeout_and_the_job_goes_on(app: rota.App, mixed: dict[str, int]) -> None:
-    with pytest.raises(rota.JoinTimeout, match=r"is still queued after 0\.05 s; it goes on by itself") as late:
+def test_join_gives_up_after_its_timeout_and_the_job_goes_on(
+    app: rota.App, mixed: dict[str, int]
+) -> None:
+    with pytest.raises(
+        rota.JoinTimeout, match=r"is still queued after 0\.05 s; it goes on by itself"
+    ) as late:
         app.join(mixed["queued"], timeout="50ms")
 
     assert (late.value.job, late.value.status) == (mixed["queued"], "queued")
@@ -155,24 +186,42 @@ async def test_every_call_that_touches_the_database_has_an_async_twin(database: 
 
 
 @pytest.mark.parametrize("verb", ["drain", "run"])
-async def test_working_inside_a_running_loop_is_refused_by_the_name_of_the_twin(app: rota.App, verb: str) -> None:
+async def test_working_inside_a_running_loop_is_refused_by_the_name_of_the_twin(
+    app: rota.App, verb: str
+) -> None:
     app.job("work")(lambda: None)
 
-    with pytest.raises(rota.UsageError, match=re.escape(f"{verb}() was called inside a running event loop: await a{verb}() instead")):
+    with pytest.raises(
+        rota.UsageError,
+        match=re.escape(
+            f"{verb}() was called inside a running event loop: await a{verb}() instead"
+        ),
+    ):
         getattr(app, verb)()
 
 
-@pytest.mark.parametrize("verb", sorted({verb for verb in dir(rota.App) if hasattr(rota.App, f"a{verb}")} - {"run", "drain", "close"}))
+@pytest.mark.parametrize(
+    "verb",
+    sorted(
+        {verb for verb in dir(rota.App) if hasattr(rota.App, f"a{verb}")}
+        - {"run", "drain", "close"}
+    ),
+)
 async def test_every_call_that_would_block_a_running_loop_names_its_twin(verb: str) -> None:
     app = rota.App("postgresql://127.0.0.1:1/nowhere")
     needed = {"job": app.job("work")(lambda: None).new(), "jobs": [], "id": 1, "cron": None}
     call = getattr(app, verb)
     parameters = [
-        one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+        one
+        for one in inspect.signature(call).parameters.values()
+        if one.default is one.empty and one.kind is not one.VAR_KEYWORD
     ]
     given = [needed.get(one.name, "x") for one in parameters if one.kind is not one.KEYWORD_ONLY]
     named = {one.name: "x" for one in parameters if one.kind is one.KEYWORD_ONLY}
-    with pytest.raises(RuntimeWarning, match=re.escape(f"{verb}() blocks the running event loop; await a{verb}() instead")):
+    with pytest.raises(
+        RuntimeWarning,
+        match=re.escape(f"{verb}() blocks the running event loop; await a{verb}() instead"),
+    ):
         call(*given, **named)
 
 
@@ -180,7 +229,10 @@ async def test_a_sync_enqueue_inside_a_running_loop_warns_once(app: rota.App) ->
     app.job("work")(lambda: None)
     work = app.types["work"]
 
-    with pytest.warns(RuntimeWarning, match=re.escape("enqueue() blocks the running event loop; await aenqueue() instead")) as warned:
+    with pytest.warns(
+        RuntimeWarning,
+        match=re.escape("enqueue() blocks the running event loop; await aenqueue() instead"),
+    ) as warned:
         work.enqueue()
     assert [warning.filename for warning in warned] == [__file__]
     work.enqueue()  # a second warning would be an error
@@ -195,7 +247,9 @@ async def test_an_aenqueue_that_nobody_awaited_names_its_job_type(app: rota.App)
         send_mail.aenqueue()  # type: ignore[unused-coroutine]
         gc.collect()
 
-    with pytest.warns(RuntimeWarning, match="coroutine 'aenqueue of job type 'send_mail'' was never awaited"):
+    with pytest.warns(
+        RuntimeWarning, match="coroutine 'aenqueue of job type 'send_mail'' was never awaited"
+    ):
         forget()
     assert await app.ajobs() == []
     await app.aclose()

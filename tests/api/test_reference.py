@@ -18,13 +18,12 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-import rota.asgi
 from rota import errors, events
 from rota.cli import cli
 from rota.client.acting import Filters
 from rota.client.reading import Search
-from rota.options import Options
-from rota.policy import RetryPolicy
+from rota.declare.options import Options
+from rota.model.retry import RetryPolicy
 from rota.store.ops import Filter
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -65,7 +64,11 @@ def as_written(cell: str) -> Any:
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items() if name != "self"}
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self"
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,10 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.put_schedule(...)` and `await app.aput_schedule(...)`", rota.App.put_schedule),
         ("`app.put_schedule(...)` and `await app.aput_schedule(...)`", rota.App.aput_schedule),
         *(
-            ("`app.pause_schedule(...)` and `await app.apause_schedule(...)`", getattr(rota.App, f"{a}{verb}_schedule"))
+            (
+                "`app.pause_schedule(...)` and `await app.apause_schedule(...)`",
+                getattr(rota.App, f"{a}{verb}_schedule"),
+            )
             for verb in ("pause", "resume", "trigger", "delete")
             for a in ("", "a")
         ),
@@ -102,8 +108,12 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`rota.asgi.tick(...)`", rota.asgi.tick),
     ],
 )
-def test_each_option_is_on_the_page_with_its_default(heading: str, function: Callable[..., Any]) -> None:
-    assert {names(row["option"])[0]: as_written(row["default"]) for row in tables()[heading]} == parameters(function)
+def test_each_option_is_on_the_page_with_its_default(
+    heading: str, function: Callable[..., Any]
+) -> None:
+    assert {
+        names(row["option"])[0]: as_written(row["default"]) for row in tables()[heading]
+    } == parameters(function)
 
 
 def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
@@ -119,9 +129,15 @@ def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
 
 
 def test_each_filter_of_an_action_and_of_a_search_is_on_the_page() -> None:
-    assert [names(row["filter"])[0] for row in tables()["Many jobs"]] == list(Filters.__annotations__)
+    assert [names(row["filter"])[0] for row in tables()["Many jobs"]] == list(
+        Filters.__annotations__
+    )
     heading = "`app.jobs(...)` and `await app.ajobs(...)`"
-    defaults = {name: as_written(row["default"]) for row in tables()[heading] for name in names(row["option"])}
+    defaults = {
+        name: as_written(row["default"])
+        for row in tables()[heading]
+        for name in names(row["option"])
+    }
     assert list(defaults) == list(Search.__annotations__)
     assert defaults == {part.name: part.default for part in fields(Filter) if part.name in defaults}
 
@@ -144,7 +160,10 @@ def test_each_option_of_using_is_on_the_page_and_in_its_docstring() -> None:
     options = list(Options.__annotations__)
 
     assert [names(row["option"])[0] for row in tables()["`using(...)`"]] == options
-    assert re.findall(r"^ {12}(\w+): ", rota.JobType.using.__doc__ or "", re.MULTILINE)[: len(options)] == options
+    assert (
+        re.findall(r"^ {12}(\w+): ", rota.JobType.using.__doc__ or "", re.MULTILINE)[: len(options)]
+        == options
+    )
 
 
 def test_each_retry_policy_is_on_the_page_with_its_options() -> None:
@@ -162,13 +181,21 @@ def test_each_retry_policy_is_on_the_page_with_its_options() -> None:
 def test_each_outcome_is_on_the_page_with_its_options() -> None:
     written: dict[str, dict[str, Any]] = {}
     for row in tables()["Outcomes"]:
-        written.setdefault(names(row["outcome"])[0], {})[names(row["option"])[0]] = as_written(row["default"])
+        written.setdefault(names(row["outcome"])[0], {})[names(row["option"])[0]] = as_written(
+            row["default"]
+        )
 
-    assert written == {outcome.__name__: parameters(outcome) for outcome in (rota.Retry, rota.Snooze, rota.Dead, rota.Cancel)}
+    assert written == {
+        outcome.__name__: parameters(outcome)
+        for outcome in (rota.Retry, rota.Snooze, rota.Dead, rota.Cancel)
+    }
 
 
 def test_each_attribute_of_the_context_is_on_the_page() -> None:
-    public = {name for name in dir(rota.Context) if not name.startswith("_")} - {"tell_to_stop", "said"}  # those are the worker's
+    public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
+        "tell_to_stop",
+        "said",
+    }  # those are the worker's
 
     assert {names(row["name"])[0].partition("(")[0] for row in tables()["Context"]} == public
 
@@ -179,9 +206,16 @@ def test_each_event_is_on_the_page_with_its_level_and_fields() -> None:
     written = {}
     for row in tables()["Events"]:
         own = set(names(row["fields"]))
-        written[names(row["event"])[0]] = (row["level"].upper(), own | shared if row["fields"].startswith("those") else own)
+        written[names(row["event"])[0]] = (
+            row["level"].upper(),
+            own | shared if row["fields"].startswith("those") else own,
+        )
 
-    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    kinds = [
+        kind
+        for kind in vars(events).values()
+        if isinstance(kind, type) and issubclass(kind, events.Event)
+    ]
     assert written == {
         kind.__name__: (logging.getLevelName(kind.level), {part.name for part in fields(kind)})
         for kind in kinds
@@ -190,9 +224,15 @@ def test_each_event_is_on_the_page_with_its_level_and_fields() -> None:
 
 
 def test_each_exception_is_on_the_page_with_its_exit_status() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RotaError)]
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.RotaError)
+    ]
 
-    written = {names(row["exception"])[0]: int(row["exit status"]) for row in tables()["Exceptions"]}
+    written = {
+        names(row["exception"])[0]: int(row["exit status"]) for row in tables()["Exceptions"]
+    }
     assert written == {kind.__name__: kind.exit_code for kind in kinds}
 
 
@@ -204,11 +244,13 @@ def test_each_environment_variable_is_on_the_page() -> None:
     assert {names(row["variable"])[0] for row in tables()["Environment variables"]} == read
 
 
-@pytest.mark.parametrize("row", tables()["Fixed times and limits"], ids=lambda row: names(row["where"])[0])
+@pytest.mark.parametrize(
+    "row", tables()["Fixed times and limits"], ids=lambda row: names(row["where"])[0]
+)
 def test_each_fixed_time_and_limit_is_what_the_page_says(row: Row) -> None:
     module, _, constant = names(row["where"])[0].rpartition(".")
-    if module == "rota.config.WorkerConfig":
-        from rota.config import WorkerConfig
+    if module == "rota.declare.config.WorkerConfig":
+        from rota.declare.config import WorkerConfig
 
         assert getattr(WorkerConfig(), constant) == float(row["value"])
     else:
@@ -218,13 +260,22 @@ def test_each_fixed_time_and_limit_is_what_the_page_says(row: Row) -> None:
 async def test_a_worker_holds_the_connections_that_the_page_names_with_their_timeouts(
     database: str, connection: psycopg.Connection[TupleRow]
 ) -> None:
-    written = {names(row["application_name"])[0]: row["how many"] for row in tables()["Connections"]}
+    written = {
+        names(row["application_name"])[0]: row["how many"] for row in tables()["Connections"]
+    }
     app = rota.App(database)
     app.job("work")(lambda: None)
     done = app.types["work"].new()
     working = asyncio.create_task(app.arun())
     await app.ajoin((await app.aenqueue(done)).id, timeout="30s")
-    now_and_then = ("rota client", "rota cli", "rota start", "rota retention", "rota alert", "rota beforehand")
+    now_and_then = (
+        "rota client",
+        "rota cli",
+        "rota start",
+        "rota retention",
+        "rota alert",
+        "rota beforehand",
+    )
     expected = {name: int(count) for name, count in written.items() if name not in now_and_then}
 
     def are_open() -> bool:
@@ -246,6 +297,8 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
 
 def test_rotas_own_connections_have_the_timeouts_that_the_page_names(app: rota.App) -> None:
     with app.database.connected("test") as own:
-        settings = [own.execute(f"show {name}").fetchone() for name in ("statement_timeout", "lock_timeout")]
+        settings = [
+            own.execute(f"show {name}").fetchone() for name in ("statement_timeout", "lock_timeout")
+        ]
 
     assert settings == [("30s",), ("10s",)]

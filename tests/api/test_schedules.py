@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.events import Event, RunEnqueued, WorkerStarted
+from rota.observe.events import Event, RunEnqueued, WorkerStarted
 from tests.store.planned import at, set_clock
 from tests.support.rules import rule
 
@@ -28,7 +28,9 @@ def shop(app: rota.App, connection: Connection) -> rota.App:
 
 
 def actions(connection: Connection) -> list[tuple[Any, ...]]:
-    return connection.execute("select verb, schedule, by, why from rota.action order by id").fetchall()
+    return connection.execute(
+        "select verb, schedule, by, why from rota.action order by id"
+    ).fetchall()
 
 
 @rule("M10", "M82")
@@ -37,10 +39,22 @@ def test_sync_declares_what_the_code_says_and_announces_the_next_tick(shop: rota
     shop.schedule("by hand", None, shop.types["report"].new())
     assert shop.sync() == 1
     by_hand, nightly = shop.schedules()
-    assert (nightly.origin, nightly.release, nightly.next_run_at) == ("code", "unknown", at("2026-03-29 01:00"))
-    assert (by_hand.cron, by_hand.next_run_at, by_hand.is_active, by_hand.next_times()) == (None, None, False, [])
+    assert (nightly.origin, nightly.release, nightly.next_run_at) == (
+        "code",
+        "unknown",
+        at("2026-03-29 01:00"),
+    )
+    assert (by_hand.cron, by_hand.next_run_at, by_hand.is_active, by_hand.next_times()) == (
+        None,
+        None,
+        False,
+        [],
+    )
     stockholm = ZoneInfo("Europe/Stockholm")
-    assert nightly.next_times(2) == [datetime(2026, 3, 29, 3, 0, tzinfo=stockholm), datetime(2026, 3, 30, 2, 30, tzinfo=stockholm)]
+    assert nightly.next_times(2) == [
+        datetime(2026, 3, 29, 3, 0, tzinfo=stockholm),
+        datetime(2026, 3, 30, 2, 30, tzinfo=stockholm),
+    ]
     assert nightly.next_times(1)[0].utcoffset() == timedelta(hours=2)
     assert len(nightly.next_times()) == 10
     for count in (-1, 1_001, None):  # None would have no end
@@ -49,10 +63,19 @@ def test_sync_declares_what_the_code_says_and_announces_the_next_tick(shop: rota
 
 
 @rule("M10", "M87")
-def test_put_makes_and_changes_a_schedule_and_says_who_and_why(shop: rota.App, connection: Connection) -> None:
+def test_put_makes_and_changes_a_schedule_and_says_who_and_why(
+    shop: rota.App, connection: Connection
+) -> None:
     job = shop.types["report"].using(queue="slow").new(day="monday")
-    made = shop.put_schedule("weekly", "0 3 * * 1", job, by="ann", why="asked by sales", jitter="5m")
-    assert (made.origin, made.queue, made.payload, made.next_run_at) == ("api", "slow", {"day": "monday"}, at("2026-03-30 03:00"))
+    made = shop.put_schedule(
+        "weekly", "0 3 * * 1", job, by="ann", why="asked by sales", jitter="5m"
+    )
+    assert (made.origin, made.queue, made.payload, made.next_run_at) == (
+        "api",
+        "slow",
+        {"day": "monday"},
+        at("2026-03-30 03:00"),
+    )
     assert (made.jitter_s, made.is_active) == (300.0, True)
     changed = shop.put_schedule("weekly", "0 4 * * 1", job)
     assert (changed.next_run_at, changed.jitter_s) == (at("2026-03-30 04:00"), None)
@@ -61,20 +84,29 @@ def test_put_makes_and_changes_a_schedule_and_says_who_and_why(shop: rota.App, c
 
 
 @rule("M87")
-def test_pause_resume_trigger_and_delete_are_kept_with_who_and_why(shop: rota.App, connection: Connection) -> None:
+def test_pause_resume_trigger_and_delete_are_kept_with_who_and_why(
+    shop: rota.App, connection: Connection
+) -> None:
     shop.put_schedule("s", "0 * * * *", shop.types["report"].new(), catch_up="all", by="ann")
     paused = shop.pause_schedule("s", by="bob", why="stocktaking")
     assert (paused.paused_by, paused.paused_why, paused.is_active) == ("bob", "stocktaking", False)
     set_clock(connection, "2026-03-28 15:30:00")
     resumed = shop.resume_schedule("s", by="cy")
     assert (resumed.paused_at, resumed.paused_why) == (None, None)
-    assert resumed.next_run_at == at("2026-03-28 16:00"), "what fell into the pause is not caught up with"
+    assert resumed.next_run_at == at("2026-03-28 16:00"), (
+        "what fell into the pause is not caught up with"
+    )
     job = shop.get(shop.trigger_schedule("s", by="dan"))
     assert (job.schedule, job.scheduled_for, job.status) == ("s", None, "queued")
-    assert (shop.get_schedule("s").last_job, shop.get_schedule("s").last_run_at) == (job.id, at("2026-03-28 15:30"))
+    assert (shop.get_schedule("s").last_job, shop.get_schedule("s").last_run_at) == (
+        job.id,
+        at("2026-03-28 15:30"),
+    )
     shop.delete_schedule("s", by="eve", why="no longer needed")
     assert shop.schedules() == []
-    assert [run.job for run in shop.schedule_runs("s")] == [job.id] and shop.schedule_runs("s", before=job.id) == []
+    assert [run.job for run in shop.schedule_runs("s")] == [job.id] and shop.schedule_runs(
+        "s", before=job.id
+    ) == []
     assert actions(connection)[1:] == [
         ("pause", "s", "bob", "stocktaking"),
         ("resume", "s", "cy", None),
@@ -90,7 +122,11 @@ async def test_all_of_it_can_be_awaited(shop: rota.App) -> None:
     assert (await shop.aresume_schedule("s")).paused_at is None
     job = await shop.atrigger_schedule("s")
     assert [run.job for run in await shop.aschedule_runs("s")] == [job]
-    assert [one.name for one in await shop.aschedules()] == [(await shop.aget_schedule("s")).name] == ["s"]
+    assert (
+        [one.name for one in await shop.aschedules()]
+        == [(await shop.aget_schedule("s")).name]
+        == ["s"]
+    )
     await shop.adelete_schedule("s")
     with pytest.raises(rota.ScheduleNotFound):
         await shop.aget_schedule("s")
@@ -98,7 +134,9 @@ async def test_all_of_it_can_be_awaited(shop: rota.App) -> None:
 
 
 @rule("M20")
-def test_a_schedule_is_put_and_triggered_in_the_caller_s_transaction(shop: rota.App, database: str) -> None:
+def test_a_schedule_is_put_and_triggered_in_the_caller_s_transaction(
+    shop: rota.App, database: str
+) -> None:
     with psycopg.connect(database) as own:
         shop.put_schedule("s", "0 * * * *", shop.types["report"].new(), connection=own)
         shop.trigger_schedule("s", connection=own)
@@ -107,7 +145,9 @@ def test_a_schedule_is_put_and_triggered_in_the_caller_s_transaction(shop: rota.
 
 
 @rule("M82")
-def test_a_code_schedule_is_changed_and_deleted_in_the_code(shop: rota.App, connection: Connection) -> None:
+def test_a_code_schedule_is_changed_and_deleted_in_the_code(
+    shop: rota.App, connection: Connection
+) -> None:
     job = shop.types["report"].new()
     shop.schedule("s", "0 * * * *", job)
     shop.sync()
@@ -123,13 +163,27 @@ def test_a_code_schedule_is_changed_and_deleted_in_the_code(shop: rota.App, conn
 
 
 @pytest.mark.parametrize(
-    "call", ["get_schedule", "pause_schedule", "resume_schedule", "trigger_schedule", "delete_schedule", "schedule_runs"]
+    "call",
+    [
+        "get_schedule",
+        "pause_schedule",
+        "resume_schedule",
+        "trigger_schedule",
+        "delete_schedule",
+        "schedule_runs",
+    ],
 )
-async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(shop: rota.App, connection: Connection, call: str) -> None:
+async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(
+    shop: rota.App, connection: Connection, call: str
+) -> None:
     with pytest.raises(rota.ScheduleNotFound, match=r"^no schedule 'nightly'$"):
         await getattr(shop, f"a{call}")("nightly")
-    connection.execute("insert into rota.schedule (name, job_type) values ('nightly', 't'), ('weekly', 't')")
-    with pytest.raises(rota.ScheduleNotFound, match=r"^no schedule 'nigthly'; did you mean 'nightly'\?$") as caught:
+    connection.execute(
+        "insert into rota.schedule (name, job_type) values ('nightly', 't'), ('weekly', 't')"
+    )
+    with pytest.raises(
+        rota.ScheduleNotFound, match=r"^no schedule 'nigthly'; did you mean 'nightly'\?$"
+    ) as caught:
         await asyncio.to_thread(getattr(shop, call), "nigthly")
     assert (caught.value.schedule, caught.value.nearest) == ("nigthly", "nightly")
     assert actions(connection) == []
@@ -142,10 +196,14 @@ def test_a_payload_over_the_limit_is_refused_before_it_is_put(shop: rota.App) ->
 
 
 @rule("M10")
-def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(shop: rota.App, connection: Connection) -> None:
+def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
+    shop: rota.App, connection: Connection
+) -> None:
     shop.put_schedule("s", None, shop.types["report"].new())
     ids = [shop.trigger_schedule("s") for _ in range(4)]
-    connection.execute("update rota.schedule_run set scheduled_for = '2026-03-28 11:00Z' where job = %s", [ids[0]])
+    connection.execute(
+        "update rota.schedule_run set scheduled_for = '2026-03-28 11:00Z' where job = %s", [ids[0]]
+    )
     connection.execute("select rota.partitions_ensure(0)")
     over = "insert into rota.job_history select j.run_at + interval '9 s', null, null, null, j.* from rota.job j where id = any (%s)"
     connection.execute(
@@ -155,14 +213,28 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(shop: ro
     )
     connection.execute("alter table rota.job drop constraint job_status")
     connection.execute(
-        "update rota.job set status = 'succeeded', failed_at = null, error_type = null, last_error = null where id = %s", [ids[0]]
+        "update rota.job set status = 'succeeded', failed_at = null, error_type = null, last_error = null where id = %s",
+        [ids[0]],
     )
     connection.execute(over, [[ids[0]]])
-    connection.execute("delete from rota.job where id = any (%s)", [[ids[0], ids[2]]])  # the third: a success that leaves no row
+    connection.execute(
+        "delete from rota.job where id = any (%s)", [[ids[0], ids[2]]]
+    )  # the third: a success that leaves no row
     newest, unkept, dead, first = shop.schedule_runs("s")
     assert [run.job for run in (newest, unkept, dead, first)] == ids[::-1]
-    assert (first.status, first.ran_s, first.scheduled_for, first.error_type) == ("succeeded", 7.0, at("2026-03-28 11:00"), None)
-    assert (dead.status, dead.ran_s, dead.error_type, dead.last_error, dead.attempts) == ("dead", 1.0, "ValueError", "no", 1)
+    assert (first.status, first.ran_s, first.scheduled_for, first.error_type) == (
+        "succeeded",
+        7.0,
+        at("2026-03-28 11:00"),
+        None,
+    )
+    assert (dead.status, dead.ran_s, dead.error_type, dead.last_error, dead.attempts) == (
+        "dead",
+        1.0,
+        "ValueError",
+        "no",
+        1,
+    )
     assert (unkept.status, unkept.ran_s) == ("succeeded", None)
     assert (newest.status, newest.ran_s, newest.scheduled_for) == ("queued", None, None)
     assert [run.job for run in shop.schedule_runs("s", before=ids[2], limit=1)] == [ids[1]]
@@ -172,7 +244,9 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(shop: ro
 def test_a_run_is_known_also_when_another_than_the_scheduler_inserted_it_and_forgotten_with_history(
     shop: rota.App, connection: Connection
 ) -> None:
-    connection.execute("insert into rota.job (job_type, schedule, scheduled_for) values ('t', 's', rota.clock())")
+    connection.execute(
+        "insert into rota.job (job_type, schedule, scheduled_for) values ('t', 's', rota.clock())"
+    )
     assert len(shop.schedule_runs("s")) == 1
     forget = "select rota.schedule_runs_forget(10)"
     set_clock(connection, "2026-04-11 11:59:59")
@@ -182,7 +256,9 @@ def test_a_run_is_known_also_when_another_than_the_scheduler_inserted_it_and_for
 
 
 @rule("M82", "M81")
-async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick(database: str, connection: Connection) -> None:
+async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database, release="1")
     seen: list[tuple[Any, ...]] = []
 
@@ -206,21 +282,33 @@ async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick
 
 
 @rule("M81", "M82")
-async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhile(database: str, connection: Connection) -> None:
+async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhile(
+    database: str, connection: Connection
+) -> None:
     from tests.worker.hand import Hand
 
     jobs = rota.Jobs()
     jobs.job("t")(lambda: None)
     async with Hand(database, jobs) as hand:
-        connection.execute("insert into rota.schedule (name, job_type, cron, next_run_at) values ('s', 't', '0 0 1 1 *', rota.clock())")
+        connection.execute(
+            "insert into rota.schedule (name, job_type, cron, next_run_at) values ('s', 't', '0 0 1 1 *', rota.clock())"
+        )
         await hand.heard(rota.events.RunEnqueued)
         await hand.heard(rota.events.JobSucceeded)
 
 
 @rule("M87")
 def test_people_may_act_from_sql_with_a_grant_and_nobody_without(connection: Connection) -> None:
-    connection.execute("insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')")
-    for call in ("pause('s', 'why')", "resume('s')", "trigger('s', p_by => 'ann')", "delete('s')", "put('{}', 'sql')"):
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
+    )
+    for call in (
+        "pause('s', 'why')",
+        "resume('s')",
+        "trigger('s', p_by => 'ann')",
+        "delete('s')",
+        "put('{}', 'sql')",
+    ):
         public = f"select has_function_privilege('public', 'rota.schedule_{call.partition('(')[0]}'::regproc, 'execute')"
         assert connection.execute(public.encode()).fetchone() == (False,)
     answers = [
@@ -235,7 +323,15 @@ def test_people_may_act_from_sql_with_a_grant_and_nobody_without(connection: Con
             "delete('s')",
         )
     ]
-    assert answers == [("paused",), ("resumed",), ("not paused",), (1,), (None,), ("deleted",), ("not found",)]
+    assert answers == [
+        ("paused",),
+        ("resumed",),
+        ("not paused",),
+        (1,),
+        (None,),
+        ("deleted",),
+        ("not found",),
+    ]
     user = connection.execute("select session_user").fetchone()
     assert user is not None
     assert [(verb, by) for verb, _, by, _ in actions(connection)] == [

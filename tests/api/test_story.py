@@ -19,7 +19,14 @@ def told(app: rota.App, id: int) -> list[tuple[int, str]]:
     return [(step.job, step.what) for step in app.story(id).steps]
 
 
-def act(connection: Connection, verb: str, job: int | None = None, *, queue: str | None = None, detail: str | None = None) -> None:
+def act(
+    connection: Connection,
+    verb: str,
+    job: int | None = None,
+    *,
+    queue: str | None = None,
+    detail: str | None = None,
+) -> None:
     connection.execute(
         "insert into rota.action (verb, job, queue, by, why, detail) values (%s, %s, %s, 'grace@office', 'as agreed', %s)",
         [verb, job, queue, detail],
@@ -27,7 +34,9 @@ def act(connection: Connection, verb: str, job: int | None = None, *, queue: str
 
 
 @rule("M43", "M85", "M87")
-def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(app: rota.App, connection: Connection) -> None:
+def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
+    app: rota.App, connection: Connection
+) -> None:
     rows = Rows(connection)
     tries = iter([OSError("no\nroute"), ValueError("no such customer"), None])
 
@@ -43,24 +52,49 @@ def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(app:
     act(connection, "pause")
     rows.hurry()
     app.drain()
-    assert told(app, first) == [(first, "enqueued"), (first, "failed"), (first, "pause"), (first, "pause"), (first, "dead")]
+    assert told(app, first) == [
+        (first, "enqueued"),
+        (first, "failed"),
+        (first, "pause"),
+        (first, "pause"),
+        (first, "dead"),
+    ]
     [again] = connection.execute(
-        "insert into rota.job (job_type, queue, priority, origin_id) values ('send', 'mail', 0, %s) returning id", [first]
+        "insert into rota.job (job_type, queue, priority, origin_id) values ('send', 'mail', 0, %s) returning id",
+        [first],
     ).fetchone() or [0]
     act(connection, "requeue", first, detail=f'{{"requeued_as": {again}}}')
     app.drain()
 
     story = app.story(again)
-    assert [job.id for job in story.chain] == [first, again] and story.job.id == again and story.attempts == []
-    ends = [(first, "enqueued"), (first, "failed"), (again, "pause"), (again, "pause"), (first, "dead")]
+    assert (
+        [job.id for job in story.chain] == [first, again]
+        and story.job.id == again
+        and story.attempts == []
+    )
+    ends = [
+        (first, "enqueued"),
+        (first, "failed"),
+        (again, "pause"),
+        (again, "pause"),
+        (first, "dead"),
+    ]
     # The new job was enqueued, then somebody was said to have done it.
-    assert told(app, again) == [*ends, (again, "enqueued"), (first, "requeue"), (again, "succeeded")]
+    assert told(app, again) == [
+        *ends,
+        (again, "enqueued"),
+        (first, "requeue"),
+        (again, "succeeded"),
+    ]
     texts = {(step.job, step.what): step.text for step in story.steps}
     worker = app.story(first).attempts[0].worker
     assert texts[first, "enqueued"] == "send in queue mail, priority 0; with key k"
     assert texts[again, "enqueued"] == f"send in queue mail, priority 0; as job {first} again"
     failed = texts[first, "failed"]
-    assert failed.startswith(f"attempt 1 by {worker}, release unknown, after ") and "OSError: no route; transient (" in failed
+    assert (
+        failed.startswith(f"attempt 1 by {worker}, release unknown, after ")
+        and "OSError: no route; transient (" in failed
+    )
     assert "; again at 20" in failed and "\n" not in failed
     assert "ValueError: no such customer; fatal (fatal_on ValueError)" in texts[first, "dead"]
     assert texts[first, "requeue"] == f"by grace@office, requeued as job {again}: as agreed"
@@ -68,13 +102,18 @@ def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(app:
         "queue mail by grace@office: as agreed",
         "everything by grace@office: as agreed",
     }
-    assert texts[again, "succeeded"].startswith("attempt 1 by ") and "release unknown" in texts[again, "succeeded"]
+    assert (
+        texts[again, "succeeded"].startswith("attempt 1 by ")
+        and "release unknown" in texts[again, "succeeded"]
+    )
     assert [step.action.by for step in story.steps if step.action] == ["grace@office"] * 3
     assert [step.at for step in story.steps] == sorted(step.at for step in story.steps)
 
 
 @rule("M82", "M85")
-def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_job_away(app: rota.App, connection: Connection) -> None:
+def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_job_away(
+    app: rota.App, connection: Connection
+) -> None:
     tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
     [(off,), (running,)] = connection.execute(
         "insert into rota.job (job_type, queue, priority, schedule, scheduled_for) values ('t', 'q', 0, 'nightly', %s), ('t', 'q', 0, 'nightly', null) "
@@ -84,7 +123,10 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
     app.cancel(off, why="not this week")
     steps = app.story(off).steps
     assert (steps[0].what, steps[-1].what) == ("enqueued", "cancelled")
-    assert steps[0].text == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
+    assert (
+        steps[0].text
+        == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
+    )
     assert steps[-1].text == "called off: not this week"
 
     connection.execute(
@@ -104,29 +146,44 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
 
 
 @rule("M85", "M87")
-def test_who_let_a_restored_copy_work_is_told_as_that_and_not_as_a_resume_of_everything(app: rota.App, connection: Connection) -> None:
-    [(job,)] = connection.execute("insert into rota.job (job_type) values ('t') returning id").fetchall()
+def test_who_let_a_restored_copy_work_is_told_as_that_and_not_as_a_resume_of_everything(
+    app: rota.App, connection: Connection
+) -> None:
+    [(job,)] = connection.execute(
+        "insert into rota.job (job_type) values ('t') returning id"
+    ).fetchall()
     connection.execute("select rota.pause_all(p_by => 'ann')")
     act(connection, "resume", detail='{"copy": "stamped as database production"}')
-    assert [step.text for step in app.story(job).steps][1:] == ["everything by ann", "a restored copy by grace@office: as agreed"]
+    assert [step.text for step in app.story(job).steps][1:] == [
+        "everything by ann",
+        "a restored copy by grace@office: as agreed",
+    ]
 
 
 @rule("M36", "M85")
-def test_the_story_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(app: rota.App, connection: Connection) -> None:
+def test_the_story_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(
+    app: rota.App, connection: Connection
+) -> None:
     @app.job("offer", expires="1ms")
     def offer() -> None:
         raise AssertionError
 
-    [(job,)] = connection.execute("insert into rota.job (job_type, expires_at) values ('offer', now()) returning id").fetchall()
+    [(job,)] = connection.execute(
+        "insert into rota.job (job_type, expires_at) values ('offer', now()) returning id"
+    ).fetchall()
     app.drain()
     story = app.story(job)
     assert (story.job.attempts, [step.what for step in story.steps]) == (0, ["enqueued", "dead"])
     worker = story.attempts[0].worker
-    assert story.steps[-1].text.startswith(f"attempt 1 never began, found by {worker}: Expired: not started before expires_at (")
+    assert story.steps[-1].text.startswith(
+        f"attempt 1 never began, found by {worker}: Expired: not started before expires_at ("
+    )
 
 
 @rule("M44", "M85", "M87")
-def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(app: rota.App, connection: Connection) -> None:
+def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(
+    app: rota.App, connection: Connection
+) -> None:
     how = iter([OSError("no route"), OSError("no route"), ValueError("bad day"), None, None])
 
     @app.job("send", retry=rota.Fixed("10s"), max_attempts=2, fatal_on=(ValueError,))
@@ -176,7 +233,9 @@ def test_there_is_no_story_of_a_job_that_is_not_there(app: rota.App) -> None:
 
 
 @rule("M85", "M80")
-async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(database: str, connection: Connection) -> None:
+async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database)
     tries = iter([OSError("no route"), None])
 
@@ -197,15 +256,28 @@ async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
 
     stats = await app.astats(hours=4)  # one more, for an hour may have begun meanwhile
     [send_stats] = stats.types
-    assert (send_stats.succeeded, send_stats.succeeded_late, send_stats.retried, send_stats.dead) == (1, 1, 1, 0)
+    assert (
+        send_stats.succeeded,
+        send_stats.succeeded_late,
+        send_stats.retried,
+        send_stats.dead,
+    ) == (1, 1, 1, 0)
     assert send_stats.ran_p50_s is not None and send_stats.waited_p95_s is not None
-    assert stats.jobs == {"queued": 0, "waiting": 0, "running": 0, "failed": 0, "dead": 0} and stats.oldest_due_at is None
+    assert (
+        stats.jobs == {"queued": 0, "waiting": 0, "running": 0, "failed": 0, "dead": 0}
+        and stats.oldest_due_at is None
+    )
     assert (await app.astory(id_)).steps[-1].what == "succeeded"
     assert (await app.astats(queue="other")).types == []
     await app.aclose()
 
 
-@pytest.mark.parametrize(("wanted", "message"), [({"hours": 0}, "hours must be"), ({"hours": 745}, "hours"), ({"job_type": 5}, "job_type")])
-def test_figures_of_what_cannot_be_are_refused(app: rota.App, wanted: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [({"hours": 0}, "hours must be"), ({"hours": 745}, "hours"), ({"job_type": 5}, "job_type")],
+)
+def test_figures_of_what_cannot_be_are_refused(
+    app: rota.App, wanted: dict[str, object], message: str
+) -> None:
     with pytest.raises(rota.UsageError, match=message):
         app.stats(**wanted)  # type: ignore[arg-type]

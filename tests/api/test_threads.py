@@ -77,7 +77,10 @@ def mute() -> Iterator[Mute]:
 
 def _threads_in(function: str) -> int:
     """How many threads are in a function of that name, or below it."""
-    return sum(any(at.f_code.co_name == function for at, _ in traceback.walk_stack(frame)) for frame in sys._current_frames().values())
+    return sum(
+        any(at.f_code.co_name == function for at, _ in traceback.walk_stack(frame))
+        for frame in sys._current_frames().values()
+    )
 
 
 def _waiting(database: str) -> object:
@@ -89,7 +92,9 @@ def _waiting(database: str) -> object:
 
 
 @rule("M1", "M20")
-def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_ends_the_pool(database: str, connection: Connection) -> None:
+def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_ends_the_pool(
+    database: str, connection: Connection
+) -> None:
     # As a drain in a thread does when it is done, while the requests of the same process enqueue.
     app, charge = _app(database)
     with ThreadPoolExecutor(POOL_MAX + 1) as threads:
@@ -98,7 +103,9 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
             calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
             eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
             calls.append(threads.submit(charge.enqueue))
-            eventually(lambda: _threads_in("getconn") == 1, what="one more thread waits for a connection")
+            eventually(
+                lambda: _threads_in("getconn") == 1, what="one more thread waits for a connection"
+            )
             app.close()
         made = {call.result(CHILD_S).id for call in calls}
     app.close()
@@ -106,7 +113,9 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
 
 
 @rule("M1")
-def test_who_gets_no_connection_is_told_what_may_be_the_reason(database: str, connection: Connection) -> None:
+def test_who_gets_no_connection_is_told_what_may_be_the_reason(
+    database: str, connection: Connection
+) -> None:
     app, charge = _app(database)
     with ThreadPoolExecutor(POOL_MAX) as threads:
         with connection.transaction():
@@ -116,7 +125,10 @@ def test_who_gets_no_connection_is_told_what_may_be_the_reason(database: str, co
             opening = app.database._pools._opened().pool
             assert opening is not None
             opening.result().timeout = 0.1  # the others have theirs
-            with pytest.raises(DatabaseUnavailable, match="cannot be reached, or all 4 that the App may have were in use"):
+            with pytest.raises(
+                DatabaseUnavailable,
+                match="cannot be reached, or all 4 that the App may have were in use",
+            ):
                 charge.enqueue()
         for call in calls:
             call.result(CHILD_S)
@@ -124,7 +136,9 @@ def test_who_gets_no_connection_is_told_what_may_be_the_reason(database: str, co
 
 
 @rule("M1", "M20")
-def test_requests_enqueue_while_other_threads_of_the_process_drain(database: str, connection: Connection) -> None:
+def test_requests_enqueue_while_other_threads_of_the_process_drain(
+    database: str, connection: Connection
+) -> None:
     app, charge = _app(database)
     app.sync()
     is_over = threading.Event()
@@ -135,7 +149,9 @@ def test_requests_enqueue_while_other_threads_of_the_process_drain(database: str
 
     with ThreadPoolExecutor(4) as threads:
         drains = [threads.submit(drain) for _ in range(2)]
-        requests = [threads.submit(lambda: [charge.enqueue() for _ in range(100)]) for _ in range(2)]
+        requests = [
+            threads.submit(lambda: [charge.enqueue() for _ in range(100)]) for _ in range(2)
+        ]
         try:
             made = {one.id for request in requests for one in request.result()}
         finally:
@@ -143,11 +159,17 @@ def test_requests_enqueue_while_other_threads_of_the_process_drain(database: str
         for one in drains:
             one.result()
     app.drain()
-    assert connection.execute("select count(*) from rota.job_history").fetchone() == (len(made),) == (200,)
+    assert (
+        connection.execute("select count(*) from rota.job_history").fetchone()
+        == (len(made),)
+        == (200,)
+    )
 
 
 @rule("M1")
-def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear_what_came_of_it(mute: Mute) -> None:
+def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear_what_came_of_it(
+    mute: Mute,
+) -> None:
     # Else each would try in its turn, and of twenty requests the last would wait twenty times as long for a server that does not answer.
     _, charge = _app(mute.url)
     with ThreadPoolExecutor(5) as threads:
@@ -161,7 +183,9 @@ def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear
 
 
 @rule("M1")
-def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(mute: Mute, database: str) -> None:
+def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(
+    mute: Mute, database: str
+) -> None:
     # A server that forks its workers (gunicorn, uWSGI, multiprocessing) may have threads that are just enqueueing.
     app, charge = _app(mute.url)
     with ThreadPoolExecutor(1) as threads:
@@ -177,7 +201,11 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(mute: Mu
             finally:
                 os._exit(status)
         try:
-            eventually(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT), CHILD_S, what="the child is done")
+            eventually(
+                lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT),
+                CHILD_S,
+                what="the child is done",
+            )
         finally:
             os.kill(child, 9)
             _, status = os.waitpid(child, 0)
@@ -188,7 +216,9 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(mute: Mu
 
 
 @rule("M1")
-def test_threads_that_make_the_first_use_at_once_share_one_pool(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_make_the_first_use_at_once_share_one_pool(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, _ = _app(database)
     is_first_back, both_make = threading.Event(), threading.Barrier(2, timeout=CHILD_S)
 
@@ -205,7 +235,9 @@ def test_threads_that_make_the_first_use_at_once_share_one_pool(database: str, m
 
     monkeypatch.setattr("rota.app.Database", make)
     with ThreadPoolExecutor(2) as threads:
-        first, second = (call.result(CHILD_S) for call in [threads.submit(use), threads.submit(use)])
+        first, second = (
+            call.result(CHILD_S) for call in [threads.submit(use), threads.submit(use)]
+        )
     assert first is second
 
 
@@ -235,14 +267,23 @@ def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str)
         then()
         await asyncio.to_thread(are_done.wait, CHILD_S)
         await app.aclose()
-        return {task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+        return {
+            task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()
+        }
 
-    def view(then: Callable[[], object] = lambda: None, loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> set[str]:
+    def view(
+        then: Callable[[], object] = lambda: None,
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> set[str]:
         with asyncio.Runner(loop_factory=loop) as runner:
             return runner.run(enqueue(then))
 
     with ThreadPoolExecutor(3) as threads:
-        calls = [threads.submit(view, lambda: watched.set_result(cast(Watched, asyncio.get_running_loop())), Watched)]
+        calls = [
+            threads.submit(
+                view, lambda: watched.set_result(cast(Watched, asyncio.get_running_loop())), Watched
+            )
+        ]
         first = watched.result(CHILD_S)
         calls.append(threads.submit(view))
         assert first.was_asked.wait(CHILD_S), "the second looks at the loops that there are"
@@ -254,7 +295,9 @@ def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str)
 
 
 @rule("M1")
-def test_a_program_that_ends_while_the_pool_connects_does_end(database: str, server: PostgresServer) -> None:
+def test_a_program_that_ends_while_the_pool_connects_does_end(
+    database: str, server: PostgresServer
+) -> None:
     with Proxy(server.port) as proxy:
         _, charge = _app(proxy.url(database.rpartition("/")[2]))
 
@@ -263,7 +306,9 @@ def test_a_program_that_ends_while_the_pool_connects_does_end(database: str, ser
             proxy.silence("client", new_ones_too=True)
             calls = [asyncio.create_task(charge.aenqueue()) for _ in range(2)]
             await asyncio.to_thread(
-                eventually, lambda: len(proxy.seen) == 3, what="the second of them has the pool open another connection"
+                eventually,
+                lambda: len(proxy.seen) == 3,
+                what="the second of them has the pool open another connection",
             )
             for call in calls:
                 call.cancel()
@@ -271,4 +316,6 @@ def test_a_program_that_ends_while_the_pool_connects_does_end(database: str, ser
         program = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
         program.start()
         program.join(CHILD_S)
-        assert not program.is_alive(), "it waits for ever for a task of the pool that has been cancelled"
+        assert not program.is_alive(), (
+            "it waits for ever for a task of the pool that has been cancelled"
+        )

@@ -98,7 +98,12 @@ def court(connection: psycopg.Connection[TupleRow]) -> psycopg.Connection[TupleR
 def test_a_sound_run_is_found_sound(court: psycopg.Connection[TupleRow]) -> None:
     assert judge(court) == []
     found = dict(figures(court))
-    assert (found["jobs"], found["starts"], found["reaped"], found["reaped, charged"]) == (2, 3, 2, 1)
+    assert (found["jobs"], found["starts"], found["reaped"], found["reaped, charged"]) == (
+        2,
+        3,
+        2,
+        1,
+    )
 
 
 def test_every_promise_is_broken_here_once() -> None:
@@ -121,4 +126,12 @@ def test_each_broken_promise_is_found(court: psycopg.Connection[TupleRow]) -> No
 
 def test_the_story_of_a_job_is_told_in_order(court: psycopg.Connection[TupleRow]) -> None:
     told = story(court, 2)
-    assert [line.split()[1] for line in told] == ["row", "row", "row", "handler", "villain", "attempt", "row"]
+    assert [line.split()[1] for line in told] == [
+        "row",
+        "row",
+        "row",
+        "handler",
+        "villain",
+        "attempt",
+        "row",
+    ]

@@ -20,7 +20,25 @@ MOST_S = 240
 @pytest.mark.system
 @rule("M2", "M31", "M32", "M33")
 def test_three_workers_keep_every_promise_through_twenty_seconds_of_chaos(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "chaos", "--seconds", str(RUN_S), "--seed", "1", "--keep", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MOST_S, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "chaos",
+        "--seconds",
+        str(RUN_S),
+        "--seed",
+        "1",
+        "--keep",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=MOST_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout

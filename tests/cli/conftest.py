@@ -13,7 +13,9 @@ from tests.support.cli import SHOP, CommandLine
 def shop(tmp_path: Path) -> Path:
     """A project: a directory with a module and a pyproject.toml that names its App."""
     (tmp_path / "shop.py").write_text(SHOP)
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\n\n[tool.rota]\napp = "shop:app"\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "shop"\n\n[tool.rota]\napp = "shop:app"\n'
+    )
     return tmp_path
 
 

@@ -24,7 +24,9 @@ Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M86")
-def test_check_says_in_one_line_what_is_amiss_and_exits_as_plugins_do(rota: CommandLine, connection: Connection) -> None:
+def test_check_says_in_one_line_what_is_amiss_and_exits_as_plugins_do(
+    rota: CommandLine, connection: Connection
+) -> None:
     well = rota("check")
     assert (well.status, well.err) == (0, "")
     assert well.out.startswith("OK - 7 rules, nothing found | 'dead jobs'=0 'failure rate'=0 ")
@@ -38,13 +40,17 @@ def test_check_says_in_one_line_what_is_amiss_and_exits_as_plugins_do(rota: Comm
     connection.execute(DEAD)
     critical = rota("check")
     assert critical.status == 2
-    assert critical.out.startswith("CRITICAL - dead jobs: 10 jobs died within 01:00:00 and wait for a person: t (10); same error: ")
+    assert critical.out.startswith(
+        "CRITICAL - dead jobs: 10 jobs died within 01:00:00 and wait for a person: t (10); same error: "
+    )
     assert "'dead jobs'=10 'failure rate'=0" in critical.out
     assert re.fullmatch(r"[^|\n]+\| ('[^'=|]+'=[0-9.e+]+ ?)+\n", critical.out)
 
 
 @rule("M86")
-def test_check_of_one_rule_looks_at_no_other_and_goes_by_the_table(rota: CommandLine, connection: Connection) -> None:
+def test_check_of_one_rule_looks_at_no_other_and_goes_by_the_table(
+    rota: CommandLine, connection: Connection
+) -> None:
     connection.execute(DEAD)
     assert rota("check", "--rule", "same error").status == 0
     connection.execute("update rota.alert_rule set severity = 'warning' where name = 'dead jobs'")
@@ -58,10 +64,14 @@ def test_check_of_one_rule_looks_at_no_other_and_goes_by_the_table(rota: Command
 
 
 @rule("M86")
-def test_check_is_critical_without_a_database_and_unknown_where_it_cannot_ask(rota: CommandLine) -> None:
+def test_check_is_critical_without_a_database_and_unknown_where_it_cannot_ask(
+    rota: CommandLine,
+) -> None:
     away = rota("check", "--url", "postgresql://127.0.0.1:9/none", "--schema", "rota")
     assert (away.status, away.err) == (2, "")
-    assert away.out.startswith("CRITICAL - the database does not answer") and away.out.count("\n") == 1
+    assert (
+        away.out.startswith("CRITICAL - the database does not answer") and away.out.count("\n") == 1
+    )
     for arguments in (["--rule", "no such"], ["--schema", "elsewhere"]):
         unknown = rota("check", *arguments)
         assert unknown.status == 3
@@ -70,14 +80,18 @@ def test_check_is_critical_without_a_database_and_unknown_where_it_cannot_ask(ro
 
 
 @rule("M86")
-def test_check_runs_as_a_role_that_may_only_read_and_tells_nobody(rota: CommandLine, database: str, connection: Connection) -> None:
+def test_check_runs_as_a_role_that_may_only_read_and_tells_nobody(
+    rota: CommandLine, database: str, connection: Connection
+) -> None:
     role = f"my_monitor_{uuid4().hex[:8]}"
     connection.execute(f"create role {role} nologin".encode())
     grant = f"grant usage on schema rota to {role}; grant select on rota.alert_rule to {role}"
     connection.execute(grant.encode())
     try:
         connection.execute(DEAD)
-        read_only = make_conninfo(database, options=f"-c role={role} -c default_transaction_read_only=on")
+        read_only = make_conninfo(
+            database, options=f"-c role={role} -c default_transaction_read_only=on"
+        )
         found = rota("check", "--url", read_only)
         assert (found.status, found.out[:8]) == (2, "CRITICAL"), found
         assert connection.execute("select * from rota.alert").fetchall() == []
@@ -89,7 +103,9 @@ def test_check_runs_as_a_role_that_may_only_read_and_tells_nobody(rota: CommandL
 def test_alerts_lists_the_rules_and_what_stands(rota: CommandLine, connection: Connection) -> None:
     connection.execute(DEAD)
     connection.execute("update rota.alert_rule set enabled = false where name = 'same error'")
-    connection.execute("insert into rota.alert_rule (name, kind, period, job_type) values ('dead invoices', 'dead', '1 day', 'invoice')")
+    connection.execute(
+        "insert into rota.alert_rule (name, kind, period, job_type) values ('dead invoices', 'dead', '1 day', 'invoice')"
+    )
     connection.execute("update rota.alert_rule set queue = 'email' where name = 'no worker'")
     rota.ok("work", "--drain")
     listed = rota.ok("alerts")
@@ -98,6 +114,8 @@ def test_alerts_lists_the_rules_and_what_stands(rota: CommandLine, connection: C
     assert ["no", "worker", "no_worker", "email", "1"] in [line[:5] for line in lines]
     assert "unclaimed jobs" in listed.out and "10 jobs died within 01:00:00" in listed.out
     facts = rota.ok("alerts", "--json").json
-    assert [(one["rule"], one["state"], one["told"]) for one in facts["alerts"]] == [("dead jobs", "fires", 1)]
+    assert [(one["rule"], one["state"], one["told"]) for one in facts["alerts"]] == [
+        ("dead jobs", "fires", 1)
+    ]
     assert {rule["name"]: rule["enabled"] for rule in facts["rules"]}["same error"] is False
     assert {rule["name"]: rule["period_s"] for rule in facts["rules"]}["dead jobs"] == 3600

@@ -42,7 +42,9 @@ def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # Schema
 
 
-def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path: Path, empty_database: str) -> None:
+def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
+    tmp_path: Path, empty_database: str
+) -> None:
     rota = CommandLine(tmp_path)
     here = ("--url", empty_database, "--schema", "jobs")
     status, sentence = rota("migrate", "--check", *here).error
@@ -52,20 +54,38 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path:
         "schema": "jobs", "applied": NAMES, "replaced": made, "newer": {},
     }  # fmt: skip
     assert rota.ok("migrate", *here).out == "schema jobs: up to date\n"
-    assert rota.ok("migrate", "--check", *here, "--json").json == {"schema": "jobs", "applied": [], "replaced": [], "newer": {}}
+    assert rota.ok("migrate", "--check", *here, "--json").json == {
+        "schema": "jobs",
+        "applied": [],
+        "replaced": [],
+        "newer": {},
+    }
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute("update jobs.definition set hash = 'x', release = '99.0.0' where name = 'time_bucket'")
-        assert rota.ok("migrate", *here).out == "schema jobs: left alone time_bucket, of release 99.0.0\n"
-        connection.execute("update jobs.definition set release = '0.0.1' where name = 'time_bucket'")
+        connection.execute(
+            "update jobs.definition set hash = 'x', release = '99.0.0' where name = 'time_bucket'"
+        )
+        assert (
+            rota.ok("migrate", *here).out
+            == "schema jobs: left alone time_bucket, of release 99.0.0\n"
+        )
+        connection.execute(
+            "update jobs.definition set release = '0.0.1' where name = 'time_bucket'"
+        )
         assert rota.ok("migrate", *here).out == "schema jobs: made or replaced time_bucket\n"
         connection.execute("alter function jobs.time_bucket(interval) volatile")
     status, sentence = rota("migrate", "--check", *here).error
     assert status == 3 and "as `rota migrate` made them: time_bucket." in sentence
     rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
     with psycopg.connect(empty_database) as connection:
-        kept = {what: keep / timedelta(days=1) for what, keep in rows(connection, "select what, keep from jobs.retention")}
+        kept = {
+            what: keep / timedelta(days=1)
+            for what, keep in rows(connection, "select what, keep from jobs.retention")
+        }
     assert kept == {"history": 30, "attempts": 90, "dead": 1.5, "actions": 90, "figures": 400}
-    assert rota("migrate", *here, "--keep-attempts", "23h").error == (2, "--keep-attempts must be at least 1 d, not '23h'")
+    assert rota("migrate", *here, "--keep-attempts", "23h").error == (
+        2,
+        "--keep-attempts must be at least 1 d, not '23h'",
+    )
     assert rota("migrate", *here, "--check", "--keep-dead", "9d").error == (
         2,
         "--keep-dead changes the schema, which --sql and --check do not",
@@ -77,19 +97,40 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(tmp_path:
     )
 
 
-def test_migrate_as_sql_needs_no_database_and_does_the_same(tmp_path: Path, empty_database: str) -> None:
+def test_migrate_as_sql_needs_no_database_and_does_the_same(
+    tmp_path: Path, empty_database: str
+) -> None:
     printed = CommandLine(tmp_path, ROTA_SCHEMA="other").ok("migrate", "--sql").out
     with psycopg.connect(empty_database) as connection:
         connection.execute(printed.encode())
-    assert CommandLine(tmp_path, ROTA_DATABASE_URL=empty_database, ROTA_SCHEMA="other").ok("migrate", "--check").status == 0
+    assert (
+        CommandLine(tmp_path, ROTA_DATABASE_URL=empty_database, ROTA_SCHEMA="other")
+        .ok("migrate", "--check")
+        .status
+        == 0
+    )
 
 
-def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(rota: CommandLine) -> None:
-    assert rota.ok("types").out == "no job types are declared; `rota sync` or a worker's start declares them\n"
-    assert rota.ok("sync", "--json").json == {"schema": "rota", "declared": ["report", "send_mail"], "schedules": []}
+def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(
+    rota: CommandLine,
+) -> None:
+    assert (
+        rota.ok("types").out
+        == "no job types are declared; `rota sync` or a worker's start declares them\n"
+    )
+    assert rota.ok("sync", "--json").json == {
+        "schema": "rota",
+        "declared": ["report", "send_mail"],
+        "schedules": [],
+    }
     report, send_mail = rota.ok("types", "--json").json["types"]
     assert report["retry_words"] == "1 min, 2 min, 3 min, dead after 6 min"
-    assert (send_mail["queue"], send_mail["aliases"], send_mail["lease_s"], send_mail["release"]) == ("email", ["mail"], 120.0, "shop-1")
+    assert (
+        send_mail["queue"],
+        send_mail["aliases"],
+        send_mail["lease_s"],
+        send_mail["release"],
+    ) == ("email", ["mail"], 120.0, "shop-1")
     assert "1 min, 2 min, 3 min, dead after 6 min" in rota.ok("types").out
 
 
@@ -105,8 +146,14 @@ def test_the_help_of_every_command_is_whole_on_a_screen_of_80_columns(
         paragraphs = (command.help or "").split("\n\n")
         assert "\n" not in paragraphs[0], f"{path}: the list of commands breaks its line there"
         assert all(" ".join(paragraph.split()) in said for paragraph in paragraphs), path
-        assert re.search(r"[<\[]\w+\|[^\]>\s]*\s", shown) is None, f"{path}: choices are broken within a word"
-        assert all(option.hidden or option.opts[0] in shown for option in command.params if option.opts[0].startswith("-")), path
+        assert re.search(r"[<\[]\w+\|[^\]>\s]*\s", shown) is None, (
+            f"{path}: choices are broken within a word"
+        )
+        assert all(
+            option.hidden or option.opts[0] in shown
+            for option in command.params
+            if option.opts[0].startswith("-")
+        ), path
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -118,14 +165,20 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 # The App
 
 
-def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(shop: Path, database: str) -> None:
+def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(
+    shop: Path, database: str
+) -> None:
     below = shop / "src" / "deeper"
     below.mkdir(parents=True)
     (shop / "src" / "pyproject.toml").write_text("[project]\nname = 'nothing about rota'\n")
     (below / "mine.py").write_text("import rota\napp = rota.App(schema='mine')\nother = 1\n")
     rota = CommandLine(below, ROTA_DATABASE_URL=database)
     assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
-    assert rota("sync", "--app", "mine:app").error[1].endswith('(relation "mine.migration" does not exist)')
+    assert (
+        rota("sync", "--app", "mine:app")
+        .error[1]
+        .endswith('(relation "mine.migration" does not exist)')
+    )
     assert rota("sync", "--app", "mine:other").error == (3, "'mine:other' is a int, not a rota.App")
     named = CommandLine(below, ROTA_DATABASE_URL=database, ROTA_APP="nowhere:app")
     assert named("work", "--drain").error == (
@@ -135,17 +188,25 @@ def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(
 
 
 @rule("M2", "M84")
-def test_a_module_that_ends_the_program_when_it_is_imported_is_no_good_run(rota: CommandLine, shop: Path) -> None:
+def test_a_module_that_ends_the_program_when_it_is_imported_is_no_good_run(
+    rota: CommandLine, shop: Path
+) -> None:
     for ends in ("sys.exit()", "sys.exit('bye\\nbye')"):
         (shop / "script.py").write_text(f"import sys\nimport rota\napp = rota.App()\n{ends}\n")
         status, sentence = rota("work", "--drain", "--app", "script:app").error
-        assert status == 3 and "importing module 'script' ended the program" in sentence and "__main__" in sentence
+        assert (
+            status == 3
+            and "importing module 'script' ended the program" in sentence
+            and "__main__" in sentence
+        )
     logged = rota("work", "--drain", "--app", "script:app", "--log-format", "json")
     assert (logged.status, json.loads(logged.err)["level"]) == (3, "error")
     assert rota("sync", "--app", "script:app", "--json").status == 3
 
 
-def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_others_work(tmp_path: Path, database: str) -> None:
+def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_others_work(
+    tmp_path: Path, database: str
+) -> None:
     rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     for command in (("sync",), ("work", "--drain"), ("enqueue", "send_mail")):
         status, sentence = rota(*command).error
@@ -157,23 +218,48 @@ def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_ot
 
 
 @rule("M51")
-def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(rota: CommandLine, connection: Connection) -> None:
-    options = ("--priority", "-3", "--queue", "slow", "--idempotency-key", "once", "--run-at", "2037-01-01T00:00:00+01:00")
+def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
+    rota: CommandLine, connection: Connection
+) -> None:
+    options = (
+        "--priority",
+        "-3",
+        "--queue",
+        "slow",
+        "--idempotency-key",
+        "once",
+        "--run-at",
+        "2037-01-01T00:00:00+01:00",
+    )
     first = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 7}', *options, "--json").json
     assert first == {"id": first["id"], "created": True, "status": "queued"}
-    assert rows(connection, "select queue, priority, run_at, payload, idempotency_key from rota.job") == [
-        ("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")
-    ]
+    assert rows(
+        connection, "select queue, priority, run_at, payload, idempotency_key from rota.job"
+    ) == [("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")]
     again = rota.ok("enqueue", "mail", "--payload", '{"user_id": 8}', "--idempotency-key", "once")
     assert again.out == f"not inserted: job {first['id']}, queued, has this idempotency key\n"
-    more = ("--delay", "1h", "--max-attempts", "2", "--expires", "1d", "--meta", '{"from": "shell"}')
+    more = (
+        "--delay",
+        "1h",
+        "--max-attempts",
+        "2",
+        "--expires",
+        "1d",
+        "--meta",
+        '{"from": "shell"}',
+    )
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', *more)
     rota.ok("enqueue", "other", "--force", *more)
     assert (
-        rows(connection, "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null")
+        rows(
+            connection,
+            "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null",
+        )
         == [(2, timedelta(days=1), {"from": "shell"})] * 2
     )
-    assert rows(connection, "select job_type, run_at > now() + '50 min' from rota.job order by id") == [
+    assert rows(
+        connection, "select job_type, run_at > now() + '50 min' from rota.job order by id"
+    ) == [
         ("send_mail", True),
         ("report", True),
         ("other", True),
@@ -183,21 +269,46 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(rota: Comm
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["report", "--payload", '{"day": '], "job type 'report': payload: not valid JSON: Input data was truncated"),
+        (
+            ["report", "--payload", '{"day": '],
+            "job type 'report': payload: not valid JSON: Input data was truncated",
+        ),
         (["report", "--payload", '["2026-01-14"]'], "must be a JSON object"),
         (["report", "--payload", '{"day": "14 January"}'], "argument 'day'"),
-        (["report", "--payload", '{"day": "2026-01-14", "zone": 1}'], "argument 'zone': the handler takes no such argument"),
+        (
+            ["report", "--payload", '{"day": "2026-01-14", "zone": 1}'],
+            "argument 'zone': the handler takes no such argument",
+        ),
         (["report"], "argument 'day': missing"),
-        (["send_mail", "--payload", '{"user_id": 1}', "--run-at", "2037-01-01T00:00:00"], "run_at must name its zone"),
-        (["send_mail", "--payload", '{"user_id": 1}', "--run-at", "tomorrow"], "run_at must be a date and time with its zone"),
-        (["send_mail", "--payload", '{"user_id": 1}', "--delay", "-5m"], "delay must not be negative"),
-        (["send_mail", "--payload", '{"user_id": 1}', "--priority", "101"], "priority must be a whole number from -100 to 100"),
-        (["send_mial", "--payload", "{}"], "unknown job type 'send_mial'; did you mean 'send_mail'? (--force inserts it all the same)"),
+        (
+            ["send_mail", "--payload", '{"user_id": 1}', "--run-at", "2037-01-01T00:00:00"],
+            "run_at must name its zone",
+        ),
+        (
+            ["send_mail", "--payload", '{"user_id": 1}', "--run-at", "tomorrow"],
+            "run_at must be a date and time with its zone",
+        ),
+        (
+            ["send_mail", "--payload", '{"user_id": 1}', "--delay", "-5m"],
+            "delay must not be negative",
+        ),
+        (
+            ["send_mail", "--payload", '{"user_id": 1}', "--priority", "101"],
+            "priority must be a whole number from -100 to 100",
+        ),
+        (
+            ["send_mial", "--payload", "{}"],
+            "unknown job type 'send_mial'; did you mean 'send_mail'? (--force inserts it all the same)",
+        ),
         (["other", "--force", "--payload", '{"text": "\\u0000"}'], "NUL"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_in_one_sentence_and_not_inserted(
-    here: None, capsys: pytest.CaptureFixture[str], connection: Connection, arguments: list[str], sentence: str
+    here: None,
+    capsys: pytest.CaptureFixture[str],
+    connection: Connection,
+    arguments: list[str],
+    sentence: str,
 ) -> None:
     assert run(["enqueue", *arguments]) == 2
     out, err = capsys.readouterr()
@@ -206,9 +317,15 @@ def test_a_job_that_cannot_be_is_refused_in_one_sentence_and_not_inserted(
 
 
 @rule("M15")
-def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declares_it(rota: CommandLine, connection: Connection) -> None:
-    connection.execute("insert into rota.job_type (name, queue, priority) values ('of_another_app', 'theirs', 9)")
-    assert rota.ok("enqueue", "of_another_app", "--force", "--payload", '{"a": [1, null]}').out.endswith("queued\n")
+def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declares_it(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job_type (name, queue, priority) values ('of_another_app', 'theirs', 9)"
+    )
+    assert rota.ok(
+        "enqueue", "of_another_app", "--force", "--payload", '{"a": [1, null]}'
+    ).out.endswith("queued\n")
     assert rota.ok("enqueue", "of_nobody", "--force", "--json").json["created"] is True
     assert rows(connection, "select queue, priority, payload from rota.job order by id") == [
         ("theirs", 9, {"a": [1, None]}),
@@ -220,15 +337,25 @@ def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declare
 
 
 @rule("M44", "M87")
-def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused(rota: CommandLine, connection: Connection) -> None:
+def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused(
+    rota: CommandLine, connection: Connection
+) -> None:
     connection.execute("insert into rota.job (job_type) select 't' from generate_series(1, 5)")
-    connection.execute("update rota.job set status = 'running', locked_by = 'w', locked_until = now() + interval '1 min' where id = 2")
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'w', locked_until = now() + interval '1 min' where id = 2"
+    )
     connection.execute("update rota.job set status = 'dead' where id = 3")
     done = rota.ok("cancel", "2", "1", "--why", "not wanted", "--json").json
     assert done == {
-        "jobs": [{"id": 1, "answer": "cancelled", "status": "cancelled"}, {"id": 2, "answer": "requested", "status": "running"}]
+        "jobs": [
+            {"id": 1, "answer": "cancelled", "status": "cancelled"},
+            {"id": 2, "answer": "requested", "status": "running"},
+        ]
     }
-    assert rows(connection, "select id, cancel_reason from rota.jobs where cancel_reason is not null order by id") == [
+    assert rows(
+        connection,
+        "select id, cancel_reason from rota.jobs where cancel_reason is not null order by id",
+    ) == [
         (1, "not wanted"),
         (2, "not wanted"),
     ]
@@ -238,36 +365,80 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
     ]
     dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; a dead job stays for a person to look at: requeue or ignore it"
     assert rota("cancel", "3").error == (1, dead)
-    assert rota("cancel", "4711").error == (2, "no job 4711: it never existed, or its history is no longer kept")
+    assert rota("cancel", "4711").error == (
+        2,
+        "no job 4711: it never existed, or its history is no longer kept",
+    )
     mixed = rota("cancel", "3", "5", "--json")
-    assert (mixed.status, [one["answer"] for one in mixed.json["jobs"]]) == (1, ["refused", "cancelled"])
+    assert (mixed.status, [one["answer"] for one in mixed.json["jobs"]]) == (
+        1,
+        ["refused", "cancelled"],
+    )
     assert json.loads(mixed.err) == {"error": {"type": "WrongStatus", "message": dead}}
 
 
 @pytest.mark.slow
 @rule("M44", "M87")
-def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(rota: CommandLine, connection: Connection) -> None:
+def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
+    rota: CommandLine, connection: Connection
+) -> None:
     died = "insert into rota.job (job_type, payload, status, failed_at, error_type) select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
     connection.execute(died.encode())
     status, said = rota("requeue", "--type", "report").error
     assert status == 2 and "there is no terminal: add --yes" in said
     assert rows(connection, "select count(*) from rota.action") == [(0,)]
-    few = rota.ok("requeue", "--error", "E", "--limit", "2", "--yes", "--why", "again", "--by", "ann", "--json")
+    few = rota.ok(
+        "requeue",
+        "--error",
+        "E",
+        "--limit",
+        "2",
+        "--yes",
+        "--why",
+        "again",
+        "--by",
+        "ann",
+        "--json",
+    )
     assert "2 jobs to be requeued (as many as --limit allows; there may be more)" in few.err
-    assert few.json == {"jobs": [{"id": id_, "answer": "done", "status": "dead", "new_id": id_ + 22} for id_ in (1, 2)]}
-    assert rows(connection, "select verb, by, why from rota.action") == [("requeue", "ann", "again")] * 2
-    assert rota.ok("requeue", "--error-type", "E", "--since", "1h", "--limit", "1", "--yes", "--json").json["jobs"][0]["id"] == 3
-    assert rota.ok("requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json").json == {"jobs": []}
+    assert few.json == {
+        "jobs": [
+            {"id": id_, "answer": "done", "status": "dead", "new_id": id_ + 22} for id_ in (1, 2)
+        ]
+    }
+    assert (
+        rows(connection, "select verb, by, why from rota.action")
+        == [("requeue", "ann", "again")] * 2
+    )
+    assert (
+        rota.ok(
+            "requeue", "--error-type", "E", "--since", "1h", "--limit", "1", "--yes", "--json"
+        ).json["jobs"][0]["id"]
+        == 3
+    )
+    assert rota.ok(
+        "requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
+    ).json == {"jobs": []}
     misfit = rota("requeue", "4", "--payload", '{"dya": 1}').error
     assert misfit[0] == 2 and "the handler takes no such argument; did you mean 'day'?" in misfit[1]
     rota.ok("requeue", "4", "--payload", '{"day": "2026-01-14"}')
-    assert rows(connection, "select payload, origin_id from rota.job where id = 26") == [({"day": "2026-01-14"}, 4)]
-    assert rota("ignore", "--type", "report", "--yes").error == (2, "--why: say why; the reason is what stays of the decision")
-    many = rota.ok("ignore", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x")
+    assert rows(connection, "select payload, origin_id from rota.job where id = 26") == [
+        ({"day": "2026-01-14"}, 4)
+    ]
+    assert rota("ignore", "--type", "report", "--yes").error == (
+        2,
+        "--why: say why; the reason is what stays of the decision",
+    )
+    many = rota.ok(
+        "ignore", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x"
+    )
     assert many.err == "18 jobs to be ignored\n"
     again = rota("requeue", "3", "4", "--json")
     assert again.status == 1 and "was put away already" in again.err
-    assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [(3, "refused"), (4, "refused")]
+    assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [
+        (3, "refused"),
+        (4, "refused"),
+    ]
     table = rota("requeue", "3", "99999")
     assert table.status == 1 and "refused" in table.out and "not found" in table.out
     assert rota("requeue", "3").out == ""
@@ -276,59 +447,97 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(rota: Comm
         .error[1]
         .startswith("--since must be a time such as 2026-01-14T09:30, or how long")
     )
-    assert rota("requeue", "3", "--payload", "[]").error[1].startswith("--payload for job 3: must be a JSON object")
+    assert (
+        rota("requeue", "3", "--payload", "[]")
+        .error[1]
+        .startswith("--payload for job 3: must be a JSON object")
+    )
     assert "put away" in rota.ok("job", "3").out
 
 
 @rule("M44", "M87")
-def test_what_the_database_refuses_is_listed_beside_what_was_done(rota: CommandLine, connection: Connection) -> None:
-    connection.execute("insert into rota.job (job_type, status, failed_at) select 't', 'dead', now() from generate_series(1, 3)")
+def test_what_the_database_refuses_is_listed_beside_what_was_done(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, status, failed_at) select 't', 'dead', now() from generate_series(1, 3)"
+    )
     connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;"
         "create trigger refuse before delete on rota.job for each row when (old.id > 1) execute function refuse()"
     )
     said = rota("ignore", "1", "2", "3", "--why", "x", "--json")
-    assert said.status == 1 and "job 2: the database refuses: RaiseException: not this one" in said.err
-    assert [(one["id"], one["answer"]) for one in said.json["jobs"]] == [(1, "done"), (2, "database refuses"), (3, "database refuses")]
-    assert [line.split()[:2] for line in rota("ignore", "2", "3", "--why", "x").out.splitlines()[1:]] == [
+    assert (
+        said.status == 1 and "job 2: the database refuses: RaiseException: not this one" in said.err
+    )
+    assert [(one["id"], one["answer"]) for one in said.json["jobs"]] == [
+        (1, "done"),
+        (2, "database refuses"),
+        (3, "database refuses"),
+    ]
+    assert [
+        line.split()[:2] for line in rota("ignore", "2", "3", "--why", "x").out.splitlines()[1:]
+    ] == [
         ["2", "database"],
         ["3", "database"],
     ]
 
 
 @rule("M72", "M87")
-def test_a_job_shows_its_progress_and_who_wanted_it_stopped(rota: CommandLine, connection: Connection) -> None:
+def test_a_job_shows_its_progress_and_who_wanted_it_stopped(
+    rota: CommandLine, connection: Connection
+) -> None:
     progress = '{"done": 1234, "total": 5000, "note": "pages", "at": "2026-01-14T10:00:00+00:00"}'
     connection.execute("insert into rota.job (job_type, progress) values ('t', %s)", [progress])
     rota.ok("cancel", "1", "--why", "not wanted")
     shown = rota.ok("job", "1").out
     assert "1,234 of 5,000 at 2026-01-1" in shown and ": pages" in shown and "not wanted" in shown
-    assert rota.ok("job", "1", "--json").json["job"]["progress"] == json.loads(progress) | {"at": "2026-01-14T10:00:00Z"}
+    assert rota.ok("job", "1", "--json").json["job"]["progress"] == json.loads(progress) | {
+        "at": "2026-01-14T10:00:00Z"
+    }
 
 
 @rule("M80")
 @rule("M84")
-def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_failed(rota: CommandLine) -> None:
+def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_failed(
+    rota: CommandLine,
+) -> None:
     for number in ("1", "2"):
         rota.ok("enqueue", "send_mail", "--payload", f'{{"user_id": {number}}}')
     failed = rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--json").json["id"]
     ran = rota.ok("work", "--drain", "--for", "50s")
     assert ran.out == "claimed 3, succeeded 2, failed 1, dead 0, oldest due: none\n"
     assert sum("send_mail attempt 1: succeeded in" in line for line in ran.err.splitlines()) == 2
-    [warning] = [line for line in ran.err.splitlines() if f"job {failed} report attempt 1: failed, to be retried in" in line]
+    [warning] = [
+        line
+        for line in ran.err.splitlines()
+        if f"job {failed} report attempt 1: failed, to be retried in" in line
+    ]
     assert "WARNING" in warning and "ValueError: no data for 2026-01-14" in warning
     assert rota("work", "--drain", "--for", "soon").error[0] == 2
     quiet = rota.ok("work", "--drain", "--queue", "email=2", "--log-level", "warning", "--json")
-    assert quiet.json == {"claimed": 0, "succeeded": 0, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
+    assert quiet.json == {
+        "claimed": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "dead": 0,
+        "oldest_due": None,
+        "paused": [],
+    }
     # Else it would be told of its beginning and end. A busy machine may keep the loop from turning for a second, which is a warning.
     assert [line for line in quiet.err.splitlines() if "the event loop for" not in line] == []
 
 
 @rule("M83")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_that_is_told_to_stop_says_so_and_exits_0(rota: CommandLine, connection: Connection, number: signal.Signals) -> None:
+def test_a_worker_that_is_told_to_stop_says_so_and_exits_0(
+    rota: CommandLine, connection: Connection, number: signal.Signals
+) -> None:
     with rota.start("work", "--slots", "3", "--grace", "5s") as process:
-        eventually(lambda: rows(connection, "select from rota.worker where stopped_at is null"), what="the worker started")
+        eventually(
+            lambda: rows(connection, "select from rota.worker where stopped_at is null"),
+            what="the worker started",
+        )
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "")

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from rota import embedded
 from rota.cli import run
 from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, systemd_units
-from rota.cron import parse
+from rota.model.cron import parse
 from rota.store.migrate import migrate
 from tests.support.cli import CommandLine
 from tests.support.project import enter, with_private_server
@@ -60,7 +60,9 @@ def as_cron_does(crontab: str) -> subprocess.CompletedProcess[str]:
 
 
 @rule("M33", "M80")
-def test_the_line_works_in_cron_s_environment_and_recovers_first_what_a_dead_worker_left(database: str, shop: Path) -> None:
+def test_the_line_works_in_cron_s_environment_and_recovers_first_what_a_dead_worker_left(
+    database: str, shop: Path
+) -> None:
     (shop / "rota.env").write_text(f"ROTA_DATABASE_URL='{database}'\n")
     printed = CommandLine(shop, ROTA_DATABASE_URL=database).ok("crontab", "--log", "said.log").out
     with psycopg.connect(database, autocommit=True) as connection:
@@ -69,7 +71,9 @@ def test_the_line_works_in_cron_s_environment_and_recovers_first_what_a_dead_wor
 
 
 @rule("M3", "M33", "M80")
-def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_runs_start(shop: Path) -> None:
+def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_runs_start(
+    shop: Path,
+) -> None:
     printed = CommandLine(shop).ok("crontab", "--log", "said.log").out
     assert "rota.env" not in printed
     url = embedded.start(shop / ".rota")
@@ -81,15 +85,23 @@ def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_run
         assert_it_does_one_job(printed, shop, connection)
 
 
-def assert_it_does_one_job(printed: str, shop: Path, connection: psycopg.Connection[TupleRow]) -> None:
+def assert_it_does_one_job(
+    printed: str, shop: Path, connection: psycopg.Connection[TupleRow]
+) -> None:
     done = as_cron_does(printed)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
-    assert (shop / "said.log").read_text().endswith("\nclaimed 1, succeeded 1, failed 0, dead 0, oldest due: none\n")
+    assert (
+        (shop / "said.log")
+        .read_text()
+        .endswith("\nclaimed 1, succeeded 1, failed 0, dead 0, oldest due: none\n")
+    )
     assert connection.execute("select status from rota.jobs").fetchall() == [("succeeded",)]
 
 
 @rule("M80")
-def test_what_keeps_a_line_from_beginning_is_said_to_cron_and_not_to_the_log(database: str, shop: Path) -> None:
+def test_what_keeps_a_line_from_beginning_is_said_to_cron_and_not_to_the_log(
+    database: str, shop: Path
+) -> None:
     printed = CommandLine(shop, ROTA_DATABASE_URL=database).ok("crontab", "--log", "said.log").out
     done = as_cron_does(printed)
     assert done.returncode != 0 and "rota.env" in done.stderr
@@ -98,7 +110,12 @@ def test_what_keeps_a_line_from_beginning_is_said_to_cron_and_not_to_the_log(dat
 
 @rule("M45")
 @pytest.mark.parametrize("options", [[], ["--systemd"], ["--k8s"], ["--json"]])
-def test_no_secret_is_printed(options: list[str], shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_printed(
+    options: list[str],
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:hunter2@db.example/shop")
     assert run(["crontab", *options]) == 0
@@ -123,22 +140,37 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
     return Plan(**{**settings, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="NO systemd-analyze: units for systemd were not verified")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="NO systemd-analyze: units for systemd were not verified",
+)
 @rule("M80")
 @pytest.mark.parametrize("every", EVERY_MINUTES)
 def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
     (tmp_path / "50% of the shop's").mkdir()
-    files = systemd_units(a_plan(str(tmp_path / "50% of the shop's"), every=every, user="root", schema="jobs2"))
+    files = systemd_units(
+        a_plan(str(tmp_path / "50% of the shop's"), every=every, user="root", schema="jobs2")
+    )
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in files)], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in files)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    about = [line for line in verified.stderr.splitlines() if str(tmp_path) in line or line.startswith("rota.")]
+    about = [
+        line
+        for line in verified.stderr.splitlines()
+        if str(tmp_path) in line or line.startswith("rota.")
+    ]
     assert (verified.returncode, about) == (0, []), verified.stderr
     when = next(line for line in files["rota.timer"].splitlines() if line.startswith("OnCalendar="))
     times = subprocess.run(
-        ["systemd-analyze", "calendar", "--iterations=3", when.removeprefix("OnCalendar=")], capture_output=True, text=True, check=True
+        ["systemd-analyze", "calendar", "--iterations=3", when.removeprefix("OnCalendar=")],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "Normalized form: *-*-* *:" in times
 
@@ -157,7 +189,10 @@ def test_the_manifest_is_a_cron_job_whose_runs_may_overlap(every: int) -> None:
     assert container["image"] == "registry.example/shop:7"
     assert container["command"] == ["rota", "work", "--app", "shop:app", "--drain", "--for", "50s"]
     assert container["env"][1] == {"name": "ROTA_SCHEMA", "value": "jobs2"}
-    assert container["env"][2]["valueFrom"]["secretKeyRef"] == {"name": "rota", "key": "ROTA_DATABASE_URL"}
+    assert container["env"][2]["valueFrom"]["secretKeyRef"] == {
+        "name": "rota",
+        "key": "ROTA_DATABASE_URL",
+    }
     parse(spec["schedule"], "UTC")
 
 
@@ -170,7 +205,11 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     assert f" && {drain} >> /var/log/rota.log 2>&1" in line
     assert 'MAILTO="ops@example.com"\n' in text
     assert "| logger -t rota" in crontab_file(a_plan())["crontab"]
-    assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == ["* * * * *", "*/5 * * * *", "0 * * * *"]
+    assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == [
+        "* * * * *",
+        "*/5 * * * *",
+        "0 * * * *",
+    ]
 
 
 @rule("M80")
@@ -183,14 +222,20 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     ids=["crontab", "systemd"],
 )
 def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_file_that_was_named_by_way_of_another_directory(
-    options: list[str], sets: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    sets: str,
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_SCHEMA", "jobs2")
     assert run(["crontab", *options, "--env-file", "../rota.env"]) == 0
     said = capsys.readouterr().out
     assert sets in said
-    assert "/../" not in said, "systemd ignores such an EnvironmentFile, and a drain would start a private server"
+    assert "/../" not in said, (
+        "systemd ignores such an EnvironmentFile, and a drain would start a private server"
+    )
     monkeypatch.setenv("ROTA_SCHEMA", "a b")
     assert run(["crontab", *options]) == 3
 
@@ -202,10 +247,16 @@ def test_what_is_printed_follows_a_link_from_release_to_release(
     current = tmp_path / "current"
     current.symlink_to(shop)
     enter(current, monkeypatch)
-    for named, printed in ((current, current), (tmp_path, shop.resolve())):  # a PWD that is another directory is some parent's
+    for named, printed in (
+        (current, current),
+        (tmp_path, shop.resolve()),
+    ):  # a PWD that is another directory is some parent's
         monkeypatch.setenv("PWD", str(named))
         assert run(["crontab"]) == 0
-        assert " cd " + shlex.quote(str(printed)).replace("%", r"\%") + " && " in capsys.readouterr().out
+        assert (
+            " cd " + shlex.quote(str(printed)).replace("%", r"\%") + " && "
+            in capsys.readouterr().out
+        )
 
 
 @pytest.mark.parametrize(
@@ -215,7 +266,10 @@ def test_what_is_printed_follows_a_link_from_release_to_release(
         (["--systemd", "--k8s"], "give one of them"),
         (["--image", "shop:7"], "--image says nothing here: it is for `rota crontab --k8s`"),
         (["--systemd", "--log", "said.log"], "--log says nothing here"),
-        (["--k8s", "--user", "shop"], "--user says nothing here: it is for `rota crontab` or `rota crontab --systemd`"),
+        (
+            ["--k8s", "--user", "shop"],
+            "--user says nothing here: it is for `rota crontab` or `rota crontab --systemd`",
+        ),
         (["--for", "50"], "--for"),
         (["--user", "shop shop"], "--user takes one word"),
         (["--env-file", "a\nb"], "one line"),
@@ -224,7 +278,11 @@ def test_what_is_printed_follows_a_link_from_release_to_release(
 )
 @rule("M3")
 def test_what_cannot_be_printed_is_refused(
-    options: list[str], says: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    says: str,
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     enter(shop, monkeypatch)
     assert run(["crontab", *options]) in (2, 3)

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.doctor import CHECKS
+from rota.observe.doctor import CHECKS
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -17,19 +17,28 @@ Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M3", "M86")
-def test_the_doctor_names_what_is_wrong_first_and_what_to_do(rota: CommandLine, connection: Connection) -> None:
+def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
+    rota: CommandLine, connection: Connection
+) -> None:
     rota.ok("sync")
     rota.ok("work", "--drain")
-    connection.execute("insert into rota.job (job_type, queue) values ('send_mial', e'\\x1b[2Jlost')")
+    connection.execute(
+        "insert into rota.job (job_type, queue) values ('send_mial', e'\\x1b[2Jlost')"
+    )
     ran = rota("doctor")
     assert ran.status == 1 and "\x1b" not in ran.out
     lines = ran.out.splitlines()
     levels = [line.split()[0] for line in lines[:-1] if not line.startswith(" ")]
     assert levels == sorted(levels, key=["bad", "warn", "skipped", "ok"].index)
-    assert "did you mean send_mail?" in ran.out and "→ start a worker for it: rota work --queue" in ran.out
+    assert (
+        "did you mean send_mail?" in ran.out
+        and "→ start a worker for it: rota work --queue" in ran.out
+    )
     assert lines[-1].endswith("fine")
     said = rota("doctor", "--json")
-    assert said.status == 1 and [check["name"] for check in said.json["checks"]] == [check.name for check in CHECKS]
+    assert said.status == 1 and [check["name"] for check in said.json["checks"]] == [
+        check.name for check in CHECKS
+    ]
     assert said.json["counts"]["bad"] >= 2
 
 
@@ -42,7 +51,9 @@ def test_the_exit_status_of_the_doctor_tells_warnings_from_what_is_bad(
 
     def is_bad() -> tuple[int, list[str]]:
         ran = rota("doctor", "--json")
-        return ran.status, [check["name"] for check in ran.json["checks"] if check["level"] == "bad"]
+        return ran.status, [
+            check["name"] for check in ran.json["checks"] if check["level"] == "bad"
+        ]
 
     # Servers of tests run without autovacuum. On a busy machine a look may be given up after its two seconds, or the bell not be heard.
     eventually(lambda: is_bad() == (1, ["vacuum"]), 60, what="only that is bad")

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from rota.cli import run
 from rota.cli.target import find_app
-from rota.release import VERSION
+from rota.declare.release import VERSION
 from tests.support.cli import CommandLine
 
 pytestmark = pytest.mark.system
@@ -44,7 +44,9 @@ def test_each_trouble_with_the_database_is_one_sentence_and_its_own_exit_status(
         status, sentence = said(absent, *command)
         assert status == 5 and "Connection refused" in sentence
     name = sql.Identifier(f"cli_{conninfo_to_dict(database)['dbname']}")
-    admin.execute("do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$")
+    admin.execute(
+        "do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$"
+    )
     admin.execute(sql.SQL("create role {} login password 'right'").format(name))
     try:
         admin.execute(sql.SQL("grant password_users to {}").format(name))
@@ -74,7 +76,10 @@ def test_with_json_an_error_is_one_object_on_stderr(rota: CommandLine) -> None:
         assert ran.out == "" and error["type"] == kind and error["message"]
     (rota.directory / "broken.py").write_text("1 / 0\n")
     ran = rota("sync", "--app", "broken:app", "--json")
-    assert (ran.status, json.loads(ran.err)) == (1, {"error": {"type": "ZeroDivisionError", "message": "division by zero"}})
+    assert (ran.status, json.loads(ran.err)) == (
+        1,
+        {"error": {"type": "ZeroDivisionError", "message": "division by zero"}},
+    )
     assert "1 / 0" in rota("sync", "--app", "broken:app").err
 
 
@@ -82,7 +87,20 @@ def test_help_and_version_need_neither_an_app_nor_a_database(tmp_path: Path) -> 
     rota = CommandLine(tmp_path)
     assert rota.ok("--version").out == f"{VERSION}\n"
     shown = rota("--help").out
-    for command in ("migrate", "sync", "work", "enqueue", "jobs", "job", "stats", "queues", "workers", "types", "demo", "db"):
+    for command in (
+        "migrate",
+        "sync",
+        "work",
+        "enqueue",
+        "jobs",
+        "job",
+        "stats",
+        "queues",
+        "workers",
+        "types",
+        "demo",
+        "db",
+    ):
         assert f" {command} " in shown
     assert rota().status == 2 and rota("db").status == 2
     assert rota("nonsense").error == (2, "No such command 'nonsense'; see rota --help")
@@ -108,7 +126,9 @@ def test_a_directory_that_was_deleted_is_said_to_be_so(tmp_path: Path) -> None:
         assert ran.returncode == 3 and said in ran.stderr and ran.stderr.count("\n") == 1, ran
 
 
-def test_a_directory_that_the_user_may_not_look_into_has_no_pyproject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_the_user_may_not_look_into_has_no_pyproject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As root's home under `sudo -u app rota stats`."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -123,8 +143,12 @@ def test_a_directory_that_the_user_may_not_look_into_has_no_pyproject(tmp_path: 
         os.seteuid(0) if root else closed.chmod(0o700)
 
 
-def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(rota: CommandLine, connection: Connection) -> None:
-    connection.execute("insert into rota.job (job_type) select repeat('x', 200) from generate_series(1, 2000)")
+def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type) select repeat('x', 200) from generate_series(1, 2000)"
+    )
     with rota.start("jobs", "--limit", "2000") as process:
         assert process.stdout and process.stdout.readline()
         process.stdout.close()
@@ -142,7 +166,9 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(rota: CommandL
         (["--fast"], "No such option: --fast"),
     ],
 )
-def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str) -> None:
+def test_a_wrong_command_line_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
     assert run(["work", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("rota: ") and err.count("\n") == 1 and sentence in err

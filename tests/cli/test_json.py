@@ -40,7 +40,18 @@ READING = (
 ABOUT = (
     ["job", "3"],
     ["schedule", "show", "daily"],
-    ["schedule", "put", "weekly", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata"],
+    [
+        "schedule",
+        "put",
+        "weekly",
+        "send_mail",
+        "--payload",
+        '{"user_id": 1}',
+        "--cron",
+        "0 8 * * 1",
+        "--timezone",
+        "Asia/Kolkata",
+    ],
     ["schedule", "pause", "weekly"],
     ["schedule", "resume", "weekly"],
     ["schedule", "trigger", "weekly"],
@@ -58,8 +69,22 @@ ABOUT = (
 )
 ELSEWHERE = {"demo", "db url", "db psql", "db stop", "db reset"}
 """Told of no instant and no duration; tested with what they start."""
-INSTANTS = re.compile(r"(at|.*_at|since|until|.*_until|scheduled_for|hour|folded_to|oldest_due|next|enqueued_at)")
-DURATIONS = ("timeout", "lease", "expires", "key_ttl", "jitter", "period", "repeat_after", "duration", "ran", "waited", "took")
+INSTANTS = re.compile(
+    r"(at|.*_at|since|until|.*_until|scheduled_for|hour|folded_to|oldest_due|next|enqueued_at)"
+)
+DURATIONS = (
+    "timeout",
+    "lease",
+    "expires",
+    "key_ttl",
+    "jitter",
+    "period",
+    "repeat_after",
+    "duration",
+    "ran",
+    "waited",
+    "took",
+)
 LIKE_AN_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
@@ -68,7 +93,8 @@ def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
     (shop / "shop.py").write_text(
-        (shop / "shop.py").read_text() + 'app.schedule("daily", "0 2 * * *", send_mail.new(1), timezone="Asia/Kolkata")\n'
+        (shop / "shop.py").read_text()
+        + 'app.schedule("daily", "0 2 * * *", send_mail.new(1), timezone="Asia/Kolkata")\n'
     )
 
 
@@ -98,27 +124,54 @@ def test_every_command_tells_instants_durations_and_what_is_absent_in_the_same_w
             assert name not in DURATIONS, (arguments, name, value)
             if name.endswith("_s"):
                 assert value is None or isinstance(value, int | float), (arguments, name, value)
-            if INSTANTS.fullmatch(name) or (isinstance(value, str) and LIKE_AN_INSTANT.match(value)):
-                assert value is None or (value.endswith("Z") and datetime.fromisoformat(value).tzinfo is UTC), (arguments, name, value)
+            if INSTANTS.fullmatch(name) or (
+                isinstance(value, str) and LIKE_AN_INSTANT.match(value)
+            ):
+                assert value is None or (
+                    value.endswith("Z") and datetime.fromisoformat(value).tzinfo is UTC
+                ), (arguments, name, value)
         return answer
 
     empty = {arguments[0]: told(arguments) for arguments in READING}
     fill(connection)
     full = {arguments[0]: told(arguments) for arguments in READING}
 
-    assert {name: one.keys() for name, one in full.items()} == {name: one.keys() for name, one in empty.items()}
+    assert {name: one.keys() for name, one in full.items()} == {
+        name: one.keys() for name, one in empty.items()
+    }
     assert full["sync"]["schedules"] == ["daily"]
     queue, waiting = full["stats"], full["queues"]["queues"][0]
-    assert queue["oldest_due"] == waiting["oldest_due"] == full["top"]["queues"][0]["oldest_due"] is not None
-    assert min(queue["oldest_due_s"], waiting["oldest_due_s"], full["top"]["queues"][0]["oldest_due_s"]) > 0
+    assert (
+        queue["oldest_due"]
+        == waiting["oldest_due"]
+        == full["top"]["queues"][0]["oldest_due"]
+        is not None
+    )
+    assert (
+        min(
+            queue["oldest_due_s"], waiting["oldest_due_s"], full["top"]["queues"][0]["oldest_due_s"]
+        )
+        > 0
+    )
     later = full["queues"]["queues"][-1]
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
     answers = {" ".join(arguments[:2]): told(arguments) for arguments in ABOUT}
 
     assert "now" not in answers["schedule show"]["schedule"]
-    assert answers["work --drain"].keys() == {"claimed", "succeeded", "failed", "dead", "oldest_due", "paused"}
-    named = {arguments[0] for arguments in (*READING, *ABOUT)} | {" ".join(arguments[:2]) for arguments in ABOUT} | ELSEWHERE
+    assert answers["work --drain"].keys() == {
+        "claimed",
+        "succeeded",
+        "failed",
+        "dead",
+        "oldest_due",
+        "paused",
+    }
+    named = (
+        {arguments[0] for arguments in (*READING, *ABOUT)}
+        | {" ".join(arguments[:2]) for arguments in ABOUT}
+        | ELSEWHERE
+    )
     assert set(commands(typer.main.get_command(cli))) <= named
 
 
@@ -133,9 +186,16 @@ def fill(connection: Connection) -> None:
         "insert into rota.job (job_type, queue, priority, expires_at, meta) values ('t', 'default', 0, now() + interval '1 hour', '{}')"
     )
     [running] = hand.claim().jobs
-    connection.execute("select rota.job_progress(%s, %s, %s)", ([running.id], [running.claims], ['{"done": 1, "total": 2, "note": null}']))
-    connection.execute("insert into rota.job (job_type, queue, priority) values ('t', 'default', 0)")
-    connection.execute("insert into rota.job (job_type, queue, run_at) values ('t', 'later', now() + interval '1 day')")
+    connection.execute(
+        "select rota.job_progress(%s, %s, %s)",
+        ([running.id], [running.claims], ['{"done": 1, "total": 2, "note": null}']),
+    )
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority) values ('t', 'default', 0)"
+    )
+    connection.execute(
+        "insert into rota.job (job_type, queue, run_at) values ('t', 'later', now() + interval '1 day')"
+    )
     connection.execute(
         "insert into rota.schedule (name, job_type, cron, jitter, expires) values ('nightly', 't', '0 2 * * *', '5 min', '1 hour')"
     )

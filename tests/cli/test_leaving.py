@@ -25,7 +25,9 @@ cli.main()
 def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command in a program that has left something running."""
     program = PROGRAM.format(left=left, arguments=arguments)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
 
 
 @rule("M35", "M2")
@@ -43,9 +45,13 @@ def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     ids=["a thread", "a timer", "an executor", "an executor used by a daemon"],
 )
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["rota", "--version"], 0), (["rota", "work", "--for", "5s"], 2)], ids=["done", "refused"]
+    ("arguments", "status"),
+    [(["rota", "--version"], 0), (["rota", "work", "--for", "5s"], 2)],
+    ids=["done", "refused"],
 )
-def test_a_thread_that_does_not_end_does_not_keep_the_process(left: str, arguments: list[str], status: int) -> None:
+def test_a_thread_that_does_not_end_does_not_keep_the_process(
+    left: str, arguments: list[str], status: int
+) -> None:
     ran = ended(f"leaving.LEAVE_S = 0.1\n{left}", arguments)
     assert ran.returncode == status
     assert "threads that do not end were left behind: hangs_0" in ran.stderr

@@ -15,7 +15,10 @@ from tests.support.server import PostgresServer
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(program() is None, reason="PGBOUNCER IS NOT INSTALLED: no command was tried behind a transaction pooler"),
+    pytest.mark.skipif(
+        program() is None,
+        reason="PGBOUNCER IS NOT INSTALLED: no command was tried behind a transaction pooler",
+    ),
 ]
 
 SHOP = """
@@ -42,7 +45,9 @@ COMMANDS = (
 
 
 @pytest.fixture
-def pooled(server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def pooled(
+    server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """The URL of the test's database by way of the pooler, in an empty directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("ROTA_DATABASE_URL", "ROTA_APP", "ROTA_SCHEMA"):
@@ -52,16 +57,22 @@ def pooled(server: PostgresServer, database: str, tmp_path: Path, monkeypatch: p
 
 
 @rule("M3")
-def test_every_command_connects_as_its_app_says(pooled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_connects_as_its_app_says(
+    pooled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("pooled_shop.py").write_text(SHOP.format(url=pooled))
     enter(Path.cwd(), monkeypatch)
     monkeypatch.setenv("ROTA_APP", "pooled_shop:app")
     ended = [(run(command), capsys.readouterr().err) for command in COMMANDS]
-    assert [(command, *end) for command, end in zip(COMMANDS, ended, strict=True) if end[0] != 0] == []
+    assert [
+        (command, *end) for command, end in zip(COMMANDS, ended, strict=True) if end[0] != 0
+    ] == []
 
 
 @rule("M3", "M86")
-def test_a_command_without_an_app_finds_out_that_it_stands_before_a_pooler(pooled: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_without_an_app_finds_out_that_it_stands_before_a_pooler(
+    pooled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["check", "--url", pooled]) == 0
     assert run(["pause", "email", "--url", pooled]) == 0
     assert run(["stats", "--url", pooled]) == 0

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.release import VERSION
+from rota.declare.release import VERSION
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
@@ -21,12 +21,32 @@ def test_a_job_tells_its_whole_story(rota: CommandLine) -> None:
     rota.ok("work", "--drain")
     story = rota.ok("job", str(failed), "--json").json
     job, [attempt] = story["job"], story["attempts"]
-    assert (job["status"], job["attempts"], job["max_attempts"], job["payload"]) == ("failed", 1, 4, {"day": "2026-01-14"})
-    assert (attempt["error_type"], attempt["message"], attempt["verdict_rule"]) == ("ValueError", "no data for 2026-01-14", "unknown error")
-    assert (attempt["release"], attempt["next_run_at"], attempt["outcome"]) == ("shop-1", job["run_at"], "failed")
+    assert (job["status"], job["attempts"], job["max_attempts"], job["payload"]) == (
+        "failed",
+        1,
+        4,
+        {"day": "2026-01-14"},
+    )
+    assert (attempt["error_type"], attempt["message"], attempt["verdict_rule"]) == (
+        "ValueError",
+        "no data for 2026-01-14",
+        "unknown error",
+    )
+    assert (attempt["release"], attempt["next_run_at"], attempt["outcome"]) == (
+        "shop-1",
+        job["run_at"],
+        "failed",
+    )
     shown = rota.ok("job", str(failed)).out
-    assert attempt["worker"] in shown and 'raise ValueError(f"no data for {day}")' in shown and "transient (unknown error)" in shown
-    assert rota("job", "12345").error == (2, "no job 12345: it never existed, or its history is no longer kept")
+    assert (
+        attempt["worker"] in shown
+        and 'raise ValueError(f"no data for {day}")' in shown
+        and "transient (unknown error)" in shown
+    )
+    assert rota("job", "12345").error == (
+        2,
+        "no job 12345: it never existed, or its history is no longer kept",
+    )
 
 
 @pytest.mark.slow
@@ -34,7 +54,10 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
     rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 1}', "--idempotency-key", "k")
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}')
     rota.ok("work", "--drain")
-    mail, report = (rota.ok("jobs", "--type", name, "--json").json["jobs"][0]["id"] for name in ("send_mail", "report"))
+    mail, report = (
+        rota.ok("jobs", "--type", name, "--json").json["jobs"][0]["id"]
+        for name in ("send_mail", "report")
+    )
 
     def found(*filters: str) -> list[int]:
         return [job["id"] for job in rota.ok("jobs", *filters, "--json").json["jobs"]]
@@ -44,7 +67,11 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
     assert found("--error-type", "ValueError") == [report]
     assert found("--limit", "1") == [report] and found("--before", str(report)) == [mail]
     lines = rota.ok("jobs").out.splitlines()
-    assert [line.split()[:2] for line in lines] == [["id", "type"], [str(report), "report"], [str(mail), "send_mail"]]
+    assert [line.split()[:2] for line in lines] == [
+        ["id", "type"],
+        [str(report), "report"],
+        [str(mail), "send_mail"],
+    ]
     assert rota.ok("jobs", "--status", "dead").out == "no such jobs\n"
     assert "'ded' is not one of" in rota("jobs", "--status", "ded").error[1]
     assert found("--error", "NO DATA for", "--since", "1h") == [report]
@@ -54,25 +81,43 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
         "of what is over, the last day; --since 14d for more",
     ]
     assert rota.ok("jobs", "--since", "1d").err == ""
-    assert "--since must be a time such as 2026-01-14T09:30" in rota("jobs", "--since", "2001-01-32").error[1]
+    assert (
+        "--since must be a time such as 2026-01-14T09:30"
+        in rota("jobs", "--since", "2001-01-32").error[1]
+    )
 
 
 @rule("M85")
-def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must(rota: CommandLine, connection: Connection) -> None:
-    connection.execute("insert into rota.job (job_type) select 'nobody_knows' from generate_series(1, 10001)")
-    connection.execute("insert into rota.job (job_type, queue, priority, run_at) values ('later', 'email', 5, now() + interval '1 day')")
+def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type) select 'nobody_knows' from generate_series(1, 10001)"
+    )
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, run_at) values ('later', 'email', 5, now() + interval '1 day')"
+    )
     stats = rota.ok("stats", "--json").json
-    assert stats["jobs"] == {"queued": 10_000, "waiting": 0, "running": 0, "failed": 0, "dead": 0} and stats["counted_to"] == 10_000
+    assert (
+        stats["jobs"] == {"queued": 10_000, "waiting": 0, "running": 0, "failed": 0, "dead": 0}
+        and stats["counted_to"] == 10_000
+    )
     assert stats["oldest_due_s"] >= 0
     assert "≥ 10,000" in rota.ok("stats").out and "oldest due: 2" in rota.ok("stats").out
     connection.execute(
         "insert into rota.stat_hour (hour, job_type, queue, succeeded, dead, ran) values (date_trunc('hour', now()), 'mail', 'q', 2000, 7, '{\"38\": 3}')"
     )
     shown = rota.ok("stats").out
-    assert "What ended in the last 24 h, ended before 20" in shown and [line.split() for line in shown.splitlines() if "2,000" in line] == [
-        ["mail", "2,000", "0", "0", "7", "0", "932", "ms", "932", "ms"]
+    assert "What ended in the last 24 h, ended before 20" in shown and [
+        line.split() for line in shown.splitlines() if "2,000" in line
+    ] == [["mail", "2,000", "0", "0", "7", "0", "932", "ms", "932", "ms"]]
+    assert rota.ok("stats", "--type", "mail", "--hours", "2").out.splitlines()[-1].split()[2:7] == [
+        "2,000",
+        "0",
+        "0",
+        "7",
+        "0",
     ]
-    assert rota.ok("stats", "--type", "mail", "--hours", "2").out.splitlines()[-1].split()[2:7] == ["2,000", "0", "0", "7", "0"]
     assert rota.ok("stats", "--json").json["types"][0]["dead"] == 7
     default, email = rota.ok("queues", "--json").json["queues"]
     assert (default["queue"], default["due"], default["later"]) == ("default", 10_000, 0)
@@ -81,11 +126,19 @@ def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must
     assert rota.ok("workers").out == "no worker within the last hour\n"
     rota.ok("work", "--drain", "--queue", "email=2")
     [worker] = rota.ok("workers", "--json").json["workers"]
-    assert (worker["queues"], worker["release"], worker["version"]) == ({"email": 2}, "shop-1", VERSION)
+    assert (worker["queues"], worker["release"], worker["version"]) == (
+        {"email": 2},
+        "shop-1",
+        VERSION,
+    )
     assert worker["name"] in rota.ok("workers").out
 
 
-def test_what_a_producer_wrote_cannot_steer_the_terminal(rota: CommandLine, connection: Connection) -> None:
-    connection.execute("insert into rota.job (job_type, queue) values (e'[red]loud[/red]\\x1b[2J', 'default')")
+def test_what_a_producer_wrote_cannot_steer_the_terminal(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue) values (e'[red]loud[/red]\\x1b[2J', 'default')"
+    )
     shown = rota.ok("jobs").out
     assert "\x1b" not in shown and "[red]loud[/red]\N{REPLACEMENT CHARACTER}[2J" in shown

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 import rota as package
 from rota.cli import cli, run
-from rota.options import Options
+from rota.declare.options import Options
 from tests.support.project import enter
 from tests.support.rules import rule
 
@@ -25,7 +25,9 @@ Rota = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
+def here(
+    shop: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Rota:
     """`rota` in the project, in this process: its status, its stdout and its stderr."""
     enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
@@ -39,15 +41,24 @@ def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @rule("M10", "M87")
-def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota, connection: Connection) -> None:
+def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(
+    here: Rota, connection: Connection
+) -> None:
     status, out, _ = here(
         "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
         "--jitter", "5m", "--priority", "2", "--max-attempts", "4", "--expires", "2h", "--meta", '{"team": "sales"}', "--by", "ann", "--why", "sales",
     )  # fmt: skip
     assert status == 0 and "active" in out and "0 8 * * 1 (Asia/Kolkata)" in out
-    assert connection.execute("select expires, meta from rota.schedule").fetchone() == (timedelta(hours=2), {"team": "sales"})
-    assert ["expires", "2", "h"] in [line.split() for line in out.splitlines()] and '{"team": "sales"}' in out
-    assert connection.execute("select verb, schedule, by, why from rota.action").fetchall() == [("put", "mail", "ann", "sales")]
+    assert connection.execute("select expires, meta from rota.schedule").fetchone() == (
+        timedelta(hours=2),
+        {"team": "sales"},
+    )
+    assert ["expires", "2", "h"] in [
+        line.split() for line in out.splitlines()
+    ] and '{"team": "sales"}' in out
+    assert connection.execute("select verb, schedule, by, why from rota.action").fetchall() == [
+        ("put", "mail", "ann", "sales")
+    ]
     assert "paused" in here("schedule", "pause", "mail", "--why", "broken", "--by", "bob")[1]
     assert "paused" in here("schedules")[1]
     assert "active" in here("schedule", "resume", "mail")[1]
@@ -57,7 +68,9 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(here: Rota
     assert out.count("08:00 +0530") == 10 and out.count("Mon ") == 10
     assert "triggered" in out and "queued" in out
     shown: dict[str, Any] = json.loads(here("schedule", "mail", "--next", "2", "--json")[1])
-    assert shown["schedule"]["payload"] == {"user_id": 1, "template": "welcome"} or shown["schedule"]["payload"] == {"user_id": 1}
+    assert shown["schedule"]["payload"] == {"user_id": 1, "template": "welcome"} or shown[
+        "schedule"
+    ]["payload"] == {"user_id": 1}
     assert (shown["schedule"]["expires_s"], shown["schedule"]["meta"]) == (7200, {"team": "sales"})
     assert len(shown["next"]) == 2 and shown["runs"][0]["job"] == 1
     assert here("schedule", "delete", "mail")[0] == 0
@@ -78,8 +91,16 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
     of_job = Options.__annotations__.keys() - {"connection"}
 
     assert of_enqueue >= of_job
-    assert of_put >= of_job - {"run_at", "delay", "idempotency_key"}  # its tick says when, and each tick is one job
-    assert of_put >= inspect.signature(package.App.put_schedule).parameters.keys() - {"self", "job", "connection"}
+    assert of_put >= of_job - {
+        "run_at",
+        "delay",
+        "idempotency_key",
+    }  # its tick says when, and each tick is one job
+    assert of_put >= inspect.signature(package.App.put_schedule).parameters.keys() - {
+        "self",
+        "job",
+        "connection",
+    }
 
 
 @rule("M10")
@@ -88,22 +109,38 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
     [
         (("x", "send_mail", "--cron", "0 8 * * 1"), "argument 'user_id'"),
         (("x", "send_mial", "--payload", "{}"), "did you mean 'send_mail'"),
-        (("x", "report", "--payload", '{"day": "2026-01-14"}', "--cron", "0 8 * *"), "is no cron text"),
-        (("x", "report", "--payload", '{"day": "2026-01-14"}', "--timezone", "Mars"), "there is no time zone 'Mars'"),
-        (("x", "report", "--payload", '{"day": "2026-01-14"}', "--catch-up", "some"), "catch_up must be"),
+        (
+            ("x", "report", "--payload", '{"day": "2026-01-14"}', "--cron", "0 8 * *"),
+            "is no cron text",
+        ),
+        (
+            ("x", "report", "--payload", '{"day": "2026-01-14"}', "--timezone", "Mars"),
+            "there is no time zone 'Mars'",
+        ),
+        (
+            ("x", "report", "--payload", '{"day": "2026-01-14"}', "--catch-up", "some"),
+            "catch_up must be",
+        ),
         (("x", "other", "--force", "--expires", "0s"), "expires must be at least"),
         (("x", "other", "--force", "--meta", "[1]"), "--meta: must be a JSON object"),
         (("x", "other", "--force", "--jitter", "3d"), "jitter must be at most 1 d"),
     ],
 )
-def test_what_cannot_be_put_is_said_and_nothing_is(here: Rota, connection: Connection, arguments: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_put_is_said_and_nothing_is(
+    here: Rota, connection: Connection, arguments: tuple[str, ...], says: str
+) -> None:
     status, out, error = here("schedule", "put", *arguments)
     assert (status, out) == (2, "") and says in error
     assert connection.execute("select from rota.schedule").fetchall() == []
 
 
-def test_a_type_that_the_app_does_not_have_is_put_with_force(here: Rota, connection: Connection) -> None:
-    assert here("schedule", "put", "x", "of_another_language", "--payload", '{"a": 1}', "--force")[0] == 0
+def test_a_type_that_the_app_does_not_have_is_put_with_force(
+    here: Rota, connection: Connection
+) -> None:
+    assert (
+        here("schedule", "put", "x", "of_another_language", "--payload", '{"a": 1}', "--force")[0]
+        == 0
+    )
     assert connection.execute("select job_type, payload, origin, cron from rota.schedule").fetchone() == (
         "of_another_language", {"a": 1}, "cli", None
     )  # fmt: skip
@@ -113,7 +150,9 @@ def test_a_type_that_the_app_does_not_have_is_put_with_force(here: Rota, connect
 def test_a_name_from_sql_cannot_move_the_cursor_or_look_like_a_row_and_a_bad_row_can_be_shown_and_deleted(
     here: Rota, connection: Connection
 ) -> None:
-    connection.execute("insert into rota.schedule (name, job_type, cron) values (E'evil\\x1b[2J\\nlooks-like t', 't', E'often\\n')")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values (E'evil\\x1b[2J\\nlooks-like t', 't', E'often\\n')"
+    )
     listed = here("schedules")[1]
     assert "\x1b" not in listed and len(listed.splitlines()) == 2
     evil = "evil\x1b[2J\nlooks-like t"
@@ -121,5 +160,7 @@ def test_a_name_from_sql_cannot_move_the_cursor_or_look_like_a_row_and_a_bad_row
         status, said, _ = here("schedule", verb, evil)
         assert status == 0 and "\x1b" not in said, verb
     assert here("schedule", "show", evil)[0] == 2
-    connection.execute("insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')"
+    )
     assert "is no cron text" in here("schedule", "bad")[1]

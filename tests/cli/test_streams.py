@@ -30,7 +30,9 @@ def ran(rota: CommandLine, *arguments: str, **streams: Any) -> subprocess.Comple
 
 
 @full
-@pytest.mark.parametrize("command", ["jobs", "stats", "top --once", "migrate --sql", "crontab", "--help"])
+@pytest.mark.parametrize(
+    "command", ["jobs", "stats", "top --once", "migrate --sql", "crontab", "--help"]
+)
 def test_a_full_stdout_is_one_sentence(rota: CommandLine, command: str) -> None:
     with FULL.open("w") as stdout:
         told = ran(rota, *command.split(), stdout=stdout)
@@ -51,11 +53,19 @@ def test_a_full_stderr_changes_no_exit_status(rota: CommandLine) -> None:
     assert done.stdout.startswith("claimed 0,")
 
 
-@pytest.mark.parametrize(("encoding", "key"), [("ascii", r"ren\xe9\u2192"), ("latin-1", "ren\xe9\\u2192")])
+@pytest.mark.parametrize(
+    ("encoding", "key"), [("ascii", r"ren\xe9\u2192"), ("latin-1", "ren\xe9\\u2192")]
+)
 def test_signs_that_the_encoding_of_stdout_lacks_are_escaped(
-    rota: CommandLine, connection: Connection, monkeypatch: pytest.MonkeyPatch, encoding: str, key: str
+    rota: CommandLine,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    encoding: str,
+    key: str,
 ) -> None:
-    connection.execute("insert into rota.job (job_type, idempotency_key) values ('send_mail', 'ren\xe9\u2192')")
+    connection.execute(
+        "insert into rota.job (job_type, idempotency_key) values ('send_mail', 'ren\xe9\u2192')"
+    )
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
     for command in ("job 1", "top --once", "doctor", "jobs"):
         out = subprocess.run(
@@ -69,7 +79,9 @@ def test_signs_that_the_encoding_of_stdout_lacks_are_escaped(
         assert command != "job 1" or key in out.stdout.decode(encoding)
 
 
-def test_what_is_no_text_in_a_path_is_printed_as_the_bytes_that_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_text_in_a_path_is_printed_as_the_bytes_that_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "out").open("w", encoding="utf-8") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         escape_what_does_not_fit()

@@ -36,7 +36,9 @@ FRAME = {"queues": 100, "counted": 1_000, "listed": 50}
 class Terminal:
     """A command in a terminal: what it has drawn, keys, and the terminal's settings."""
 
-    def __init__(self, url: str, *arguments: str, size: tuple[int, int] = (40, 160), kind: str = "xterm") -> None:
+    def __init__(
+        self, url: str, *arguments: str, size: tuple[int, int] = (40, 160), kind: str = "xterm"
+    ) -> None:
         self.screen, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.before = termios.tcgetattr(theirs)
@@ -55,7 +57,9 @@ class Terminal:
         """Wait until something new that it draws has this in it."""
         deadline, seen = time.monotonic() + timeout_s, ""
         while what not in seen:
-            ready, _, _ = select.select([self.screen], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self.screen], [], [], max(0.0, deadline - time.monotonic())
+            )
             assert ready, f"{what!r} was not drawn: {seen[-2000:]}"
             seen += os.read(self.screen, 65536).decode(errors="replace")
             self.drawn += seen
@@ -90,7 +94,9 @@ def terminal(url: str, *arguments: str, **options: Any) -> Iterator[Terminal]:
 
 @pytest.mark.system
 @rule("M85")
-def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(database: str, connection: Connection) -> None:
+def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(
+    database: str, connection: Connection
+) -> None:
     hand = Hand(connection)
     hand.beat(slots=10, queues='{"default": null}')
     with terminal(database) as shown:
@@ -154,7 +160,9 @@ def test_what_a_worker_in_another_language_runs_is_counted_and_what_it_finished_
     rota: CommandLine, connection: Connection
 ) -> None:
     insert(connection, 3, job_type="t", queue="d")
-    held = connection.execute("select id, claims from rota.claim('d', '{t}', 'shell', 3)").fetchall()
+    held = connection.execute(
+        "select id, claims from rota.claim('d', '{t}', 'shell', 3)"
+    ).fetchall()
     [worker] = rota.ok("workers", "--json").json["workers"]
     assert (worker["name"], worker["running"]) == ("shell", 3)
     connection.execute("select rota.succeed(%s, %s)", held[0])
@@ -165,13 +173,22 @@ def test_what_a_worker_in_another_language_runs_is_counted_and_what_it_finished_
     out = rota.ok("top", "--once").out
     assert "running 2 · workers 1" in out
     assert [line.split()[2] for line in out.splitlines() if line.startswith("  shell ")] == ["2"]
-    assert [line.split()[-3:] for line in out.splitlines() if line.startswith("  shell ")] == [["-", "-", "-"]]
+    assert [line.split()[-3:] for line in out.splitlines() if line.startswith("  shell ")] == [
+        ["-", "-", "-"]
+    ]
     [worker] = rota.ok("top", "--json").json["workers"]
-    assert (worker["running"], worker["succeeded"], worker["failed"], worker["dead"]) == (2, None, None, None)
+    assert (worker["running"], worker["succeeded"], worker["failed"], worker["dead"]) == (
+        2,
+        None,
+        None,
+        None,
+    )
 
 
 @rule("M85")
-def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connection: Connection) -> None:
+def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
+    database: str, connection: Connection
+) -> None:
     insert(connection, 200_000)
     connection.execute(
         "insert into rota.job (job_type, queue, priority, status, failed_at) select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"
@@ -181,8 +198,12 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(database: str, connectio
     with open_probe(shown) as probe:
         facts = probe.facts("top", FRAME)
     assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
-    connection.execute(shown.statements["top"], FRAME)  # what planning reads of the catalog, it reads once
-    row = connection.execute(b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME).fetchone()
+    connection.execute(
+        shown.statements["top"], FRAME
+    )  # what planning reads of the catalog, it reads once
+    row = connection.execute(
+        b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME
+    ).fetchone()
     assert row is not None
     read = row[0][0]["Plan"]
     assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 400
@@ -194,7 +215,15 @@ def test_a_frame_fits_any_screen() -> None:
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
-    facts = {"queues": [queue] * 30, "paused": ["idle"], "running": [], "workers": [worker] * 30, "errors": [], "dead": 0, "site": None}
+    facts = {
+        "queues": [queue] * 30,
+        "paused": ["idle"],
+        "running": [],
+        "workers": [worker] * 30,
+        "errors": [],
+        "dead": 0,
+        "site": None,
+    }
     for width, height in ((10, 1), (20, 3), (80, 24), (200, 60)):
         lines = frame(facts, 1.0, width=width, height=height)
         assert len(lines) <= height and all(line.cell_len <= width for line in lines)
@@ -204,7 +233,18 @@ def test_a_frame_fits_any_screen() -> None:
 
 def test_rates_are_what_was_finished_between_two_signs_of_life() -> None:
     def said(beat: float, done: int, *, stopped: bool = False) -> list[dict[str, Any]]:
-        return [{"name": "w", "beat": beat, "up_s": 30.0, "silent_s": 0.0, "succeeded": done, "failed": 0, "dead": 0, "stopped": stopped}]
+        return [
+            {
+                "name": "w",
+                "beat": beat,
+                "up_s": 30.0,
+                "silent_s": 0.0,
+                "succeeded": done,
+                "failed": 0,
+                "dead": 0,
+                "stopped": stopped,
+            }
+        ]
 
     rates = Rates()
     assert rates.see(said(100.0, 60)) == 2.0  # since it began
@@ -212,8 +252,12 @@ def test_rates_are_what_was_finished_between_two_signs_of_life() -> None:
     assert rates.see(said(115.0, 210)) == 10.0
     assert rates.see(said(120.0, 210, stopped=True)) == 0.0
     assert rates.see([]) == 0.0
-    assert Rates().see(said(100.0, 60, stopped=True)) == 0.0  # a drain that was over before anybody looked
+    assert (
+        Rates().see(said(100.0, 60, stopped=True)) == 0.0
+    )  # a drain that was over before anybody looked
     rates = Rates()
     assert rates.see([]) == 0.0
-    assert rates.see(said(100.0, 60, stopped=True)) == 2.0  # one that came and went between two looks, though nobody worked at the first
+    assert (
+        rates.see(said(100.0, 60, stopped=True)) == 2.0
+    )  # one that came and went between two looks, though nobody worked at the first
     assert rates.see(said(100.0, 60, stopped=True)) == 0.0

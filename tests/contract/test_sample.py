@@ -50,22 +50,25 @@ def test_importing_the_sample_enqueues_three_jobs_with_what_their_type_declares(
         " from rota.job order by id"
     ).fetchall()
     assert rows == [
-        ("send_welcome_email", "email", {"user_id": user_id}, "queued", 0, None, True, True) for user_id in (42, 1, 2)
+        ("send_welcome_email", "email", {"user_id": user_id}, "queued", 0, None, True, True)
+        for user_id in (42, 1, 2)
     ]  # max_attempts left out means the type's, when the attempt is settled
     assert connection.execute("select count(*) from rota.job_history").fetchone() == (0,)
 
 
 @rule("M12", "M20", "M21", "M51")
-def test_the_sample_signs_up_in_the_callers_transaction_and_its_jobs_run(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_the_sample_signs_up_in_the_callers_transaction_and_its_jobs_run(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     said = json.loads(_python(f"connection_url = {database!r}\n{USE_IT}", database))
 
     assert said["sign_up"] == [[True, "queued"], [True, "queued"]]
     assert said["again"] == [False, "queued"]
     assert said["report"] == [5, 5]
     assert all(result == {"message_id": f"<{id_}@example.com>"} for id_, result in said["results"])
-    assert connection.execute("select job_type, payload, run_at = '2040-01-02 09:00+00', priority from rota.job").fetchall() == [
-        ("send_welcome_email", {"user_id": 7}, True, 5)
-    ]
+    assert connection.execute(
+        "select job_type, payload, run_at = '2040-01-02 09:00+00', priority from rota.job"
+    ).fetchall() == [("send_welcome_email", {"user_id": 7}, True, 5)]
     assert connection.execute(
         "select payload, status, idempotency_key from rota.job_history where job_type = 'rebuild_report' or idempotency_key is not null order by id"
     ).fetchall() == [
@@ -77,7 +80,13 @@ def test_the_sample_signs_up_in_the_callers_transaction_and_its_jobs_run(databas
 def _python(code: str, url: str) -> str:
     environment = {**os.environ, "ROTA_DATABASE_URL": url, "PGTZ": "UTC"}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

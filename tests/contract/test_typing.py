@@ -48,7 +48,13 @@ def mypy(cache: Path) -> Findings:
 def basedpyright(_cache: Path) -> Findings:
     """Run basedpyright in its strict mode; unused imports alone are no error, for the sample has one."""
     findings = Findings()
-    options = ["--outputjson", "--project", str(TYPING / "pyrightconfig.json"), "--pythonpath", sys.executable]
+    options = [
+        "--outputjson",
+        "--project",
+        str(TYPING / "pyrightconfig.json"),
+        "--pythonpath",
+        sys.executable,
+    ]
     for said in json.loads(_run("basedpyright", *options))["generalDiagnostics"]:
         place = (Path(said["file"]).name, said["range"]["start"]["line"] + 1)
         if said["severity"] == "error":
@@ -65,7 +71,10 @@ def test_checkers_find_the_errors_that_the_typing_files_expect_and_none_in_the_s
 ) -> None:
     found = checker(tmp_path)
 
-    expected = {place: set(rules.split("|")[column].replace(" ", "").split(",")) for place, rules in _comments("E")}
+    expected = {
+        place: set(rules.split("|")[column].replace(" ", "").split(","))
+        for place, rules in _comments("E")
+    }
     assert {place: rules for place, rules in found.errors.items() if rules} == expected
     assert not any(file == SAMPLE.name for file, _ in found.errors)
     for place, part in _comments("R"):
@@ -82,7 +91,15 @@ def _comments(kind: str) -> Iterator[tuple[Place, str]]:
 def _run(module: str, *arguments: str) -> str:
     environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
-    assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: it found errors; more: it could not look
+    assert done.returncode in (0, 1), (
+        done.stdout + done.stderr
+    )  # 1: it found errors; more: it could not look
     return done.stdout

@@ -22,11 +22,15 @@ class Shop:
 
     def __init__(self, place: Path, url: str | None) -> None:
         self.place = place
-        (place / "shop.py").write_text(re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[0])
+        (place / "shop.py").write_text(
+            re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[0]
+        )
         programs = place / ".venv" / "bin"
         programs.mkdir(parents=True)
         for name, command in {"python": "", "rota": "-m rota"}.items():
-            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n')
+            (programs / name).write_text(
+                f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n'
+            )
             (programs / name).chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         if url is not None:
@@ -35,7 +39,13 @@ class Shop:
     def type(self, line: str) -> str:
         """Run a line as a shell would; return what it printed. Fails when the command does."""
         done = subprocess.run(
-            ["sh", "-c", line], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=WAIT_S, check=False
+            ["sh", "-c", line],
+            cwd=self.place,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -44,9 +54,15 @@ class Shop:
         """Run a worker that stays, stop it once it has started, and return its log."""
         log = self.place / "worker.log"
         with log.open("wb") as file:
-            process = subprocess.Popen(shlex.split(command), cwd=self.place, env=self.environment, stdout=file, stderr=file)
+            process = subprocess.Popen(
+                shlex.split(command), cwd=self.place, env=self.environment, stdout=file, stderr=file
+            )
         try:
-            eventually(lambda: "started, release " in log.read_text() or process.poll() is not None, WAIT_S, what="the worker starts")
+            eventually(
+                lambda: "started, release " in log.read_text() or process.poll() is not None,
+                WAIT_S,
+                what="the worker starts",
+            )
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_S) == 0, log.read_text()
         finally:

@@ -48,7 +48,9 @@ def test_each_sql_statement_answers_for_each_job(connection: Connection, dead: N
 
 
 @rule("M44", "M87")
-def test_each_python_line_works(database: str, connection: Connection, dead: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_python_line_works(
+    database: str, connection: Connection, dead: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     app = rota.App(database)
     exec(compile(block("python"), "docs/actions.md", "exec"), {"app": app})
     app.close()
@@ -59,7 +61,12 @@ def test_each_python_line_works(database: str, connection: Connection, dead: Non
 
 @rule("M44", "M87")
 def test_each_command_line_works(
-    database: str, connection: Connection, dead: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    database: str,
+    connection: Connection,
+    dead: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     enter(tmp_path, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)

@@ -32,11 +32,20 @@ def blocks(page: str, language: str) -> list[str]:
 
 @rule("M86")
 def test_the_table_of_the_rules_is_what_the_schema_comes_with(connection: Connection) -> None:
-    written = re.findall(r"^\| `([\w ]+)` \| `(\w+)` \|.*\| (critical|warning) \|$", ALERTS, re.MULTILINE)
-    assert sorted(written) == connection.execute("select name, kind, severity from rota.alert_rule order by name").fetchall()
+    written = re.findall(
+        r"^\| `([\w ]+)` \| `(\w+)` \|.*\| (critical|warning) \|$", ALERTS, re.MULTILINE
+    )
+    assert (
+        sorted(written)
+        == connection.execute(
+            "select name, kind, severity from rota.alert_rule order by name"
+        ).fetchall()
+    )
     columns = [
         name
-        for (name,) in connection.execute("select attname from pg_attribute where attrelid = 'rota.alert_rule'::regclass and attnum > 0")
+        for (name,) in connection.execute(
+            "select attname from pg_attribute where attrelid = 'rota.alert_rule'::regclass and attnum > 0"
+        )
     ]
     described = re.findall(r"^\| `(\w+)` \| [^|]+\|[^|]*\|$", ALERTS, re.MULTILINE)
     assert set(described) == set(columns) - {"kind", "due_at"}
@@ -50,13 +59,18 @@ def test_every_sql_block_of_the_page_runs(connection: Connection) -> None:
             for statement in re.sub(r"--.*", "", block).replace("my_monitor", role).split(";"):
                 if statement.strip():
                     done = connection.execute(statement.encode())
-                    assert done.statusmessage is not None and done.statusmessage not in ("UPDATE 0", "INSERT 0 0"), statement
+                    assert done.statusmessage is not None and done.statusmessage not in (
+                        "UPDATE 0",
+                        "INSERT 0 0",
+                    ), statement
     finally:
         connection.execute(f"drop owned by {role}; drop role {role}".encode())
 
 
 @rule("M86")
-def test_the_handler_and_the_json_of_the_page_are_what_comes(database: str, connection: Connection) -> None:
+def test_the_handler_and_the_json_of_the_page_are_what_comes(
+    database: str, connection: Connection
+) -> None:
     import msgspec
 
     import rota
@@ -76,21 +90,28 @@ def test_the_handler_and_the_json_of_the_page_are_what_comes(database: str, conn
     )
     app.drain()
     app.drain()
-    assert [(to, subject) for to, subject, _ in sent] == [("ops@example.com", "critical: dead jobs fires")]
+    assert [(to, subject) for to, subject, _ in sent] == [
+        ("ops@example.com", "critical: dead jobs fires")
+    ]
     assert Hand(connection).run(ops.findings("dead jobs")) != []
 
 
 @pytest.mark.system
 @rule("M86")
 def test_the_commands_and_the_crontab_lines_of_the_page_work(database: str, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(blocks(ASGI, "python")[0].split("tick =")[0].replace("import rota.asgi\n", ""))
+    (tmp_path / "shop.py").write_text(blocks(ASGI, "python")[0].split("tick =")[0])
     rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     [commands] = blocks(ALERTS, "sh")
     ran = [_typed(tmp_path, line.partition("#")[0], database) for line in commands.splitlines()]
     assert [one.returncode for one in ran] == [0, 0, 0], ran
     assert ran[0].stdout.startswith(re.findall(r"# (OK.*=0) …", commands)[0])
 
-    cron, drain = (line.split(maxsplit=5)[5] for block in blocks(ALERTS, "text") for line in block.splitlines() if "* * *" in line)
+    cron, drain = (
+        line.split(maxsplit=5)[5]
+        for block in blocks(ALERTS, "text")
+        for line in block.splitlines()
+        if "* * *" in line
+    )
     assert _typed(tmp_path, cron, database).stdout == ""
     rota.ok("work", "--app", "shop:app", "--drain")
     with psycopg.connect(database) as connection:
@@ -100,34 +121,61 @@ def test_the_commands_and_the_crontab_lines_of_the_page_work(database: str, tmp_
         )
     assert _typed(tmp_path, cron, database).stdout.startswith("CRITICAL - dead jobs: 1 jobs died")
     with serving() as web:
-        assert _typed(tmp_path, drain.replace("https://hc.example/the-check", web.url), database).returncode == 0
+        assert (
+            _typed(
+                tmp_path, drain.replace("https://hc.example/the-check", web.url), database
+            ).returncode
+            == 0
+        )
         assert len(web.asked) == 1
 
 
 @pytest.mark.system
 @rule("M80")
-def test_the_endpoint_of_the_page_drains_when_the_page_s_command_asks(database: str, tmp_path: Path) -> None:
+def test_the_endpoint_of_the_page_drains_when_the_page_s_command_asks(
+    database: str, tmp_path: Path
+) -> None:
     (tmp_path / "shop.py").write_text(blocks(ASGI, "python")[0])
     secret = "a-secret-of-some-length"
     environment = {**os.environ, "ROTA_DATABASE_URL": database, "TICK_SECRET": secret}
     log = tmp_path / "log"
     command = [sys.executable, "-m", "uvicorn", "shop:tick", "--port", "0"]
-    with log.open("wb") as file, subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file) as process:
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=file, stderr=file
+        ) as process,
+    ):
         try:
             found = eventually(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()))
             assert found is not None
             [curl] = blocks(ASGI, "sh")
-            done = _typed(tmp_path, curl.replace("http://127.0.0.1:8000", found[0]), database, TICK_SECRET=secret)
+            done = _typed(
+                tmp_path,
+                curl.replace("http://127.0.0.1:8000", found[0]),
+                database,
+                TICK_SECRET=secret,
+            )
         finally:
             process.terminate()
     assert '"state":"done"' in done.stdout, done
 
 
-def _typed(place: Path, line: str, database: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def _typed(
+    place: Path, line: str, database: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a line as a shell would, `rota` being ours."""
     rota = place / "rota"
     rota.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
     rota.chmod(0o755)
     path = f"{place}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "ROTA_DATABASE_URL": database, **environment}
-    return subprocess.run(["sh", "-c", line], cwd=place, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        ["sh", "-c", line],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

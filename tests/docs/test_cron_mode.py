@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rota.cli import run
-from rota.cron import missed_fires, parse
+from rota.model.cron import missed_fires, parse
 from tests.support.project import enter
 from tests.support.rules import rule
 
@@ -25,7 +25,10 @@ BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MU
 @rule("M80")
 @pytest.mark.parametrize("language", ["crontab", "ini", "yaml"])
 def test_what_the_page_shows_is_what_the_command_prints(
-    language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    language: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "shop.py").write_text("import rota\n\napp = rota.App()\n")
     enter(tmp_path, monkeypatch)
@@ -40,7 +43,16 @@ def test_what_the_page_shows_is_what_the_command_prints(
 
 
 def test_no_block_of_the_page_goes_untried() -> None:
-    assert [name for name, _ in BLOCKS] == ["sh", "crontab", "env", "sh", "ini", "sh", "yaml", "text"]
+    assert [name for name, _ in BLOCKS] == [
+        "sh",
+        "crontab",
+        "env",
+        "sh",
+        "ini",
+        "sh",
+        "yaml",
+        "text",
+    ]
     assert PAGE.count("```") == 2 * len(BLOCKS)
 
 
@@ -56,7 +68,9 @@ def test_no_block_of_the_page_goes_untried() -> None:
         ("*/20 2 * * *", 25, ["02:00", "02:20", "02:40", "02:00+0100", "02:20", "02:40"]),
     ],
 )
-def test_what_is_said_about_nights_when_clocks_change_is_so(text: str, day: int, shown: list[str]) -> None:
+def test_what_is_said_about_nights_when_clocks_change_is_so(
+    text: str, day: int, shown: list[str]
+) -> None:
     assert f"`{text}`" in CLOCKS
     zone = ZoneInfo("Europe/Stockholm")
     start = datetime(2026, 10 if day == 25 else 3, day, tzinfo=zone)

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from rota.doctor import CHECKS, Level, Limits, examine
+from rota.observe.doctor import CHECKS, Level, Limits, examine
 from rota.store.db import Database
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
@@ -75,7 +75,9 @@ def test_the_commands_of_the_page_work(database: str, tmp_path: Path) -> None:
 
 
 @rule("M3")
-def test_a_watcher_with_the_grants_of_the_page_sees_everything(database: str, connection: Connection) -> None:
+def test_a_watcher_with_the_grants_of_the_page_sees_everything(
+    database: str, connection: Connection
+) -> None:
     watcher = f"watcher_{uuid4().hex[:12]}"
     [grants] = [text for language, text in BLOCKS if language == "sql"]
     connection.execute(sql.SQL("create role {} login").format(sql.Identifier(watcher)))
@@ -84,11 +86,17 @@ def test_a_watcher_with_the_grants_of_the_page_sees_everything(database: str, co
         with psycopg.connect(database, application_name="held") as other:
             other.execute("create temp table mine (a int)")
             found = examine(Database(make_conninfo(database, user=watcher)))
-        assert [check.name for check, finding in found.findings if finding.level == Level.SKIPPED] == ["app"]
+        assert [
+            check.name for check, finding in found.findings if finding.level == Level.SKIPPED
+        ] == ["app"]
         assert "idle in transaction" in found["snapshot"].what
     finally:
-        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(watcher)))
+        connection.execute(
+            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(watcher))
+        )
 
 
 def test_no_block_of_the_page_goes_untried() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "sql"] and PAGE.count("```") == 2 * len(BLOCKS)
+    assert [language for language, _ in BLOCKS] == ["sh", "sql"] and PAGE.count("```") == 2 * len(
+        BLOCKS
+    )

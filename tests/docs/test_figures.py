@@ -20,7 +20,9 @@ BLOCKS = re.findall(r"```(sh|python|sql)\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.mark.system
 @rule("M85")
-def test_the_page_works_as_it_stands(database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path) -> None:
+def test_the_page_works_as_it_stands(
+    database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path
+) -> None:
     app = rota.App(database, release="shop")
 
     @app.job("send_mail")
@@ -35,14 +37,22 @@ def test_the_page_works_as_it_stands(database: str, connection: psycopg.Connecti
     said = []
     for language, block in BLOCKS:
         if language == "sh":
-            said += [(command, line.ok(*shlex.split(command)[1:]).out) for command in block.splitlines()]
+            said += [
+                (command, line.ok(*shlex.split(command)[1:]).out) for command in block.splitlines()
+            ]
         elif language == "python":
             exec(block, {"app": app})  # the page is ours
         else:
             connection.execute(block.encode())
     assert len(BLOCKS) == 8 and len(said) == 9
     of = dict(said)
-    assert "4711" in of["rota jobs --type send_mail --status dead"] and "4711" in of['rota jobs --error "connection refused" --since 2h']
+    assert (
+        "4711" in of["rota jobs --type send_mail --status dead"]
+        and "4711" in of['rota jobs --error "connection refused" --since 2h']
+    )
     assert "4711" in of["rota jobs --key order-4711"]
-    assert "enqueued" in of["rota job 4711"] and "connection refused; fatal (raised Dead)" in of["rota job 4711"]
+    assert (
+        "enqueued" in of["rota job 4711"]
+        and "connection refused; fatal (raised Dead)" in of["rota job 4711"]
+    )
     app.close()

@@ -51,11 +51,23 @@ def test_the_commands_of_a_deploy_work_in_their_order(empty_database: str, place
     assert "daily_report, send_welcome_email" in shop.type(sync)
 
     def is_bad() -> list[str]:
-        ran = subprocess.run(shlex.split(doctor), cwd=place, env=shop.environment, capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(
+            shlex.split(doctor),
+            cwd=place,
+            env=shop.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         return [line.split()[1] for line in ran.stdout.splitlines() if line.split()[:1] == ["bad"]]
 
     # On a busy machine a look may be given up after its two seconds, or the bell not be heard.
-    eventually(lambda: is_bad() == ["vacuum"], 60, what="the tests' server has autovacuum off, and nothing else is wrong")
+    eventually(
+        lambda: is_bad() == ["vacuum"],
+        60,
+        what="the tests' server has autovacuum off, and nothing else is wrong",
+    )
 
 
 @rule("M83")
@@ -71,12 +83,16 @@ def test_what_the_unit_and_the_manifest_start_is_a_worker(database: str, place: 
     [container] = pod()["containers"]
     port = str(unused_port())
     served = unit()["ExecStart"].removeprefix(unit()["WorkingDirectory"] + "/.venv/bin/")
-    contained = shlex.join(container["command"]).replace(str(container["livenessProbe"]["httpGet"]["port"]), port)
+    contained = shlex.join(container["command"]).replace(
+        str(container["livenessProbe"]["httpGet"]["port"]), port
+    )
     for command in (served, contained):
         assert "started, release" in shop.work_until_told_to_stop(command)
 
 
-@pytest.mark.parametrize("command", sorted({line.split()[1] for line in re.findall(r"`(rota [a-z][^`]*)`", PAGE)}))
+@pytest.mark.parametrize(
+    "command", sorted({line.split()[1] for line in re.findall(r"`(rota [a-z][^`]*)`", PAGE)})
+)
 def test_the_commands_of_the_text_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     assert capsys.readouterr().out

@@ -23,7 +23,9 @@ SHOP = "import rota\n\napp = rota.App()\n\n\n@app.job('mail')\ndef mail() -> Non
 
 @rule("M87")
 @pytest.mark.system
-def test_every_shell_line_of_the_page_does_what_it_says(server: PostgresServer, database: str, tmp_path: Path) -> None:
+def test_every_shell_line_of_the_page_does_what_it_says(
+    server: PostgresServer, database: str, tmp_path: Path
+) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "rota").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
     (tmp_path / "rota").chmod(0o755)
@@ -39,15 +41,31 @@ def test_every_shell_line_of_the_page_does_what_it_says(server: PostgresServer, 
             "STAGING": server.url(name),
         }
         said = {}
-        for line in [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]:
+        for line in [
+            line
+            for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+            for line in block.splitlines()
+        ]:
             done = subprocess.run(
-                ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+                ["sh", "-c", line],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
             )
-            assert done.returncode == (6 if line.endswith("# exit status 6") else 0), f"{line}\n{done.stdout}{done.stderr}"
+            assert done.returncode == (6 if line.endswith("# exit status 6") else 0), (
+                f"{line}\n{done.stdout}{done.stderr}"
+            )
             said[line] = done.stdout
-        assert "the provider is down" in next(out for line, out in said.items() if line.startswith("rota queues"))
+        assert "the provider is down" in next(
+            out for line, out in said.items() if line.startswith("rota queues")
+        )
         with psycopg.connect(server.url(name), autocommit=True) as copy:
-            assert copy.execute("select rota.site_paused() is not null, (select count(*) from rota.job)").fetchone() == (True, 1)
+            assert copy.execute(
+                "select rota.site_paused() is not null, (select count(*) from rota.job)"
+            ).fetchone() == (True, 1)
 
 
 @rule("M87")

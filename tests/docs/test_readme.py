@@ -46,21 +46,33 @@ def crontab_commands(directory: Path) -> list[str]:
 @rule("M3", "M20", "M80")
 @pytest.mark.parametrize(
     "is_private",
-    [pytest.param(False, id="on a database of one's own"), pytest.param(True, id="on the private one", marks=pytest.mark.slow)],
+    [
+        pytest.param(False, id="on a database of one's own"),
+        pytest.param(True, id="on the private one", marks=pytest.mark.slow),
+    ],
 )
-def test_every_shell_command_of_the_readme_does_what_it_says(is_private: bool, empty_database: str, place: Path) -> None:
+def test_every_shell_command_of_the_readme_does_what_it_says(
+    is_private: bool, empty_database: str, place: Path
+) -> None:
     shop = Shop(place, None if is_private else empty_database)
-    said = {line: shop.work_until_told_to_stop() if line == STAYS else shop.type(line) for line in commands()}
+    said = {
+        line: shop.work_until_told_to_stop() if line == STAYS else shop.type(line)
+        for line in commands()
+    }
 
     assert said["python shop.py"] == "job 1\n"
-    assert said["rota work --app shop:app --drain"].startswith("claimed 1, succeeded 1, failed 0, dead 0")
+    assert said["rota work --app shop:app --drain"].startswith(
+        "claimed 1, succeeded 1, failed 0, dead 0"
+    )
     assert "succeeded" in said["rota job 1"]
     assert "<1@shop.example>" in said["rota job 1"]
     assert "daily_report, send_welcome_email" in said["rota sync --app shop:app"]
 
 
 @rule("M3", "M80", "M82")
-def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(empty_database: str, place: Path) -> None:
+def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(
+    empty_database: str, place: Path
+) -> None:
     shop = Shop(place, empty_database)
     shop.type("rota migrate")
     shop.type("rota sync --app shop:app")
@@ -70,7 +82,9 @@ def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(em
 
     with psycopg.connect(empty_database) as connection:
         # Where it is seven in Stockholm just now, there is a second one.
-        rows = connection.execute("select job_type, schedule, status, result from rota.jobs where scheduled_for is null").fetchall()
+        rows = connection.execute(
+            "select job_type, schedule, status, result from rota.jobs where scheduled_for is null"
+        ).fetchall()
     [(job_type, schedule, status, result)] = rows
     assert (job_type, schedule, status) == ("daily_report", "daily-report", "succeeded")
     assert re.fullmatch(r"reports/\d{4}-\d\d-\d\d\.csv", result)

@@ -18,7 +18,9 @@ PAGE = (Path(__file__).parents[2] / "docs/retention.md").read_text()
 
 
 @rule("M13")
-def test_every_table_has_a_line_that_says_what_bounds_it(connection: psycopg.Connection[TupleRow]) -> None:
+def test_every_table_has_a_line_that_says_what_bounds_it(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     written = re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", PAGE, re.MULTILINE)
     lines = dict(written)
     assert len(lines) == len(written), "a table has two lines"
@@ -26,7 +28,9 @@ def test_every_table_has_a_line_that_says_what_bounds_it(connection: psycopg.Con
         "select relname from pg_class where relnamespace = 'rota'::regnamespace and relkind in ('r', 'p') and not relispartition"
     ).fetchall()
     assert set(lines) == {name for (name,) in tables}
-    kept: dict[str, timedelta] = dict(connection.execute("select what, keep from rota.retention").fetchall())
+    kept: dict[str, timedelta] = dict(
+        connection.execute("select what, keep from rota.retention").fetchall()
+    )
     assert lines["job_history"] == f"{kept['history'].days} days"
     assert lines["attempt"] == f"{kept['attempts'].days} days"
     assert lines["job"] == f"dead: {kept['dead'].days} days"
@@ -34,7 +38,9 @@ def test_every_table_has_a_line_that_says_what_bounds_it(connection: psycopg.Con
 
 @pytest.mark.system
 @rule("M13")
-def test_the_blocks_of_the_page_do_what_they_say(database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path) -> None:
+def test_the_blocks_of_the_page_do_what_they_say(
+    database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path
+) -> None:
     [(_, command), (_, query)] = re.findall(r"```(sh|sql)\n(.*?)```", PAGE, re.DOTALL)
     words = shlex.split(command, comments=True)
     CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok(*words[1:])

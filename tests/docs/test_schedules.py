@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota import cli
-from rota.schedule import CATCH_UP_MAX, MISSED_S
+from rota.model.schedule import CATCH_UP_MAX, MISSED_S
 from rota.upkeep.scheduler import PERIOD_S
 from tests.support.project import enter
 from tests.support.rules import rule
@@ -44,7 +44,11 @@ def test_every_block_of_the_page_works_in_its_order(
             exec(compile(block, "schedules.md", "exec"), names)
             names["app"].sync()
         elif language == "sql":
-            rows = [connection.execute(statement.encode()) for statement in block.split(";\n") if statement.strip()]
+            rows = [
+                connection.execute(statement.encode())
+                for statement in block.split(";\n")
+                if statement.strip()
+            ]
             said[block] = repr(rows[-1].fetchall() if rows[-1].description else None)
         else:
             for line in filter(None, (line.split("  #")[0].strip() for line in block.splitlines())):
@@ -52,11 +56,19 @@ def test_every_block_of_the_page_works_in_its_order(
                 said[line] = capsys.readouterr().out
     names["app"].close()
 
-    left = [name for (name,) in connection.execute("select name from rota.schedule order by 1").fetchall()]
+    left = [
+        name
+        for (name,) in connection.execute("select name from rota.schedule order by 1").fetchall()
+    ]
     assert left == ["cleanup", "nightly-mail", "report-eu", "sweep"]
     assert "weekly-digest" in said["rota schedules"]
-    assert "Mon " in said["rota schedule weekly-digest"] and "08:00 +0" in said["rota schedule weekly-digest"]
-    verbs = connection.execute("select verb from rota.action where schedule = 'weekly-digest' order by id").fetchall()
+    assert (
+        "Mon " in said["rota schedule weekly-digest"]
+        and "08:00 +0" in said["rota schedule weekly-digest"]
+    )
+    verbs = connection.execute(
+        "select verb from rota.action where schedule = 'weekly-digest' order by id"
+    ).fetchall()
     assert [verb for (verb,) in verbs][:4] == ["pause", "trigger", "resume", "delete"]
 
 

@@ -19,11 +19,11 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.cli import run
-from rota.doctor import CHECKS, Finding, Level, Limits, examine
-from rota.doctor import server as server_checks
+from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
-from rota.events import JobSucceeded, LeaseLost
-from rota.release import VERSION
+from rota.observe.doctor import CHECKS, Finding, Level, Limits, examine
+from rota.observe.doctor import server as server_checks
+from rota.observe.events import JobSucceeded, LeaseLost
 from rota.store import ops, probe
 from rota.store.db import Database
 from rota.store.migrate import migrate
@@ -37,7 +37,10 @@ from tests.worker.hand import Hand as Worker
 
 Connection = psycopg.Connection[TupleRow]
 NOON = "2031-05-10 12:00:00"
-needs_pooler = pytest.mark.skipif(program() is None, reason="PGBOUNCER IS NOT INSTALLED: the pooler's check was not tried behind one")
+needs_pooler = pytest.mark.skipif(
+    program() is None,
+    reason="PGBOUNCER IS NOT INSTALLED: the pooler's check was not tried behind one",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -85,15 +88,23 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
     url = own_server.url()
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
-        assert "autovacuum is off on this server" in is_red(look(url, "vacuum"))  # as servers of tests are set up
+        assert "autovacuum is off on this server" in is_red(
+            look(url, "vacuum")
+        )  # as servers of tests are set up
         connection.execute("alter system set autovacuum = on")
         connection.execute("select pg_reload_conf()")
         at_work(connection)
-        eventually(lambda: look(url, "vacuum").level == Level.OK, what="the server has read its settings")
+        eventually(
+            lambda: look(url, "vacuum").level == Level.OK, what="the server has read its settings"
+        )
 
         types = [{"name": "t", "queue": "default", "priority": 0}]
         found = examine(Database(url), notify=True, types=types, limits=Limits(round_trip_s=5))
-        assert [(check.name, finding.what) for check, finding in found.findings if finding.level != Level.OK] == []
+        assert [
+            (check.name, finding.what)
+            for check, finding in found.findings
+            if finding.level != Level.OK
+        ] == []
         assert [check.name for check, _ in found.findings] == [check.name for check in CHECKS]
 
         insert(connection)
@@ -110,21 +121,30 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
         insert(connection, 20)
         connection.execute("update rota.job set meta = '{}'")
         none = Limits(dead_rows=0, dead_share=0)
-        eventually(lambda: look(url, "vacuum", limits=none).level == Level.WARN, what="the server has counted")
+        eventually(
+            lambda: look(url, "vacuum", limits=none).level == Level.WARN,
+            what="the server has counted",
+        )
         assert "dead rows beside" in is_red(look(url, "vacuum", limits=none), Level.WARN)
 
 
 def test_no_check_needs_to_write(database: str, healthy: Hand) -> None:
-    found = examine(Database(make_conninfo(database, options="-c default_transaction_read_only=on")))
+    found = examine(
+        Database(make_conninfo(database, options="-c default_transaction_read_only=on"))
+    )
     assert found["connection"].level == Level.BAD and "read-only" in found["connection"].what
-    assert [check.name for check, finding in found.findings if finding.level == Level.SKIPPED] == ["app"]
+    assert [check.name for check, finding in found.findings if finding.level == Level.SKIPPED] == [
+        "app"
+    ]
 
 
 # Connection, pooler, listen
 
 
 @rule("M3")
-def test_an_unreachable_server_is_an_error_and_no_finding(database: str, server: PostgresServer) -> None:
+def test_an_unreachable_server_is_an_error_and_no_finding(
+    database: str, server: PostgresServer
+) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(DatabaseUnavailable):
@@ -135,7 +155,9 @@ def test_an_unreachable_server_is_an_error_and_no_finding(database: str, server:
 
 @rule("M3")
 def test_a_long_way_to_the_server_is_told(database: str) -> None:
-    assert "round trip" in is_red(look(database, "connection", limits=Limits(round_trip_s=0)), Level.WARN)
+    assert "round trip" in is_red(
+        look(database, "connection", limits=Limits(round_trip_s=0)), Level.WARN
+    )
 
 
 @pytest.mark.system
@@ -147,11 +169,18 @@ def test_a_transaction_pooler_is_noticed_and_the_bell_that_is_not_heard_through_
     name = database.rpartition("/")[2]
     with Pooler(server, tmp_path / "pgbouncer.log") as pooler:
         refused = examine(Database(pooler.url(name)), notify=True, only=["pooler", "migrations"])
-        assert is_red(refused["pooler"]).count("refuses Rota's session settings") == 1 and "notify=False" in refused["pooler"].what_to_do
+        assert (
+            is_red(refused["pooler"]).count("refuses Rota's session settings") == 1
+            and "notify=False" in refused["pooler"].what_to_do
+        )
         assert refused["migrations"].level == Level.OK  # it goes on looking
-        polls = examine(Database(pooler.url(name), notify=False), notify=False, only=["pooler", "listen"])
+        polls = examine(
+            Database(pooler.url(name), notify=False), notify=False, only=["pooler", "listen"]
+        )
         assert (polls["pooler"].level, polls["listen"].level) == (Level.OK, Level.SKIPPED)
-    with Pooler(server, tmp_path / "pgbouncer.log", more="ignore_startup_parameters = options") as pooler:
+    with Pooler(
+        server, tmp_path / "pgbouncer.log", more="ignore_startup_parameters = options"
+    ) as pooler:
         listens = examine(Database(pooler.url(name)), notify=True, only=["pooler", "listen"])
         assert "share sessions" in is_red(listens["pooler"])
         assert "not heard" in is_red(listens["listen"])
@@ -165,26 +194,41 @@ def test_notify_switched_off_for_nothing_is_told(database: str) -> None:
 
 
 @rule("M3")
-def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(empty_database: str, database: str, connection: Connection) -> None:
+def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(
+    empty_database: str, database: str, connection: Connection
+) -> None:
     found = examine(Database(empty_database))
-    assert "0001_tables" in is_red(found["migrations"]) and "rota migrate" in found["migrations"].what_to_do
+    assert (
+        "0001_tables" in is_red(found["migrations"])
+        and "rota migrate" in found["migrations"].what_to_do
+    )
     assert [check.name for check, _ in found.at(Level.BAD)] == ["migrations"]  # said once
     assert "see migrations" in is_red(found["dead"], Level.SKIPPED)
-    connection.execute("insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_more', '0.0.1', '9')")
+    connection.execute(
+        "insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_more', '0.0.1', '9')"
+    )
     assert "9999_more" in is_red(look(database, "migrations"), Level.WARN)
     connection.execute("update rota.migration set oldest_release = '999.0.0' where number = 9999")
     assert f"this is {VERSION}" in is_red(look(database, "migrations"))
-    connection.execute("delete from rota.migration where number = 9999; update rota.migration set name = '0001_mine' where number = 1")
+    connection.execute(
+        "delete from rota.migration where number = 9999; update rota.migration set name = '0001_mine' where number = 1"
+    )
     assert "0001_mine" in is_red(look(database, "migrations"))
     connection.execute("delete from rota.migration where number = 1")
     assert "lacks 0001_tables" in is_red(look(database, "migrations"))
 
 
 @rule("M3")
-def test_a_function_that_is_old_or_was_changed_by_hand_is_told(database: str, connection: Connection) -> None:
-    connection.execute("create or replace function rota.time_bucket(p_took interval) returns int language sql as 'select null::int'")
+def test_a_function_that_is_old_or_was_changed_by_hand_is_told(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "create or replace function rota.time_bucket(p_took interval) returns int language sql as 'select null::int'"
+    )
     assert "made them: time_bucket" in is_red(look(database, "migrations"), Level.WARN)
-    connection.execute("update rota.definition set hash = 'of an older release' where name = 'time_bucket'")
+    connection.execute(
+        "update rota.definition set hash = 'of an older release' where name = 'time_bucket'"
+    )
     assert "lacks this release's time_bucket" in is_red(look(database, "migrations"))
 
 
@@ -195,11 +239,15 @@ def role(admin: Connection, database: str) -> Iterator[str]:
     admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
     yield name
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+        connection.execute(
+            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name))
+        )
 
 
 @rule("M3")
-def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(database: str, role: str, connection: Connection) -> None:
+def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(
+    database: str, role: str, connection: Connection
+) -> None:
     def grant(what: str) -> None:
         connection.execute(sql.SQL(what).format(sql.Identifier(role)))
 
@@ -208,10 +256,16 @@ def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(datab
     assert "not allowed to look" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
     assert "not allowed to look" in is_red(nothing["privileges"])
     assert nothing["snapshot"].level == Level.OK  # needs no right of Rota's
-    grant("grant usage on schema rota to {}; grant select on all tables in schema rota to {0}".replace("{}", "{0}"))
+    grant(
+        "grant usage on schema rota to {}; grant select on all tables in schema rota to {0}".replace(
+            "{}", "{0}"
+        )
+    )
     reads = examine(Database(url))
     assert "can read" in is_red(reads["privileges"], Level.WARN)
-    assert [check.name for check, finding in reads.findings if finding.level == Level.SKIPPED] == ["app"]
+    assert [check.name for check, finding in reads.findings if finding.level == Level.SKIPPED] == [
+        "app"
+    ]
     grant("revoke select on rota.job from {}")
     assert look(url, "dead").level == Level.SKIPPED
     with psycopg.connect(make_conninfo(url, application_name="rota claim")):
@@ -233,9 +287,18 @@ def test_an_open_snapshot_is_told_with_who_holds_it(database: str) -> None:
         other.execute("select")
         who = str(other.info.backend_pid)
         seen = look(database, "snapshot")
-        assert seen.level == Level.OK and who in seen.what and "report of Ada" in seen.what and "user postgres" in seen.what
+        assert (
+            seen.level == Level.OK
+            and who in seen.what
+            and "report of Ada" in seen.what
+            and "user postgres" in seen.what
+        )
         said = is_red(look(database, "snapshot", limits=Limits(snapshot_s=(0, 3600))), Level.WARN)
-        assert f"session {who}" in said and "idle in transaction" in said and f"pg_terminate_backend({who})" in said
+        assert (
+            f"session {who}" in said
+            and "idle in transaction" in said
+            and f"pg_terminate_backend({who})" in said
+        )
         is_red(look(database, "snapshot", limits=Limits(snapshot_s=(0, 0))))
 
 
@@ -253,7 +316,10 @@ def test_a_prepared_transaction_that_holds_back_vacuum_is_told(own_server: Postg
 
 
 def _day(connection: Connection, ahead: int, schema: str = "rota") -> str:
-    row = connection.execute(f"select to_char(({schema}.clock() at time zone 'UTC')::date + %s, 'YYYYMMDD')".encode(), [ahead]).fetchone()
+    row = connection.execute(
+        f"select to_char(({schema}.clock() at time zone 'UTC')::date + %s, 'YYYYMMDD')".encode(),
+        [ahead],
+    ).fetchone()
     assert row is not None
     return str(row[0])
 
@@ -263,9 +329,13 @@ def test_a_missing_partition_is_told_with_what_makes_it(empty_database: str) -> 
     database = Database(empty_database, "jobs2")
     migrate(empty_database, "jobs2")
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        set_clock(connection, f"{datetime.now(UTC):%Y-%m-%d} 12:00", "jobs2")  # midnight is no part of this
+        set_clock(
+            connection, f"{datetime.now(UTC):%Y-%m-%d} 12:00", "jobs2"
+        )  # midnight is no part of this
         for ahead, level in ((5, Level.WARN), (1, Level.BAD)):
-            connection.execute(f"drop table jobs2.attempt_{_day(connection, ahead, 'jobs2')}".encode())
+            connection.execute(
+                f"drop table jobs2.attempt_{_day(connection, ahead, 'jobs2')}".encode()
+            )
             said = is_red(examine(database, only=["partitions"])["partitions"], level)
             assert f"attempt: {'tomorrow' if ahead == 1 else f'in {ahead} days'}" in said
         connection.execute(said[said.index("SELECT") :].encode())
@@ -273,15 +343,28 @@ def test_a_missing_partition_is_told_with_what_makes_it(empty_database: str) -> 
 
 
 @rule("M13")
-def test_history_that_should_be_gone_or_hangs_half_off_is_told(database: str, connection: Connection) -> None:
+def test_history_that_should_be_gone_or_hangs_half_off_is_told(
+    database: str, connection: Connection
+) -> None:
     old = _day(connection, -20)
-    connection.execute("select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [old])
-    assert f"job_history_{old} should have been dropped" in is_red(look(database, "retention"), Level.WARN)
+    connection.execute(
+        "select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [old]
+    )
+    assert f"job_history_{old} should have been dropped" in is_red(
+        look(database, "retention"), Level.WARN
+    )
     with psycopg.connect(database) as reader:
         reader.execute("select count(*) from rota.job_history")
         with psycopg.connect(database, autocommit=True) as other:
-            other.pgconn.send_query(f"alter table rota.job_history detach partition rota.job_history_{old} concurrently".encode())
-            eventually(lambda: connection.execute("select from pg_inherits where inhdetachpending").fetchone() is not None)
+            other.pgconn.send_query(
+                f"alter table rota.job_history detach partition rota.job_history_{old} concurrently".encode()
+            )
+            eventually(
+                lambda: (
+                    connection.execute("select from pg_inherits where inhdetachpending").fetchone()
+                    is not None
+                )
+            )
             other.cancel_safe()  # while it waits for the reader
             while other.pgconn.get_result() is not None:
                 pass
@@ -291,39 +374,59 @@ def test_history_that_should_be_gone_or_hangs_half_off_is_told(database: str, co
 @rule("M3")
 def test_connections_that_run_out_are_told(database: str) -> None:
     is_red(look(database, "connections", limits=Limits(connections_share=(0.0, 1.0))), Level.WARN)
-    assert "by Rota" in is_red(look(database, "connections", limits=Limits(connections_share=(0.0, 0.0))))
+    assert "by Rota" in is_red(
+        look(database, "connections", limits=Limits(connections_share=(0.0, 0.0)))
+    )
 
 
 # Jobs and workers
 
 
 @rule("M86")
-def test_due_jobs_that_nobody_serves_and_types_that_nobody_knows_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+def test_due_jobs_that_nobody_serves_and_types_that_nobody_knows_are_told(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     insert(connection, queue="emails")
     assert "'emails'" in is_red(look(database, "queues"))
     insert(connection, 3, job_type="send_welcom_email")
     said = is_red(look(database, "types"))
-    assert "send_welcom_email (3 jobs, nobody has declared it): did you mean send_welcome_email?" in said
-    connection.execute("delete from rota.job where job_type <> 't'; update rota.worker set job_types = '{other}'")
+    assert (
+        "send_welcom_email (3 jobs, nobody has declared it): did you mean send_welcome_email?"
+        in said
+    )
+    connection.execute(
+        "delete from rota.job where job_type <> 't'; update rota.worker set job_types = '{other}'"
+    )
     assert "t (1 job, no worker of the last hour knows it)" in is_red(look(database, "types"))
 
 
-def test_a_mistyped_type_is_told_before_it_is_due(database: str, connection: Connection, healthy: Hand) -> None:
+def test_a_mistyped_type_is_told_before_it_is_due(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     insert(connection, job_type="send_welcom_email", run_at=datetime.now(UTC) + timedelta(days=1))
     assert "did you mean send_welcome_email?" in is_red(look(database, "types"), Level.WARN)
 
 
 def test_an_app_that_was_not_synced_is_told(database: str, healthy: Hand) -> None:
-    types = [{"name": "t", "queue": "email", "priority": 0}, {"name": "new", "queue": "default", "priority": 0}]
-    assert "not declared: new; declared with another queue or priority: t" in is_red(look(database, "app", types=types), Level.WARN)
+    types = [
+        {"name": "t", "queue": "email", "priority": 0},
+        {"name": "new", "queue": "default", "priority": 0},
+    ]
+    assert "not declared: new; declared with another queue or priority: t" in is_red(
+        look(database, "app", types=types), Level.WARN
+    )
     assert look(database, "app").level == Level.SKIPPED
 
 
 @rule("M86")
-def test_a_worker_gone_silent_is_told_and_is_bad_once_jobs_wait(database: str, connection: Connection, healthy: Hand) -> None:
+def test_a_worker_gone_silent_is_told_and_is_bad_once_jobs_wait(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     set_clock(connection, NOON)
     connection.execute("update rota.worker set heartbeat_at = rota.clock() - interval '2 minutes'")
-    assert "gone without a goodbye within the hour: hand (2 min ago)" in is_red(look(database, "workers"), Level.WARN)
+    assert "gone without a goodbye within the hour: hand (2 min ago)" in is_red(
+        look(database, "workers"), Level.WARN
+    )
     insert(connection)
     assert "no worker is alive" in is_red(look(database, "workers"))
     healthy.run(ops.stop("hand"))
@@ -332,13 +435,17 @@ def test_a_worker_gone_silent_is_told_and_is_bad_once_jobs_wait(database: str, c
 
 
 @rule("M32")
-def test_an_end_that_came_too_late_is_told_with_its_worker(database: str, connection: Connection, healthy: Hand) -> None:
+def test_an_end_that_came_too_late_is_told_with_its_worker(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     healthy.beat(rejected=2)
     assert "hand: 2" in is_red(look(database, "fences"), Level.WARN)
 
 
 @rule("M33", "M35")
-def test_jobs_that_do_not_end_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+def test_jobs_that_do_not_end_are_told(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     [id_] = insert(connection)
     healthy.claim()
     set_clock(connection, NOON)
@@ -351,7 +458,9 @@ def test_jobs_that_do_not_end_are_told(database: str, connection: Connection, he
 
 
 @rule("M85")
-def test_due_jobs_that_wait_for_long_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+def test_due_jobs_that_wait_for_long_are_told(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     insert(connection)
     connection.execute("update rota.job set run_at = rota.clock() - interval '6 minutes'")
     assert "6 min" in is_red(look(database, "oldest"), Level.WARN)
@@ -362,13 +471,17 @@ def test_due_jobs_that_wait_for_long_are_told(database: str, connection: Connect
 @rule("M44")
 def test_dead_jobs_are_told(database: str, connection: Connection, healthy: Hand) -> None:
     insert(connection, 2)
-    connection.execute("update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'")
+    connection.execute(
+        "update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'"
+    )
     assert "2 dead jobs, the first for 3 d" in is_red(look(database, "dead"), Level.WARN)
 
 
 @rule("M82")
 @pytest.mark.parametrize("schema", ["rota", "jobs2"])
-def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(empty_database: str, schema: str) -> None:
+def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(
+    empty_database: str, schema: str
+) -> None:
     migrate(empty_database, schema)
     database = Database(empty_database, schema)
 
@@ -386,7 +499,9 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(empty_da
             f" ('broken', 't', '0 2 * *', {schema}.clock() + interval '1 day', {schema}.clock(), 'rota', 'no cron text', null, true),"
             f" ('former', 't', '0 2 * * *', {schema}.clock() - interval '5 minutes', null, null, null, {schema}.clock(), false)".encode()
         )
-        assert "late: nightly by 5 min; stopped by themselves: broken (no cron text)" in is_red(schedules())
+        assert "late: nightly by 5 min; stopped by themselves: broken (no cron text)" in is_red(
+            schedules()
+        )
         said = is_red(schedules())
         assert "resume" in said
         assert not any(name in said for name in ("to come", "by hand", "rested", "former"))
@@ -398,42 +513,82 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(empty_da
 
 @rule("M82", "M86")
 @pytest.mark.parametrize("schema", ["rota", "jobs2"])
-def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(empty_database: str, schema: str) -> None:
+def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(
+    empty_database: str, schema: str
+) -> None:
     migrate(empty_database, schema)
     app = rota.App(empty_database, schema=schema)
     app.job("t")(lambda: None)
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(f"insert into {schema}.schedule (name, job_type, cron) values ('broken', 't', 'at noon')".encode())
+        connection.execute(
+            f"insert into {schema}.schedule (name, job_type, cron) values ('broken', 't', 'at noon')".encode()
+        )
         app.drain()
-        assert "stopped by themselves: broken (" in is_red(examine(app.database, only=["schedules"])["schedules"])
-        connection.execute(f"update {schema}.alert_rule set period = '1 second' where kind = 'schedule_overdue'".encode())
-        connection.execute(f"update {schema}.schedule set paused_at = now() - interval '2 seconds'".encode())
+        assert "stopped by themselves: broken (" in is_red(
+            examine(app.database, only=["schedules"])["schedules"]
+        )
+        connection.execute(
+            f"update {schema}.alert_rule set period = '1 second' where kind = 'schedule_overdue'".encode()
+        )
+        connection.execute(
+            f"update {schema}.schedule set paused_at = now() - interval '2 seconds'".encode()
+        )
         [found] = app.database.run(ops.findings("schedule overdue"))
-    assert found.subject == "broken" and found.message.startswith("schedule broken has stopped by itself: ")
+    assert found.subject == "broken" and found.message.startswith(
+        "schedule broken has stopped by itself: "
+    )
     app.close()
 
 
 @rule("M87")
 def test_what_is_paused_is_told(database: str, connection: Connection) -> None:
     connection.execute("insert into rota.queue (name, paused_at) values ('email', now())")
-    connection.execute("insert into rota.queue (name, paused_at, paused_until) values ('over', now(), now() - interval '1 s')")
+    connection.execute(
+        "insert into rota.queue (name, paused_at, paused_until) values ('over', now(), now() - interval '1 s')"
+    )
     said = is_red(look(database, "paused"), Level.WARN)
     assert "'email'" in said and "'over'" not in said
 
-    connection.execute("select rota.pause_all(now() + interval '1 hour', 'the mail server moves', 'eva')")
+    connection.execute(
+        "select rota.pause_all(now() + interval '1 hour', 'the mail server moves', 'eva')"
+    )
     said = is_red(look(database, "paused"), Level.WARN)
-    assert "everything is paused until 20" in said and "by eva: the mail server moves" in said and "resume --all" in said
+    assert (
+        "everything is paused until 20" in said
+        and "by eva: the mail server moves" in said
+        and "resume --all" in said
+    )
     connection.execute("update rota.site set paused_until = now()")
     assert "everything" not in is_red(look(database, "paused"), Level.WARN)
-    connection.execute("update rota.site set database_name = 'shop', worked_at = now()")  # as a dump brings it; no worker has looked yet
-    assert "a copy of another database: its workers start paused: stamped as database shop" in is_red(look(database, "paused"))
-    connection.execute("update rota.site set database_name = current_database(), copied = 'stamped as database shop'")
+    connection.execute(
+        "update rota.site set database_name = 'shop', worked_at = now()"
+    )  # as a dump brings it; no worker has looked yet
+    assert (
+        "a copy of another database: its workers start paused: stamped as database shop"
+        in is_red(look(database, "paused"))
+    )
+    connection.execute(
+        "update rota.site set database_name = current_database(), copied = 'stamped as database shop'"
+    )
     assert "a copy of another database" in is_red(look(database, "paused"))
 
 
-@pytest.mark.parametrize(("kind", "advice"), [("replication slot", "pg_drop_replication_slot('x')"), ("standby", "hot_standby_feedback")])
-def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(kind: str, advice: str) -> None:
-    holder = {"kind": kind, "who": "x", "user": None, "application": None, "state": "inactive", "held_s": None, "is_hidden": False}
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [("replication slot", "pg_drop_replication_slot('x')"), ("standby", "hot_standby_feedback")],
+)
+def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(
+    kind: str, advice: str
+) -> None:
+    holder = {
+        "kind": kind,
+        "who": "x",
+        "user": None,
+        "application": None,
+        "state": "inactive",
+        "held_s": None,
+        "is_hidden": False,
+    }
     for xids, level in ((10, Level.OK), (2_000_000, Level.WARN), (30_000_000, Level.BAD)):
         found = server_checks.snapshot({"holders": [{**holder, "xids": xids}]}, Limits())
         assert found.level == level and (level == Level.OK or advice in is_red(found, level))
@@ -458,12 +613,18 @@ async def test_a_worker_counts_what_it_did_and_what_came_too_late(
         await begun.wait()
         # The one at its start is past, and the lease keeper's first, which says what it counts too: from now on only its goodbye does.
         beaten = "select heartbeat_at > started_at from rota.worker"
-        await asyncio.to_thread(eventually, lambda: connection.execute(beaten).fetchone() == (True,))
-        connection.execute("update rota.job set claims = claims + 1 where id = (select min(id) from rota.job)")
+        await asyncio.to_thread(
+            eventually, lambda: connection.execute(beaten).fetchone() == (True,)
+        )
+        connection.execute(
+            "update rota.job set claims = claims + 1 where id = (select min(id) from rota.job)"
+        )
         go.set()
         await worker.heard(LeaseLost)
         await worker.heard(JobSucceeded)
-    counts = connection.execute("select succeeded, failed, dead, rejected, slots from rota.worker").fetchall()
+    counts = connection.execute(
+        "select succeeded, failed, dead, rejected, slots from rota.worker"
+    ).fetchall()
     assert counts == [(1, 0, 0, 1, 10)]
     assert f"{worker.name}: 1" in is_red(look(database, "fences"), Level.WARN)
 
@@ -472,7 +633,9 @@ async def test_a_worker_counts_what_it_did_and_what_came_too_late(
 
 
 @rule("M3")
-def test_each_sign_that_a_team_outgrows_it_is_told(database: str, connection: Connection, healthy: Hand) -> None:
+def test_each_sign_that_a_team_outgrows_it_is_told(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
     for number in range(3):
         replace(healthy, name=f"team {number}", types=(f"t{number}",)).beat(queues='{"one": 1}')
     [id_] = insert(connection)
@@ -483,28 +646,43 @@ def test_each_sign_that_a_team_outgrows_it_is_told(database: str, connection: Co
         healthy.run(ops.stop(f"team {number}"))
     insert(connection, queue="one")
     none = Limits(workers=0, single_s=0, live_jobs=-1, crews=2, history_bytes=0, reporting=0)
-    found = examine(Database(database), limits=none, only=["contention", "order", "fan-out", "teams", "replay", "streaming"])
+    found = examine(
+        Database(database),
+        limits=none,
+        only=["contention", "order", "fan-out", "teams", "replay", "streaming"],
+    )
     for check, finding in found.findings:
         assert "docs/doctor.md" in is_red(finding, Level.WARN), check.name
     assert "2 groups" in found["teams"].what and "'one'" in found["order"].what
 
 
 @rule("M3")
-def test_sessions_that_wait_for_a_lock_are_told(database: str, connection: Connection, healthy: Hand) -> None:
-    with psycopg.connect(database) as holder, psycopg.connect(database) as first, psycopg.connect(database) as second:
+def test_sessions_that_wait_for_a_lock_are_told(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    with (
+        psycopg.connect(database) as holder,
+        psycopg.connect(database) as first,
+        psycopg.connect(database) as second,
+    ):
         holder.execute("lock table rota.queue")
         for waiting in (first, second):
             waiting.execute("set application_name = 'rota claim'")
             waiting.pgconn.send_query(b"select from rota.queue")
         # That they wait is seen a moment after they asked; and after a second each looks up to see whether it waits for itself.
-        found = eventually(lambda: (now := look(database, "contention")).level == Level.WARN and now, what="both wait")
+        found = eventually(
+            lambda: (now := look(database, "contention")).level == Level.WARN and now,
+            what="both wait",
+        )
         assert found and "2 of Rota's" in is_red(found, Level.WARN)
         first.close()
         second.close()
 
 
 @rule("M3")
-def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(probe, "LOOK_S", 4.0)
     with psycopg.connect(database) as holder:
         holder.execute("lock table rota.worker")

@@ -28,10 +28,18 @@ def choose_changed(mutants: Sequence[Mutant], root: Path, base: str) -> list[Mut
     """Return the mutants that a change since `base` touches, what is not committed included."""
     files = set(_git(root, "diff", "--name-only", base).splitlines())
     files |= set(_git(root, "ls-files", "--others", "--exclude-standard").splitlines())
-    name = GUARDS.relative_to(root) if GUARDS.is_relative_to(root) else Path("tests/mutants/guards.toml")
+    name = (
+        GUARDS.relative_to(root)
+        if GUARDS.is_relative_to(root)
+        else Path("tests/mutants/guards.toml")
+    )
     before = _git(root, "show", f"{base}:{name.as_posix()}", may_fail=True)
     entries = [Mutant(**entry) for entry in tomllib.loads(before).get("mutant", [])]
-    return [mutant for mutant in mutants if mutant not in entries or not files.isdisjoint({mutant.file, *_test_files(mutant)})]
+    return [
+        mutant
+        for mutant in mutants
+        if mutant not in entries or not files.isdisjoint({mutant.file, *_test_files(mutant)})
+    ]
 
 
 def _test_files(mutant: Mutant) -> list[str]:
@@ -39,5 +47,7 @@ def _test_files(mutant: Mutant) -> list[str]:
 
 
 def _git(root: Path, *arguments: str, may_fail: bool = False) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=not may_fail)
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=not may_fail
+    )
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -33,7 +33,9 @@ class Mutant:
         lines = text.splitlines(keepends=True)
         found = [at for at, line in enumerate(lines) if line.strip() == self.line]
         if self.after is not None:
-            start = self._only([at for at, line in enumerate(lines) if line.strip() == self.after], self.after)
+            start = self._only(
+                [at for at, line in enumerate(lines) if line.strip() == self.after], self.after
+            )
             found = [at for at in found if start < at <= start + NEAR][:1]
         at = self._only(found, self.line)
         lines[at] = self._replacement(lines[at])
@@ -51,18 +53,24 @@ class Mutant:
 
     def _only(self, found: list[int], line: str) -> int:
         if len(found) != 1:
-            raise ValueError(f"mutant {self.name}: {self.file} should have this line once and has it {len(found)} times: {line}")
+            raise ValueError(
+                f"mutant {self.name}: {self.file} should have this line once and has it {len(found)} times: {line}"
+            )
         return found[0]
 
 
 def mutants() -> list[Mutant]:
     """All of them, in the order of the file. Raises ValueError when one says something that cannot be."""
-    listed = [Mutant(**entry) for entry in tomllib.loads(GUARDS.read_text(encoding="utf-8"))["mutant"]]
+    listed = [
+        Mutant(**entry) for entry in tomllib.loads(GUARDS.read_text(encoding="utf-8"))["mutant"]
+    ]
     for mutant in listed:
         if mutant.without is not None and mutant.becomes is not None:
             raise ValueError(f"{mutant.name}: give `without` or `becomes`, not both")
         if not mutant.tests or not mutant.rules or not set(mutant.rules) <= set(RULES):
-            raise ValueError(f"{mutant.name}: needs tests, and rules that tests/support/rules.py has")
+            raise ValueError(
+                f"{mutant.name}: needs tests, and rules that tests/support/rules.py has"
+            )
     if twice := {one.name for one in listed if sum(other.name == one.name for other in listed) > 1}:
         raise ValueError(f"two mutants are called {', '.join(sorted(twice))}")
     return listed

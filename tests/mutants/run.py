@@ -42,9 +42,16 @@ FIRST_FOUND = "first found"
 """The settings of hypothesis here, as tests/conftest.py has them: which example is the smallest that fails is not asked, and takes a minute."""
 TEMPLATE = "rota_template"
 """As tests/conftest.py calls it."""
-MADE_ONCE = ("src/rota/store/schema/migrations/", "src/rota/store/schema/settings/", "src/rota/store/migrate.py")
+MADE_ONCE = (
+    "src/rota/store/schema/migrations/",
+    "src/rota/store/schema/settings/",
+    "src/rota/store/migrate.py",
+)
 """What changed there does not come to a schema that is made already."""
-ABOUT_THE_TEXT = ("--ignore=tests/mutants", "--deselect=tests/store/test_schema.py::test_the_schema_is_the_one_in_the_snapshot")
+ABOUT_THE_TEXT = (
+    "--ignore=tests/mutants",
+    "--deselect=tests/store/test_schema.py::test_the_schema_is_the_one_in_the_snapshot",
+)
 """Left out of the whole suite: they see that a line has changed, whatever it does."""
 
 
@@ -72,24 +79,40 @@ def main() -> int:
     else:
         base = options.base or find_base(ROOT)
         chosen = choose_changed(mutants(), ROOT, base)
-        print(f"{len(chosen)} of {len(mutants())} guards have changed since {base[:12]}", flush=True)
+        print(
+            f"{len(chosen)} of {len(mutants())} guards have changed since {base[:12]}", flush=True
+        )
         if not chosen:
             return 0
     for mutant in chosen:
-        mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))  # one that has rotted is told at once
+        mutant.applied(
+            (ROOT / mutant.file).read_text(encoding="utf-8")
+        )  # one that has rotted is told at once
     began_at = time.monotonic()
     tests = sorted({test for mutant in chosen for test in mutant.tests})
-    print("the whole suite" if options.full else f"{len(tests)} tests", "without any mutation …", flush=True)
+    print(
+        "the whole suite" if options.full else f"{len(tests)} tests",
+        "without any mutation …",
+        flush=True,
+    )
     with _servers() as places, copy(ROOT, _known_to_git(), places[0]) as sound:
-        ran = pytest(sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S)
+        ran = pytest(
+            sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S
+        )
         failed = sorted(ran.failed)
         if failed and not ran.error:  # beside others on a busy machine a test may run out of time
             failed = sorted(pytest(sound, *failed, limit_s=SUITE_S).failed)
         absent = [test for test in tests if not _cases(test, ran.passed | ran.failed | ran.skipped)]
         if ran.error or failed or absent:
-            print(f"{ran.said}\nthey must pass before anything else: {ran.error or ', '.join([*failed, *absent])}")
+            print(
+                f"{ran.said}\nthey must pass before anything else: {ran.error or ', '.join([*failed, *absent])}"
+            )
             return 1
-        left_out = [one for one in chosen if not all(_cases(test, ran.passed | ran.failed) for test in one.tests)]
+        left_out = [
+            one
+            for one in chosen
+            if not all(_cases(test, ran.passed | ran.failed) for test in one.tests)
+        ]
         for mutant in left_out:
             print(f"{mutant.name:38} LEFT OUT: its test is skipped here")
             chosen.remove(mutant)
@@ -99,16 +122,26 @@ def main() -> int:
         test_one = bench.against_the_suite if options.full else bench.against_its_tests
         with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
             killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
-    print(f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, {len(left_out)} left out")
+    print(
+        f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, {len(left_out)} left out"
+    )
     return 0 if killed and all(killed) else 1
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("--only", metavar="NAME", help="this mutant only")
-    parser.add_argument("--all", action="store_true", help="all mutants, not only those that have changed")
-    parser.add_argument("--base", metavar="REV", help="what counts as changed is all since this commit")
-    parser.add_argument("--full", action="store_true", help="the whole suite against each, not only the tests that it names")
+    parser.add_argument(
+        "--all", action="store_true", help="all mutants, not only those that have changed"
+    )
+    parser.add_argument(
+        "--base", metavar="REV", help="what counts as changed is all since this commit"
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="the whole suite against each, not only the tests that it names",
+    )
     return parser.parse_args()
 
 
@@ -117,7 +150,10 @@ def _tell(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> boo
     is_killed, verdict = test_one(mutant)
     if not is_killed:  # what ran out of time on a busy machine has another try; a guard that no test misses survives that, too
         is_killed, verdict = test_one(mutant)
-    print(f"{mutant.name:38} {time.monotonic() - began_at:4.0f} s  {'' if is_killed else '** '}{verdict}", flush=True)
+    print(
+        f"{mutant.name:38} {time.monotonic() - began_at:4.0f} s  {'' if is_killed else '** '}{verdict}",
+        flush=True,
+    )
     return is_killed
 
 
@@ -130,10 +166,18 @@ class Bench:
 
     def against_its_tests(self, mutant: Mutant) -> tuple[bool, str]:
         # Nor is a privilege taken once more from a function that is only replaced.
-        keeps_template = not mutant.file.startswith(MADE_ONCE) and not mutant.line.startswith("revoke")
+        keeps_template = not mutant.file.startswith(MADE_ONCE) and not mutant.line.startswith(
+            "revoke"
+        )
         with self._mutated(mutant) as place, self._server(keeps_template=keeps_template) as server:
             # With one test the first of its cases that fails is enough; of several each has to fail.
-            ran = pytest(place, *mutant.tests, *(["-x"] if len(mutant.tests) == 1 else []), limit_s=TESTS_S, server=server)
+            ran = pytest(
+                place,
+                *mutant.tests,
+                *(["-x"] if len(mutant.tests) == 1 else []),
+                limit_s=TESTS_S,
+                server=server,
+            )
         if ran.error:
             return False, ran.error
         if blind := [test for test in mutant.tests if not _cases(test, ran.failed)]:
@@ -152,7 +196,9 @@ class Bench:
         with copy(self.sound, _files(self.sound), self.sound.parent) as place:
             path = place / mutant.file
             path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
-            for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*"):  # it goes by size and second, which may be the same
+            for bytecode in (path.parent / "__pycache__").glob(
+                f"{path.stem}.*"
+            ):  # it goes by size and second, which may be the same
                 bytecode.unlink()
             yield place
 
@@ -206,7 +252,9 @@ def _short(test: str) -> str:
 def copy(root: Path, names: list[str], beside: Path) -> Iterator[Path]:
     """A copy of these files of a tree, with their times, by which bytecode is known to be theirs."""
     # A process that a failed test has left behind may still write there: what cannot be removed now goes with the servers' place.
-    with tempfile.TemporaryDirectory(prefix="rota-mutant-", dir=beside, ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="rota-mutant-", dir=beside, ignore_cleanup_errors=True
+    ) as directory:
         place = Path(directory)
         for folder in {(place / name).parent for name in names}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -218,9 +266,15 @@ def copy(root: Path, names: list[str], beside: Path) -> Iterator[Path]:
 def _known_to_git() -> list[str]:
     """What git knows or would add, as it is in the working tree."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     ).stdout
-    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]  # else it was deleted and not yet committed
+    return [
+        name for name in listed.split("\0") if name and (ROOT / name).exists()
+    ]  # else it was deleted and not yet committed
 
 
 def _files(root: Path) -> list[str]:
@@ -231,7 +285,19 @@ def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = N
     """Run tests in a copy, in a process of its own."""
     report = place / "report.xml"
     report.unlink(missing_ok=True)  # that of the tree without a mutation
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junit-xml={report}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        f"--junit-xml={report}",
+    ]
     command.append(f"--hypothesis-profile={FIRST_FOUND}")
     process = subprocess.Popen(
         [*command, *arguments],
@@ -271,7 +337,9 @@ def _read(report: Path, status: int, said: str) -> Ran:
     kinds = {"failure": failed, "error": errors, "skipped": skipped}
     for case in ElementTree.parse(report).iter("testcase"):
         test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-        next((kind for name, kind in kinds.items() if case.find(name) is not None), passed).add(test)
+        next((kind for name, kind in kinds.items() if case.find(name) is not None), passed).add(
+            test
+        )
     if errors and not failed:  # after a failure something may go wrong in clearing up, too
         return Ran(error=f"BROKEN: {', '.join(sorted(errors))} could not be run\n{last}", said=said)
     return Ran(frozenset(passed), frozenset(failed), frozenset(skipped), said=said)

@@ -52,7 +52,9 @@ def _mutant(name: str, **fields: str) -> str:
     return f'[[mutant]]\n{lines}rules = ["M1"]\ntests = ["tests/test_{name}.py::test_it"]\n'
 
 
-def test_what_changed_since_the_merge_base_is_a_guards_file_its_tests_or_its_entry(tmp_path: Path) -> None:
+def test_what_changed_since_the_merge_base_is_a_guards_file_its_tests_or_its_entry(
+    tmp_path: Path,
+) -> None:
     guards = tmp_path / "tests" / "mutants" / "guards.toml"
     guards.parent.mkdir(parents=True)
     names = ("code", "test", "entry", "new", "same")
@@ -67,7 +69,9 @@ def test_what_changed_since_the_merge_base_is_a_guards_file_its_tests_or_its_ent
     (tmp_path / "code.py").write_text("x\ny\n")
     _git(tmp_path, "commit", "-am", "one")
     (tmp_path / "tests" / "test_test.py").write_text("# another\n")
-    guards.write_text("".join(_mutant(name, why="other" if name == "entry" else "w") for name in names))
+    guards.write_text(
+        "".join(_mutant(name, why="other" if name == "entry" else "w") for name in names)
+    )
     listed = [Mutant(**entry) for entry in tomllib.loads(guards.read_text())["mutant"]]
     chosen = choose_changed(listed, tmp_path, find_base(tmp_path))
     assert [mutant.name for mutant in chosen] == ["code", "test", "entry", "new"]
@@ -80,4 +84,6 @@ def test_what_changed_since_the_merge_base_is_a_guards_file_its_tests_or_its_ent
 @cache
 def _tests(file: str) -> frozenset[str]:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )

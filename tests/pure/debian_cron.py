@@ -29,7 +29,11 @@ class Entry:
     wild: bool
 
     def names(self, wall: datetime) -> bool:
-        if wall.minute not in self.minutes or wall.hour not in self.hours or wall.month not in self.months:
+        if (
+            wall.minute not in self.minutes
+            or wall.hour not in self.hours
+            or wall.month not in self.months
+        ):
             return False
         day, weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
         return day or weekday if self.either_day else day and weekday
@@ -38,7 +42,9 @@ class Entry:
 def entry(text: str) -> Entry:
     """Read five fields of numbers, lists, ranges, steps and stars."""
     fields = text.split()
-    minutes, hours, days, months, weekdays = (_numbers(field, *limits) for field, limits in zip(fields, RANGES, strict=True))
+    minutes, hours, days, months, weekdays = (
+        _numbers(field, *limits) for field, limits in zip(fields, RANGES, strict=True)
+    )
     return Entry(
         minutes,
         hours,
@@ -64,7 +70,10 @@ def _numbers(field: str, least: int, most: int) -> frozenset[int]:
 def minutes(zone: ZoneInfo, start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
     """Each minute from `start` up to `end`, in UTC, and what the zone's clock shows then."""
     count = int((end - start) / MINUTE)
-    return [(at, at.astimezone(zone).replace(tzinfo=None)) for at in (start + place * MINUTE for place in range(count))]
+    return [
+        (at, at.astimezone(zone).replace(tzinfo=None))
+        for at in (start + place * MINUTE for place in range(count))
+    ]
 
 
 def live_through(line: Entry, shown: list[tuple[datetime, datetime]]) -> Iterator[datetime]:
@@ -74,8 +83,13 @@ def live_through(line: Entry, shown: list[tuple[datetime, datetime]]) -> Iterato
         if clock == ran_up_to + MINUTE:
             runs = line.names(clock)
             ran_up_to = clock
-        elif clock > ran_up_to:  # set forward: wildcards by the clock; all others for each minute left out, too
-            missed = [ran_up_to + place * MINUTE for place in range(1, int((clock - ran_up_to) / MINUTE) + 1)]
+        elif (
+            clock > ran_up_to
+        ):  # set forward: wildcards by the clock; all others for each minute left out, too
+            missed = [
+                ran_up_to + place * MINUTE
+                for place in range(1, int((clock - ran_up_to) / MINUTE) + 1)
+            ]
             runs = line.names(clock) if line.wild else any(map(line.names, missed))
             ran_up_to = clock
         else:  # set back: wildcards only, until the clock has come up with what was run
@@ -84,7 +98,9 @@ def live_through(line: Entry, shown: list[tuple[datetime, datetime]]) -> Iterato
             yield at
 
 
-def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[tuple[datetime, timedelta, timedelta]]:
+def changes(
+    zone: ZoneInfo, start: datetime, end: datetime
+) -> Iterator[tuple[datetime, timedelta, timedelta]]:
     """When a zone's clock is changed, to the minute, with the offsets before and after."""
     step = timedelta(hours=12)
     at, offset = start, _offset(zone, start)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.alert import OVER_AFTER, Decision, Finding, Standing, Step, decide
+from rota.model.alert import OVER_AFTER, Decision, Finding, Standing, Step, decide
 from tests.support.rules import rule
 
 REPEAT_S = 240.0
@@ -38,7 +38,11 @@ def course(found: list[bool], repeat_after_s: float | None) -> list[Step | None]
     steps: list[Step | None] = []
     for minute, is_found in enumerate(found):
         now = minute * 60.0
-        known = [Standing("s", row.told, row.is_over, row.missed, now - row.told_at)] if row.told else []
+        known = (
+            [Standing("s", row.told, row.is_over, row.missed, now - row.told_at)]
+            if row.told
+            else []
+        )
         decided = decide([Finding("s", 1, "m")] if is_found else [], known, repeat_after_s)
         for one in decided:
             row.write(one, now)
@@ -48,7 +52,9 @@ def course(found: list[bool], repeat_after_s: float | None) -> list[Step | None]
 
 @rule("M86")
 @given(st.lists(st.booleans(), max_size=40), st.sampled_from([None, REPEAT_S]))
-def test_each_firing_is_told_once_repeated_in_time_and_ended_once(found: list[bool], repeat_after_s: float | None) -> None:
+def test_each_firing_is_told_once_repeated_in_time_and_ended_once(
+    found: list[bool], repeat_after_s: float | None
+) -> None:
     steps = course(found, repeat_after_s)
 
     stands = False
@@ -57,7 +63,12 @@ def test_each_firing_is_told_once_repeated_in_time_and_ended_once(found: list[bo
         if step == Step.FIRES:
             assert is_found and not stands
         elif step == Step.REPEATS:
-            assert is_found and stands and repeat_after_s is not None and (minute - told_at) * 60 >= repeat_after_s
+            assert (
+                is_found
+                and stands
+                and repeat_after_s is not None
+                and (minute - told_at) * 60 >= repeat_after_s
+            )
         elif step == Step.OVER:
             assert stands and found[minute - OVER_AFTER + 1 : minute + 1] == [False] * OVER_AFTER
         elif is_found:
@@ -70,10 +81,25 @@ def test_each_firing_is_told_once_repeated_in_time_and_ended_once(found: list[bo
 
 @rule("M86")
 def test_one_evaluation_that_misses_it_ends_nothing() -> None:
-    assert course([True, False, True, False, False, False], None) == [Step.FIRES, Step.MISSED, Step.STILL, Step.MISSED, Step.OVER, None]
+    assert course([True, False, True, False, False, False], None) == [
+        Step.FIRES,
+        Step.MISSED,
+        Step.STILL,
+        Step.MISSED,
+        Step.OVER,
+        None,
+    ]
 
 
 def test_each_subject_is_decided_by_itself() -> None:
-    known = [Standing("b", 3, False, 1, 10.0), Standing("c", 2, True, 0, 10.0), Standing("d", 1, False, 0, 10.0)]
+    known = [
+        Standing("b", 3, False, 1, 10.0),
+        Standing("c", 2, True, 0, 10.0),
+        Standing("d", 1, False, 0, 10.0),
+    ]
     decided = decide([Finding("a", 1, ""), Finding("d", 1, "")], known, None)
-    assert [(one.subject, one.step, one.told) for one in decided] == [("a", Step.FIRES, 0), ("b", Step.OVER, 3), ("d", Step.STILL, 1)]
+    assert [(one.subject, one.step, one.told) for one in decided] == [
+        ("a", Step.FIRES, 0),
+        ("b", Step.OVER, 3),
+        ("d", Step.STILL, 1),
+    ]

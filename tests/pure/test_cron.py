@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rota import cron
-from rota.cron import missed_fires, next_fire, next_fires, parse
 from rota.errors import UsageError
+from rota.model import cron
+from rota.model.cron import missed_fires, next_fire, next_fires, parse
 from tests.support.rules import rule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -27,7 +27,10 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
         ("0 12 * * 5L", ["27 12:00", "24 12:00", "29 12:00"]),
         ("0 12 * * mon#2", ["09 12:00", "13 12:00", "11 12:00"]),
         ("50/5 23 * * *", ["01 23:50", "01 23:55", "02 23:50"]),
-        ("0 0 13 * 5", ["06 00:00", "13 00:00", "20 00:00"]),  # either, as neither begins with a star
+        (
+            "0 0 13 * 5",
+            ["06 00:00", "13 00:00", "20 00:00"],
+        ),  # either, as neither begins with a star
         ("0 0 */15 * 1", ["16 00:00", "01 00:00", "31 00:00"]),  # both
     ],
 )
@@ -61,20 +64,41 @@ def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) ->
     ],
 )
 @rule("M82")
-def test_a_bad_text_is_refused_with_the_field_that_is_wrong_and_a_good_one(text: str, says: str) -> None:
+def test_a_bad_text_is_refused_with_the_field_that_is_wrong_and_a_good_one(
+    text: str, says: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text, "Europe/Stockholm")
     said = str(caught.value)
-    assert says in said and "'30 2 * * 1-5' is half past two" in said and said.isprintable() and len(said) < 500
+    assert (
+        says in said
+        and "'30 2 * * 1-5' is half past two" in said
+        and said.isprintable()
+        and len(said) < 500
+    )
 
 
 def test_the_same_text_may_fire_in_another_zone() -> None:
     assert next_fire(parse("*/5 2 * 3 7L", "UTC"), START) == datetime(2026, 3, 29, 2, 0, tzinfo=UTC)
-    assert next_fire(parse("0 2 * 3 7L", "Europe/Stockholm"), START) == datetime(2026, 3, 29, 1, 0, tzinfo=UTC), "of a fixed time: once"
+    assert next_fire(parse("0 2 * 3 7L", "Europe/Stockholm"), START) == datetime(
+        2026, 3, 29, 1, 0, tzinfo=UTC
+    ), "of a fixed time: once"
 
 
 @pytest.mark.parametrize(
-    "name", ["Europe/Stokholm", "", "America", "../etc/passwd", "/etc/localtime", "localtime", "a\0b", "x" * 9999, "\udc80", None]
+    "name",
+    [
+        "Europe/Stokholm",
+        "",
+        "America",
+        "../etc/passwd",
+        "/etc/localtime",
+        "localtime",
+        "a\0b",
+        "x" * 9999,
+        "\udc80",
+        None,
+    ],
 )
 @rule("M82")
 def test_a_zone_that_is_none_is_refused(name: str) -> None:
@@ -98,11 +122,17 @@ almost = st.tuples(
 
 
 @rule("M82")
-@given(odd | almost, st.sampled_from(["UTC", "Europe/Stockholm", "Pacific/Apia"]), st.datetimes(timezones=st.just(UTC)))
+@given(
+    odd | almost,
+    st.sampled_from(["UTC", "Europe/Stockholm", "Pacific/Apia"]),
+    st.datetimes(timezones=st.just(UTC)),
+)
 @example("0 0 29 2 *", "Europe/Stockholm", datetime.max.replace(tzinfo=UTC))
 @example("* * * * *", "Pacific/Apia", datetime.min.replace(tzinfo=UTC))
 @example("0 0 L 2 MON", "Europe/Stockholm", datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
-def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(text: str, zone: str, at: datetime) -> None:
+def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(
+    text: str, zone: str, at: datetime
+) -> None:
     try:
         parsed = parse(text, zone)
     except UsageError:
@@ -128,7 +158,9 @@ def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
     until = START + timedelta(days=1)
     for text in ("* * * * *", "0-59 0-23 * * *"):
         asked.clear()
-        ticks = missed_fires(parse(text, "Europe/Stockholm"), START - timedelta(days=365), until, most)
+        ticks = missed_fires(
+            parse(text, "Europe/Stockholm"), START - timedelta(days=365), until, most
+        )
         assert ticks == [until - timedelta(minutes=back) for back in range(most)][::-1]
         assert len(asked) <= asked_most
 
@@ -137,10 +169,19 @@ def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
 def test_the_ticks_missed_are_those_later_than_one_instant_up_to_and_with_the_other() -> None:
     hourly = parse("0 * * * *", "UTC")
     until = START + timedelta(hours=3)
-    assert missed_fires(hourly, START, until, 9) == [START + timedelta(hours=hours) for hours in (1, 2, 3)]
-    assert missed_fires(hourly, START, until - timedelta(microseconds=1), 9) == [START + timedelta(hours=hours) for hours in (1, 2)]
+    assert missed_fires(hourly, START, until, 9) == [
+        START + timedelta(hours=hours) for hours in (1, 2, 3)
+    ]
+    assert missed_fires(hourly, START, until - timedelta(microseconds=1), 9) == [
+        START + timedelta(hours=hours) for hours in (1, 2)
+    ]
     assert missed_fires(hourly, START - timedelta(microseconds=1), START, 9) == [START]
-    assert missed_fires(hourly, until, until, 9) == missed_fires(hourly, until, START, 9) == missed_fires(hourly, START, until, 0) == []
+    assert (
+        missed_fires(hourly, until, until, 9)
+        == missed_fires(hourly, until, START, 9)
+        == missed_fires(hourly, START, until, 0)
+        == []
+    )
 
 
 def test_an_instant_without_a_zone_is_refused() -> None:

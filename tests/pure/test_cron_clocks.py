@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.cron import Cron, missed_fires, next_fire, next_fires, parse
+from rota.model.cron import Cron, missed_fires, next_fire, next_fires, parse
 from tests.pure.debian_cron import changes, entry, live_through, minutes
 from tests.support.rules import rule
 
@@ -50,7 +50,9 @@ fields = st.tuples(
 ).map(" ".join)
 zones = st.sampled_from(ZONES)
 instants = st.integers(0, 30 * 365 * 24 * 3600).map(
-    lambda seconds: datetime(2005, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=seconds % 7)
+    lambda seconds: (
+        datetime(2005, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=seconds % 7)
+    )
 )
 
 
@@ -74,28 +76,40 @@ def near_a_change(draw: st.DrawFn, zone: str) -> datetime:
 
 @pytest.mark.slow
 @rule("M82")
-def test_ticks_are_those_of_debian_s_cron_at_every_change_of_every_zone_s_clock_in_ten_years() -> None:
+def test_ticks_are_those_of_debian_s_cron_at_every_change_of_every_zone_s_clock_in_ten_years() -> (
+    None
+):
     lines = [(text, entry(text)) for text in TEXTS]
     assert len(every_change()) > 300, "the database of time zones is there"
     for change, before, after, name in every_change():
         zone = ZoneInfo(name)
-        shown = minutes(zone, change - timedelta(hours=1), change + abs(after - before) + timedelta(hours=1))
+        shown = minutes(
+            zone, change - timedelta(hours=1), change + abs(after - before) + timedelta(hours=1)
+        )
         for text, line in lines:
             expected = list(live_through(line, shown))
-            found = missed_fires(Cron(text, zone, text), shown[0][0] - timedelta(minutes=1), shown[-1][0], 60)
+            found = missed_fires(
+                Cron(text, zone, text), shown[0][0] - timedelta(minutes=1), shown[-1][0], 60
+            )
             assert found == expected, (name, text, change, before, after)
 
 
 @rule("M82")
 def test_the_second_implementation_leaves_out_one_thing_that_debian_s_cron_does() -> None:
     """Leaps of three hours and more are corrections to it, and what they leap over is not run. One clock of ten years makes such leaps."""
-    leaps = {name for _, before, after, name in every_change() if abs(after - before) >= timedelta(hours=3)}
+    leaps = {
+        name
+        for _, before, after, name in every_change()
+        if abs(after - before) >= timedelta(hours=3)
+    }
     assert leaps == {"Antarctica/Casey"}
 
 
 @rule("M82")
 @given(st.data(), fields, zones)
-def test_around_a_change_the_next_tick_is_the_second_implementation_s(data: st.DataObject, text: str, zone: str) -> None:
+def test_around_a_change_the_next_tick_is_the_second_implementation_s(
+    data: st.DataObject, text: str, zone: str
+) -> None:
     after = data.draw(near_a_change(zone))
     cron = parse(text, zone)
     start = after.replace(second=0, microsecond=0)
@@ -110,13 +124,18 @@ def test_around_a_change_the_next_tick_is_the_second_implementation_s(data: st.D
 
 @rule("M82")
 @given(st.data(), fields, zones)
-def test_ticks_ascend_and_none_is_lost_or_doubled_however_they_are_asked_for(data: st.DataObject, text: str, zone: str) -> None:
+def test_ticks_ascend_and_none_is_lost_or_doubled_however_they_are_asked_for(
+    data: st.DataObject, text: str, zone: str
+) -> None:
     after = data.draw(near_a_change(zone) | instants)
     cron = parse(text, zone)
     chain = next_fires(cron, after, 40)
     assert len(chain) == 40 and all(early < late for early, late in pairwise([after, *chain]))
     until = data.draw(
-        st.sampled_from(chain) | st.datetimes(after.replace(tzinfo=None), chain[-2].replace(tzinfo=None), timezones=st.just(UTC))
+        st.sampled_from(chain)
+        | st.datetimes(
+            after.replace(tzinfo=None), chain[-2].replace(tzinfo=None), timezones=st.just(UTC)
+        )
     )
     most = data.draw(st.integers(0, 45))
     ticks = [tick for tick in chain if tick <= until]
@@ -136,9 +155,17 @@ def test_a_job_of_a_fixed_time_fires_once_for_every_day_also_when_clocks_change(
     for tick in [first, *next_fires(cron, first, 5)][1:]:
         named += timedelta(days=1)
         shown = tick.astimezone(cron.zone)
-        exists = named.replace(tzinfo=cron.zone).astimezone(UTC).astimezone(cron.zone).replace(tzinfo=None) == named
+        exists = (
+            named.replace(tzinfo=cron.zone)
+            .astimezone(UTC)
+            .astimezone(cron.zone)
+            .replace(tzinfo=None)
+            == named
+        )
         if exists:
-            assert (shown.replace(tzinfo=None), shown.fold) == (named, 0), "the first time that the clock shows it"
+            assert (shown.replace(tzinfo=None), shown.fold) == (named, 0), (
+                "the first time that the clock shows it"
+            )
         else:
             just_before = (tick - timedelta(minutes=1)).astimezone(cron.zone).replace(tzinfo=None)
             assert just_before < named < shown.replace(tzinfo=None), "when the clock leaps over it"
@@ -146,8 +173,12 @@ def test_a_job_of_a_fixed_time_fires_once_for_every_day_also_when_clocks_change(
 
 @rule("M82")
 @given(instants, st.sampled_from(["*/15 * * * *", "* * * * *", "*/30 * * * *"]), zones)
-def test_a_job_with_stars_keeps_its_pace_in_real_time(start: datetime, text: str, zone: str) -> None:
-    pace = timedelta(minutes=int(text.split(maxsplit=1)[0].removeprefix("*").removeprefix("/") or 1))
+def test_a_job_with_stars_keeps_its_pace_in_real_time(
+    start: datetime, text: str, zone: str
+) -> None:
+    pace = timedelta(
+        minutes=int(text.split(maxsplit=1)[0].removeprefix("*").removeprefix("/") or 1)
+    )
     ticks = next_fires(parse(text, zone), start, 60)
     assert {late - early for early, late in pairwise(ticks)} == {pace}
 
@@ -156,14 +187,18 @@ def test_a_job_with_stars_keeps_its_pace_in_real_time(start: datetime, text: str
 @given(fields, instants)
 def test_in_utc_a_text_means_what_it_says(text: str, after: datetime) -> None:
     line = entry(text)
-    shown = minutes(ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2))
+    shown = minutes(
+        ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2)
+    )
     expected = [at for at, clock in shown if at > after and line.names(clock)]
     assert next_fires(parse(text, "UTC"), after, len(expected)) == expected
 
 
 @rule("M82")
 @given(st.data(), fields, zones, zones)
-def test_it_does_not_matter_in_which_zone_an_instant_is_given(data: st.DataObject, text: str, zone: str, other: str) -> None:
+def test_it_does_not_matter_in_which_zone_an_instant_is_given(
+    data: st.DataObject, text: str, zone: str, other: str
+) -> None:
     after = data.draw(near_a_change(zone))
     cron = parse(text, zone)
     assert next_fire(cron, after.astimezone(ZoneInfo(other))) == next_fire(cron, after)
@@ -173,19 +208,31 @@ def test_it_does_not_matter_in_which_zone_an_instant_is_given(data: st.DataObjec
 @pytest.mark.parametrize(
     ("text", "after", "next_one"),
     [
-        ("45 2 * * *", "2026-10-25 01:30", "2026-10-26 01:45"),  # half past two for the second time: it has fired
-        ("*/20 2 * * *", "2026-10-25 00:40", "2026-10-25 01:00"),  # twenty to three for the first time: two is next
+        (
+            "45 2 * * *",
+            "2026-10-25 01:30",
+            "2026-10-26 01:45",
+        ),  # half past two for the second time: it has fired
+        (
+            "*/20 2 * * *",
+            "2026-10-25 00:40",
+            "2026-10-25 01:00",
+        ),  # twenty to three for the first time: two is next
         ("*/20 2 * * *", "2026-03-29 00:59", "2026-03-30 00:00"),
         ("30 2 * * *", "2026-03-29 00:59", "2026-03-29 01:00"),
     ],
 )
-def test_in_the_nights_of_a_change_the_next_tick_is_this(text: str, after: str, next_one: str) -> None:
+def test_in_the_nights_of_a_change_the_next_tick_is_this(
+    text: str, after: str, next_one: str
+) -> None:
     found = next_fire(parse(text, "Europe/Stockholm"), datetime.fromisoformat(f"{after}+00:00"))
     assert found == datetime.fromisoformat(f"{next_one}+00:00")
 
 
 @rule("M82")
-def test_as_many_missed_ticks_are_found_also_when_the_calendar_names_times_that_were_not_shown() -> None:
+def test_as_many_missed_ticks_are_found_also_when_the_calendar_names_times_that_were_not_shown() -> (
+    None
+):
     cron = parse("*/10 2,3 * * *", "Europe/Stockholm")
     until = datetime(2026, 3, 29, 1, 5, tzinfo=UTC)
     missed = missed_fires(cron, until - timedelta(days=9), until, 3)
@@ -197,5 +244,7 @@ def test_a_leap_over_a_whole_day_runs_that_day_s_jobs_and_repeats_none() -> None
     """Samoa had no 30 December 2011."""
     noon = next_fires(parse("0 12 * * *", "Pacific/Apia"), datetime(2011, 12, 29, tzinfo=UTC), 4)
     assert [f"{tick:%d %H:%M}" for tick in noon] == ["29 22:00", "30 10:00", "30 22:00", "31 22:00"]
-    each_hour = next_fires(parse("0 * * * *", "Pacific/Apia"), datetime(2011, 12, 30, 8, 30, tzinfo=UTC), 3)
+    each_hour = next_fires(
+        parse("0 * * * *", "Pacific/Apia"), datetime(2011, 12, 30, 8, 30, tzinfo=UTC), 3
+    )
     assert [f"{tick:%d %H:%M}" for tick in each_hour] == ["30 09:00", "30 10:00", "30 11:00"]

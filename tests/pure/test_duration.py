@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.duration import LONGEST_S, seconds, words
 from rota.errors import UsageError
+from rota.model.units import LONGEST_S, seconds, words
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,9 @@ from rota.errors import UsageError
         ("1w1d1h1m1s1ms", 694861.001), (timedelta(minutes=2), 120), (timedelta(0), 0),
     ],
 )  # fmt: skip
-def test_a_duration_is_a_timedelta_or_numbers_with_units(given_as: timedelta | str, expected_s: float) -> None:
+def test_a_duration_is_a_timedelta_or_numbers_with_units(
+    given_as: timedelta | str, expected_s: float
+) -> None:
     assert seconds(given_as, name="delay") == pytest.approx(expected_s)
 
 
@@ -40,7 +42,10 @@ def test_what_is_no_duration_is_refused_by_the_name_of_its_argument(nonsense: An
 def test_a_refusal_shows_what_was_given_and_what_is_accepted() -> None:
     with pytest.raises(UsageError) as refused:
         seconds("20", name="timeout")
-    assert str(refused.value) == """timeout must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not '20'"""
+    assert (
+        str(refused.value)
+        == """timeout must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not '20'"""
+    )
 
 
 def test_bounds_are_part_of_the_refusal() -> None:
@@ -68,7 +73,9 @@ def test_a_duration_reads_as_a_person_would_say_it(duration_s: float, text: str)
 def test_words_are_exact_to_five_per_cent(duration_s: float) -> None:
     parts = words(duration_s).split()
     units_s = {"s": 1, "min": 60, "h": 3600, "d": 86400}
-    said_s = sum(float(number) * units_s[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True))
+    said_s = sum(
+        float(number) * units_s[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True)
+    )
     assert said_s == pytest.approx(duration_s, rel=0.051)
 
 
@@ -78,13 +85,19 @@ def test_a_timedelta_is_its_seconds(duration: timedelta) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 99), st.sampled_from(["w", "d", "h", "m", "s", "ms"])), min_size=1, unique_by=lambda part: part[1])
+    st.lists(
+        st.tuples(st.integers(0, 99), st.sampled_from(["w", "d", "h", "m", "s", "ms"])),
+        min_size=1,
+        unique_by=lambda part: part[1],
+    )
 )
 def test_each_unit_stands_at_most_once_and_the_larger_first(parts: list[tuple[int, str]]) -> None:
     units_s = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
     in_order = sorted(parts, key=lambda part: -units_s[part[1]])
     text = "".join(f"{number}{unit}" for number, unit in in_order)
-    assert seconds(text, name="delay") == pytest.approx(sum(number * units_s[unit] for number, unit in parts))
+    assert seconds(text, name="delay") == pytest.approx(
+        sum(number * units_s[unit] for number, unit in parts)
+    )
     if in_order != parts:
         with pytest.raises(UsageError):
             seconds("".join(f"{number}{unit}" for number, unit in parts), name="delay")

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretBytes, SecretStr
 
-from rota.context import Context
+from rota.declare.context import Context
+from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
+from rota.declare.payload import Codec
 from rota.errors import DeclarationError, PayloadError
-from rota.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
-from rota.payload import Codec
 from tests.pure.payload_types import Address, Colour, Login, Node, OpenLogin, Period, User, Vault
 from tests.support.rules import rule
 
@@ -50,12 +50,29 @@ def there_and_back(func: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[
 
 
 def send(user_id: int, template: str = "welcome", *, urgent: bool = False) -> None: ...
-def rich(day: date | None = None, at: datetime | None = None, for_s: timedelta | None = None, clock: time | None = None) -> None: ...
-def exact(key: UUID | None = None, price: Decimal | None = None, colour: Colour | None = None, share: float | None = None) -> None: ...
-def nested(period: Period | None = None, node: Node | None = None, address: Address | None = None, data: bytes = b"") -> None: ...
+def rich(
+    day: date | None = None,
+    at: datetime | None = None,
+    for_s: timedelta | None = None,
+    clock: time | None = None,
+) -> None: ...
+def exact(
+    key: UUID | None = None,
+    price: Decimal | None = None,
+    colour: Colour | None = None,
+    share: float | None = None,
+) -> None: ...
+def nested(
+    period: Period | None = None,
+    node: Node | None = None,
+    address: Address | None = None,
+    data: bytes = b"",
+) -> None: ...
 def anything(value: Any = None, *, other=None) -> None: ...  # type: ignore[no-untyped-def]
 def whatever(value: object, values: list[object] | None = None) -> None: ...
-def lists(numbers: list[float], tags: set[str], pair: tuple[int, str], by_day: dict[date, Decimal]) -> None: ...
+def lists(
+    numbers: list[float], tags: set[str], pair: tuple[int, str], by_day: dict[date, Decimal]
+) -> None: ...
 def instants(ats: dict[str, list[datetime]]) -> None: ...
 
 
@@ -68,25 +85,56 @@ def test_the_articles_own_payload_runs_unchanged_against_a_typed_handler() -> No
     def report(user_id: int, date_range: Any) -> None: ...
 
     report.__annotations__["date_range"] = DateRange
-    arguments, unknown = codec(report).decode('{"user_id": 12345, "date_range": {"from": "2026-01-01", "to": "2026-01-07"}}')
-    assert arguments == {"user_id": 12345, "date_range": DateRange(date(2026, 1, 1), date(2026, 1, 7))}
+    arguments, unknown = codec(report).decode(
+        '{"user_id": 12345, "date_range": {"from": "2026-01-01", "to": "2026-01-07"}}'
+    )
+    assert arguments == {
+        "user_id": 12345,
+        "date_range": DateRange(date(2026, 1, 1), date(2026, 1, 7)),
+    }
     assert unknown == frozenset()
 
 
 def test_only_what_was_given_is_stored() -> None:
     assert codec(send).encode((42,), {}) == '{"user_id":42}'
-    assert codec(send).encode((42, "other"), {"urgent": True}) == '{"user_id":42,"template":"other","urgent":true}'
+    assert (
+        codec(send).encode((42, "other"), {"urgent": True})
+        == '{"user_id":42,"template":"other","urgent":true}'
+    )
     assert codec(anything).encode((), {}) == "{}"
 
 
 def test_values_come_back_as_their_types() -> None:
     for func, given_arguments in [
         (send, {"user_id": 1, "template": "é", "urgent": True}),
-        (rich, {"day": date(2026, 1, 14), "at": NOW, "for_s": timedelta(minutes=1), "clock": time(1, 2)}),
+        (
+            rich,
+            {
+                "day": date(2026, 1, 14),
+                "at": NOW,
+                "for_s": timedelta(minutes=1),
+                "clock": time(1, 2),
+            },
+        ),
         (exact, {"key": ID, "price": Decimal("1.50"), "colour": Colour.RED, "share": 0.1}),
-        (nested, {"period": Period(date(2026, 1, 1), at=[NOW]), "node": Node("a", [Node("b")]), "data": b"\0x"}),
+        (
+            nested,
+            {
+                "period": Period(date(2026, 1, 1), at=[NOW]),
+                "node": Node("a", [Node("b")]),
+                "data": b"\0x",
+            },
+        ),
         (nested, {"address": Address(street="Main", houseNumber=3, since=NOW)}),
-        (lists, {"numbers": [1.5], "tags": {"a"}, "pair": (1, "b"), "by_day": {date(2026, 1, 1): Decimal(2)}}),
+        (
+            lists,
+            {
+                "numbers": [1.5],
+                "tags": {"a"},
+                "pair": (1, "b"),
+                "by_day": {date(2026, 1, 1): Decimal(2)},
+            },
+        ),
         (send, {"user_id": 2**80}),
     ]:
         assert there_and_back(func, **given_arguments) == given_arguments  # type: ignore[arg-type]
@@ -104,23 +152,49 @@ def test_values_come_back_as_their_types() -> None:
         (exact, {"share": 1}, {"share": 1.0}),
         (nested, {"period": {"start": "2026-01-14"}}, {"period": Period(date(2026, 1, 14))}),
         (nested, {"node": {"name": "a"}}, {"node": Node("a")}),
-        (nested, {"address": {"street": "Main", "houseNumber": 3}}, {"address": Address(street="Main", houseNumber=3)}),
-        (lists, {"numbers": (1,), "tags": ["a"], "pair": [1, "b"], "by_day": {"2026-01-01": 2}}, None),
+        (
+            nested,
+            {"address": {"street": "Main", "houseNumber": 3}},
+            {"address": Address(street="Main", houseNumber=3)},
+        ),
+        (
+            lists,
+            {"numbers": (1,), "tags": ["a"], "pair": [1, "b"], "by_day": {"2026-01-01": 2}},
+            None,
+        ),
         (anything, {"value": types.MappingProxyType({"a": 1})}, {"value": {"a": 1}}),
         (anything, {"value": OrderedDict(a={1})}, {"value": {"a": [1]}}),
-        (whatever, {"value": {"a": [1]}, "values": [1, "b"]}, {"value": {"a": [1]}, "values": [1, "b"]}),
+        (
+            whatever,
+            {"value": {"a": [1]}, "values": [1, "b"]},
+            {"value": {"a": [1]}, "values": [1, "b"]},
+        ),
     ],
 )
-def test_what_the_json_form_of_a_type_accepts_is_accepted(func: Any, given_as: dict[str, Any], meant: dict[str, Any] | None) -> None:
+def test_what_the_json_form_of_a_type_accepts_is_accepted(
+    func: Any, given_as: dict[str, Any], meant: dict[str, Any] | None
+) -> None:
     arguments = there_and_back(func, **given_as)
     assert meant is None or arguments == meant
 
 
 def test_subclasses_of_simple_types_are_stored_as_these() -> None:
-    text, number, share = type("Text", (str,), {}), type("Number", (int,), {}), type("Share", (float,), {})
+    text, number, share = (
+        type("Text", (str,), {}),
+        type("Number", (int,), {}),
+        type("Share", (float,), {}),
+    )
     day, instant = type("Day", (date,), {}), type("Instant", (datetime,), {})
-    given_values = [text("a"), number(3), share(0.5), day(2026, 1, 14), instant(2026, 1, 14, tzinfo=UTC)]
-    assert there_and_back(anything, value=given_values) == {"value": ["a", 3, 0.5, "2026-01-14", "2026-01-14T00:00:00Z"]}
+    given_values = [
+        text("a"),
+        number(3),
+        share(0.5),
+        day(2026, 1, 14),
+        instant(2026, 1, 14, tzinfo=UTC),
+    ]
+    assert there_and_back(anything, value=given_values) == {
+        "value": ["a", 3, 0.5, "2026-01-14", "2026-01-14T00:00:00Z"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,10 +206,34 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
         (send, (1, None), {}, "template", "expected str, got null"),
         (send, (1, "a", True), {}, None, "the handler takes at most 2 positional arguments, not 3"),
         (send, (1,), {"user_id": 2}, "user_id", "given twice, by position and by name"),
-        (send, (1,), {"templat": "a"}, "templat", "the handler takes no such argument; did you mean 'template'?"),
-        (send, (1,), {"zzz": 2}, "zzz", "the handler takes no such argument; it takes template, urgent, user_id"),
-        (send, (User(3),), {}, "user_id", "a User cannot be stored as JSON; pass its id, or the values that the job needs"),
-        (send, (Period(date(2026, 1, 1)),), {}, "user_id", "expected int, got object, a Period; pass its id"),
+        (
+            send,
+            (1,),
+            {"templat": "a"},
+            "templat",
+            "the handler takes no such argument; did you mean 'template'?",
+        ),
+        (
+            send,
+            (1,),
+            {"zzz": 2},
+            "zzz",
+            "the handler takes no such argument; it takes template, urgent, user_id",
+        ),
+        (
+            send,
+            (User(3),),
+            {},
+            "user_id",
+            "a User cannot be stored as JSON; pass its id, or the values that the job needs",
+        ),
+        (
+            send,
+            (Period(date(2026, 1, 1)),),
+            {},
+            "user_id",
+            "expected int, got object, a Period; pass its id",
+        ),
         (rich, (date(2026, 1, 1), date(2026, 1, 1)), {}, "at", "invalid RFC3339 encoded datetime"),
         (nested, (), {"period": {"start": "x"}}, "period.start", "invalid RFC3339 encoded date"),
         (nested, (), {"node": {"name": "a", "children": [{}]}}, "node.children[0].name", "missing"),
@@ -146,7 +244,13 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
             "address",
             "houseNumber: Input should be greater than or equal to 1",
         ),
-        (anything, (iter([]),), {}, "value", "a list_iterator cannot be stored as JSON; pass its id, or the values that the job needs"),
+        (
+            anything,
+            (iter([]),),
+            {},
+            "value",
+            "a list_iterator cannot be stored as JSON; pass its id, or the values that the job needs",
+        ),
         (anything, ({(1, 2): 3},), {}, "value", "a tuple cannot be a key of a JSON object"),
         (anything, ([{True: 3}],), {}, "value", "a bool cannot be a key of a JSON object"),
         (anything, (msgspec.Raw(b"{bad"),), {}, "value", "raw JSON is not checked; pass the value"),
@@ -158,7 +262,9 @@ def test_arguments_that_do_not_fit_are_refused_by_name_and_reason(
     assert refusal(func, *args, **kwargs) == (argument, reason)
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")])
+@pytest.mark.parametrize(
+    "number", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")]
+)
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [1, x], lambda x: {"a": {"b": (x,)}}])
 def test_nan_and_infinity_are_refused_however_deep(number: Any, wrap: Any) -> None:
     argument, reason = refusal(anything, wrap(number))
@@ -168,7 +274,9 @@ def test_nan_and_infinity_are_refused_however_deep(number: Any, wrap: Any) -> No
 
 
 def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
-    def opens(vault: Vault | None = None, login: Login | None = None, opened: OpenLogin | None = None) -> None: ...
+    def opens(
+        vault: Vault | None = None, login: Login | None = None, opened: OpenLogin | None = None
+    ) -> None: ...
 
     hidden = Login(user="ann", password=SecretStr("hunter2"))
     why = "a SecretStr is stored as asterisks; pass a reference to the secret"
@@ -176,9 +284,14 @@ def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
     assert refusal(opens, vault=Vault(logins=[hidden])) == ("vault.logins[0].password", why)
     assert refusal(opens, login=Login(user="ann", token=SecretBytes(b"x")))[0] == "login.token"
     # But not where none is lost: the model writes it out, or none was given, or the payload came by SQL.
-    for kept in ({"opened": OpenLogin(user="ann", password=SecretStr("hunter2"))}, {"login": Login(user="ann")}):
+    for kept in (
+        {"opened": OpenLogin(user="ann", password=SecretStr("hunter2"))},
+        {"login": Login(user="ann")},
+    ):
         assert there_and_back(opens, **kept) == kept
-    assert codec(opens).decode('{"login": {"user": "ann", "password": "hunter2"}}')[0] == {"login": hidden}
+    assert codec(opens).decode('{"login": {"user": "ann", "password": "hunter2"}}')[0] == {
+        "login": hidden
+    }
 
 
 def test_nan_is_refused_in_a_typed_argument_too() -> None:
@@ -197,12 +310,25 @@ def test_nan_is_refused_in_a_typed_argument_too() -> None:
         (instants, {"ats": {"x": [NOW, NAIVE]}}, "ats.x[1]"),
         (instants, {"ats": {"x": ["2026-01-14T08:30:00"]}}, "ats.x[0]"),
         (nested, {"period": Period(date(2026, 1, 1), at=[NAIVE])}, "period.at[0]"),
-        (nested, {"period": {"start": "2026-01-01", "at": ["2026-01-14T08:30:00"]}}, "period.at[0]"),
-        (nested, {"address": {"street": "Main", "houseNumber": 3, "since": "2026-01-14T08:30:00"}}, "address.since"),
+        (
+            nested,
+            {"period": {"start": "2026-01-01", "at": ["2026-01-14T08:30:00"]}},
+            "period.at[0]",
+        ),
+        (
+            nested,
+            {"address": {"street": "Main", "houseNumber": 3, "since": "2026-01-14T08:30:00"}},
+            "address.since",
+        ),
     ],
 )
-def test_a_datetime_without_a_zone_is_refused_however_it_is_given(func: Any, value: dict[str, Any], argument: str) -> None:
-    assert refusal(func, **value) == (argument, "a datetime without a time zone; say which one is meant")
+def test_a_datetime_without_a_zone_is_refused_however_it_is_given(
+    func: Any, value: dict[str, Any], argument: str
+) -> None:
+    assert refusal(func, **value) == (
+        argument,
+        "a datetime without a time zone; say which one is meant",
+    )
 
 
 def test_a_stored_datetime_without_a_zone_does_not_fit() -> None:
@@ -216,7 +342,10 @@ def test_a_nul_character_is_refused(value: Any) -> None:
 
 
 def test_a_backslash_before_u0000_is_only_text() -> None:
-    assert there_and_back(anything, value="\\u0000", other=["\\\\u0000"]) == {"value": "\\u0000", "other": ["\\\\u0000"]}
+    assert there_and_back(anything, value="\\u0000", other=["\\\\u0000"]) == {
+        "value": "\\u0000",
+        "other": ["\\\\u0000"],
+    }
 
 
 @pytest.mark.parametrize("value", ["\ud800", "a\udfff", {"\ud800": 1}, ["\ud83d"]])
@@ -262,8 +391,14 @@ def test_the_callers_values_are_not_kept() -> None:
 @rule("M12")
 def test_unknown_fields_are_ignored_and_named() -> None:
     own = codec(send)
-    assert own.decode('{"user_id": 1, "gone": {"a": 1}, "template": "x: y"}') == ({"user_id": 1, "template": "x: y"}, frozenset({"gone"}))
-    assert own.decode(b'{"user_id": 1, "template": "a:b:c"}') == ({"user_id": 1, "template": "a:b:c"}, frozenset())
+    assert own.decode('{"user_id": 1, "gone": {"a": 1}, "template": "x: y"}') == (
+        {"user_id": 1, "template": "x: y"},
+        frozenset({"gone"}),
+    )
+    assert own.decode(b'{"user_id": 1, "template": "a:b:c"}') == (
+        {"user_id": 1, "template": "a:b:c"},
+        frozenset(),
+    )
     assert own.decode('{"user_id": 1}')[1] == frozenset()
 
 
@@ -281,7 +416,9 @@ def test_unknown_fields_are_ignored_and_named() -> None:
         (b'{"user_id": 1, "template": "\xff"}', None, None),
     ],
 )
-def test_a_stored_payload_that_does_not_fit_says_where(stored: str | bytes, argument: str | None, reason: str | None) -> None:
+def test_a_stored_payload_that_does_not_fit_says_where(
+    stored: str | bytes, argument: str | None, reason: str | None
+) -> None:
     with pytest.raises(PayloadError) as refused:
         codec(send).decode(stored)
     assert refused.value.index is None
@@ -291,8 +428,14 @@ def test_a_stored_payload_that_does_not_fit_says_where(stored: str | bytes, argu
 
 def test_an_upgraded_payload_is_checked_like_a_stored_one() -> None:
     own = codec(rich)
-    assert own.validate({"day": "2026-01-14", "gone": 1}) == ({"day": date(2026, 1, 14)}, frozenset({"gone"}))
-    assert own.validate({"day": date(2026, 1, 14), "at": NOW}) == ({"day": date(2026, 1, 14), "at": NOW}, frozenset())
+    assert own.validate({"day": "2026-01-14", "gone": 1}) == (
+        {"day": date(2026, 1, 14)},
+        frozenset({"gone"}),
+    )
+    assert own.validate({"day": date(2026, 1, 14), "at": NOW}) == (
+        {"day": date(2026, 1, 14), "at": NOW},
+        frozenset(),
+    )
     for wrong in ({"day": 3}, {"gone": math.nan}, {"gone": "\0"}, {"gone": User(1)}, {"at": NAIVE}):
         with pytest.raises(PayloadError):
             own.validate(wrong)
@@ -325,17 +468,25 @@ no_expression.__annotations__["a"] = "int["
         (star, r"parameter 'args': a handler cannot take \*args"),
         (stars, r"parameter 'kwargs': a handler cannot take \*\*kwargs"),
         (positional_only, "parameter 'a': a handler is called with named arguments"),
-        (two_texts, "parameter 'a': its type cannot be read from JSON: Type unions may not contain more than one str-like type"),
+        (
+            two_texts,
+            "parameter 'a': its type cannot be read from JSON: Type unions may not contain more than one str-like type",
+        ),
         (orm, "parameter 'user': its type User cannot be read from JSON; take its id"),
         (orms, "parameter 'users': its type User cannot be read from JSON; take its id"),
         (raw, "parameter 'a': its type Raw cannot be read"),
         (callback, "parameter 'a': its type Callable cannot be read"),
         (context_as_argument, "declare the job type with takes_context=True"),
-        (unresolved, "parameter 'b': its annotation 'OnlyForTypeCheckers' cannot be resolved: .*TYPE_CHECKING"),
+        (
+            unresolved,
+            "parameter 'b': its annotation 'OnlyForTypeCheckers' cannot be resolved: .*TYPE_CHECKING",
+        ),
         (no_expression, r"parameter 'a': its annotation 'int\[' cannot be resolved"),
     ],
 )
-def test_a_handler_that_no_payload_can_call_is_refused_when_it_is_declared(func: Any, text: str) -> None:
+def test_a_handler_that_no_payload_can_call_is_refused_when_it_is_declared(
+    func: Any, text: str
+) -> None:
     with pytest.raises(DeclarationError, match=rf"job type 't'.*{text}"):
         codec(func)
 
@@ -343,16 +494,27 @@ def test_a_handler_that_no_payload_can_call_is_refused_when_it_is_declared(func:
 def test_the_context_is_no_argument_and_its_annotation_does_not_matter() -> None:
     def with_context(ctx: OnlyForTypeCheckers, /, day: date) -> OnlyForTypeCheckers: ...
 
-    assert codec(with_context, takes_context=True).encode((date(2026, 1, 14),), {}) == '{"day":"2026-01-14"}'
+    assert (
+        codec(with_context, takes_context=True).encode((date(2026, 1, 14),), {})
+        == '{"day":"2026-01-14"}'
+    )
     for without in (lambda: None, lambda *, ctx: None):
-        with pytest.raises(DeclarationError, match="takes_context=True needs a first, positional parameter"):
+        with pytest.raises(
+            DeclarationError, match="takes_context=True needs a first, positional parameter"
+        ):
             codec(without, takes_context=True)
 
 
 def test_a_type_may_contain_itself_and_carry_constraints() -> None:
-    def walk(node: Node, times: Annotated[int, msgspec.Meta(ge=1)] = 1, mode: Literal["up", "down"] = "up") -> None: ...
+    def walk(
+        node: Node,
+        times: Annotated[int, msgspec.Meta(ge=1)] = 1,
+        mode: Literal["up", "down"] = "up",
+    ) -> None: ...
 
-    assert there_and_back(walk, {"name": "a", "children": [{"name": "b"}]}) == {"node": Node("a", [Node("b")])}
+    assert there_and_back(walk, {"name": "a", "children": [{"name": "b"}]}) == {
+        "node": Node("a", [Node("b")])
+    }
     assert refusal(walk, Node("a"), 0)[0] == "times"
     assert refusal(walk, Node("a"), mode="left")[0] == "mode"
 
@@ -401,7 +563,12 @@ def test_any_bytes_are_a_payload_or_a_payload_error(stored: str | bytes) -> None
         assert error.job_type == "t"  # noqa: PT017 - either is right
 
 
-@given(st.recursive(st.from_type(object).filter(lambda value: not isinstance(value, type)), lambda inside: st.lists(inside, max_size=3)))
+@given(
+    st.recursive(
+        st.from_type(object).filter(lambda value: not isinstance(value, type)),
+        lambda inside: st.lists(inside, max_size=3),
+    )
+)
 def test_any_object_is_stored_or_a_payload_error(value: Any) -> None:
     own = codec(anything)
     try:
@@ -422,7 +589,10 @@ def test_any_object_is_stored_or_a_payload_error(value: Any) -> None:
         (' {"a":[1,2,{}],"b":null} ', '{"a": [1, 2, {}], "b": null}'),
         ('{"a":1,"a":22}', '{"a": 22}'),
         ('["\\u00e9\\/\\u0001\\n\\"\\\\"]', '["é/\\u0001\\n\\"\\\\"]'),
-        ("[1e3,1.50,1.5e1,-0,-0.0,0e9,0e-2,0.001e2,1E-3,true,false]", "[1000, 1.50, 15, 0, 0.0, 0, 0.00, 0.1, 0.001, true, false]"),
+        (
+            "[1e3,1.50,1.5e1,-0,-0.0,0e9,0e-2,0.001e2,1E-3,true,false]",
+            "[1000, 1.50, 15, 0, 0.0, 0, 0.00, 0.1, 0.001, true, false]",
+        ),
         ("[1e22,5e-324]", f"[1{'0' * 22}, 0.{'0' * 323}5]"),
     ],
 )
@@ -431,7 +601,9 @@ def test_the_size_is_that_of_the_text_postgresql_makes(encoded: str, stored_as: 
 
 
 @given(st.dictionaries(texts, values, max_size=5), st.integers(0, 400))
-def test_a_payload_fits_exactly_when_its_size_does(payload: Mapping[str, Any], bytes_max: int) -> None:
+def test_a_payload_fits_exactly_when_its_size_does(
+    payload: Mapping[str, Any], bytes_max: int
+) -> None:
     encoded = msgspec.json.encode(payload).decode()
     assert fits(encoded, bytes_max) is (text_bytes(encoded) <= bytes_max)
 

@@ -16,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
-from rota.failure import error_type, message, stack
-from rota.policy import (
+from rota.model.classify import Verdict, classify
+from rota.model.failure import error_type, message, stack
+from rota.model.retry import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_RETRY,
     Exponential,
@@ -26,8 +27,6 @@ from rota.policy import (
     Quadratic,
     RetryPolicy,
     Steps,
-    Verdict,
-    classify,
 )
 from tests.support.rules import rule
 
@@ -38,7 +37,9 @@ policies = st.one_of(
     st.builds(Linear, delays, jitter=jitters),
     st.builds(Quadratic, delays, jitter=jitters),
     st.builds(Exponential, delays, cap=st.none() | st.just("2d"), jitter=jitters),
-    st.lists(delays, min_size=1, max_size=8).flatmap(lambda steps: jitters.map(lambda jitter: Steps(*steps, jitter=jitter))),
+    st.lists(delays, min_size=1, max_size=8).flatmap(
+        lambda steps: jitters.map(lambda jitter: Steps(*steps, jitter=jitter))
+    ),
 )
 ids = st.integers(1, 2**63 - 1)
 
@@ -70,7 +71,11 @@ def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times
 @pytest.mark.parametrize(
     ("policy", "max_attempts", "text"),
     [
-        (DEFAULT_RETRY, 10, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 min"),
+        (
+            DEFAULT_RETRY,
+            10,
+            "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 min",
+        ),
         (DEFAULT_RETRY, 20, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, …, 1 h, dead after 11 h"),
         (Steps("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),
         (Fixed("5s"), 1, "no retry, dead after the first failure"),
@@ -84,13 +89,19 @@ def test_the_plan_can_be_told_in_words(policy: RetryPolicy, max_attempts: int, t
 @rule("M40")
 @given(policies, st.integers(1, 10**6), ids, st.integers(0, 2**31))
 @example(Fixed("1s", jitter=0.5), 1, 1, 1)
-def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(policy: RetryPolicy, attempt: int, job_id: int, claims: int) -> None:
+def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(
+    policy: RetryPolicy, attempt: int, job_id: int, claims: int
+) -> None:
     planned_s = policy.delay_s(attempt)
     delay_s = policy.delay_with_jitter_s(attempt, job_id, claims)
     assert 1 <= planned_s <= 365 * 86400
     assert delay_s >= 1
     assert math.isfinite(delay_s)
-    assert max(1, planned_s * (1 - policy.jitter)) - 1e-6 <= delay_s <= planned_s * (1 + policy.jitter) + 1e-6
+    assert (
+        max(1, planned_s * (1 - policy.jitter)) - 1e-6
+        <= delay_s
+        <= planned_s * (1 + policy.jitter) + 1e-6
+    )
 
 
 @given(policies.filter(lambda policy: not isinstance(policy, Steps)), st.integers(1, 10**6 - 1))
@@ -99,7 +110,9 @@ def test_only_steps_may_grow_shorter(policy: RetryPolicy, attempt: int) -> None:
 
 
 @given(policies, st.integers(1, 10_000))
-def test_the_plan_is_the_delays_and_at_most_a_hundred(policy: RetryPolicy, max_attempts: int) -> None:
+def test_the_plan_is_the_delays_and_at_most_a_hundred(
+    policy: RetryPolicy, max_attempts: int
+) -> None:
     plan_s = policy.plan_s(max_attempts)
     assert len(plan_s) == min(max_attempts - 1, 100)
     assert all(delay_s == policy.delay_s(attempt) for attempt, delay_s in enumerate(plan_s, 1))
@@ -108,7 +121,10 @@ def test_the_plan_is_the_delays_and_at_most_a_hundred(policy: RetryPolicy, max_a
 def test_the_jitter_of_a_claim_never_changes() -> None:
     # Literals, so that another release, process or Python that gave other values would be seen.
     policy = Fixed("100s")
-    found = [round(policy.delay_with_jitter_s(1, job_id, claims), 6) for job_id, claims in [(1, 1), (1, 2), (2, 1), (2**63 - 1, 7)]]
+    found = [
+        round(policy.delay_with_jitter_s(1, job_id, claims), 6)
+        for job_id, claims in [(1, 1), (1, 2), (2, 1), (2**63 - 1, 7)]
+    ]
     assert found == [83.800628, 86.788483, 97.953366, 82.083807]
 
 
@@ -178,7 +194,9 @@ class Unreadable(Exception):
 
 def named(name: str, *bases: type[BaseException]) -> BaseException:
     """An error of a library that is not installed here, known by its name alone."""
-    error: BaseException = type(name, bases or (Exception,), {"__module__": "elsewhere"})("it went wrong")
+    error: BaseException = type(name, bases or (Exception,), {"__module__": "elsewhere"})(
+        "it went wrong"
+    )
     return error
 
 
@@ -202,7 +220,10 @@ def test_an_http_status_decides_wherever_a_library_keeps_it(code: int, verdict: 
 
 
 @rule("M41")
-@pytest.mark.parametrize(("code", "verdict"), [(421, "transient"), (450, "transient"), (451, "transient"), (550, "fatal"), (554, "fatal")])
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [(421, "transient"), (450, "transient"), (451, "transient"), (550, "fatal"), (554, "fatal")],
+)
 def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: str) -> None:
     seen = classify(smtplib.SMTPResponseException(code, "no"))
     assert (seen.verdict, seen.rule, seen.response_code) == (verdict, f"smtp {code}", code)
@@ -210,8 +231,15 @@ def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: 
 
 @rule("M41")
 def test_a_bad_address_fails_at_once_unless_another_of_the_same_mail_may_work_later() -> None:
-    assert classify(smtplib.SMTPRecipientsRefused({"a@b": (550, b"unknown")})).verdict is Verdict.FATAL
-    assert classify(smtplib.SMTPRecipientsRefused({"a@b": (550, b"unknown"), "c@d": (451, b"later")})).verdict is Verdict.TRANSIENT
+    assert (
+        classify(smtplib.SMTPRecipientsRefused({"a@b": (550, b"unknown")})).verdict is Verdict.FATAL
+    )
+    assert (
+        classify(
+            smtplib.SMTPRecipientsRefused({"a@b": (550, b"unknown"), "c@d": (451, b"later")})
+        ).verdict
+        is Verdict.TRANSIENT
+    )
 
 
 @rule("M41")
@@ -231,14 +259,19 @@ def test_a_bad_address_fails_at_once_unless_another_of_the_same_mail_may_work_la
         (psycopg.OperationalError("server closed the connection"), "connection"),
         (DatabaseUnavailable(), "connection"),
         (named("ConnectError"), "connection"),
-        (named("ServerDisconnectedError", type("ClientConnectionError", (Exception,), {})), "connection"),
+        (
+            named("ServerDisconnectedError", type("ClientConnectionError", (Exception,), {})),
+            "connection",
+        ),
         (FileNotFoundError(2, "No such file"), "unknown error"),
         (ValueError("?"), "unknown error"),
         (KeyboardInterrupt(), "unknown error"),
         (Answered(status_code=302), "unknown error"),
     ],
 )
-def test_timeouts_connection_trouble_and_unknown_errors_are_tried_again(error: BaseException, expected: str) -> None:
+def test_timeouts_connection_trouble_and_unknown_errors_are_tried_again(
+    error: BaseException, expected: str
+) -> None:
     seen = classify(error)
     assert (seen.verdict, seen.rule) == (Verdict.TRANSIENT, expected)
 
@@ -261,8 +294,14 @@ def test_an_error_whose_attributes_raise_is_still_classified() -> None:
 def test_the_nearest_class_decides_and_fatal_on_wins_a_tie() -> None:
     error = ConnectionRefusedError("no")
     assert classify(error, fatal_on=(OSError,)).rule == "fatal_on OSError"
-    assert classify(error, retry_on=(ConnectionError,), fatal_on=(OSError,)).rule == "retry_on ConnectionError"
-    assert classify(error, retry_on=(OSError,), fatal_on=(ConnectionError,)).rule == "fatal_on ConnectionError"
+    assert (
+        classify(error, retry_on=(ConnectionError,), fatal_on=(OSError,)).rule
+        == "retry_on ConnectionError"
+    )
+    assert (
+        classify(error, retry_on=(OSError,), fatal_on=(ConnectionError,)).rule
+        == "fatal_on ConnectionError"
+    )
     assert classify(error, retry_on=(OSError,), fatal_on=(OSError,)).rule == "fatal_on OSError"
 
 
@@ -270,14 +309,23 @@ def test_the_nearest_class_decides_and_fatal_on_wins_a_tie() -> None:
 def test_what_the_type_declares_comes_before_the_defaults_and_the_code_is_kept() -> None:
     seen = classify(Answered(status_code=404), retry_on=(Answered,))
     assert (seen.verdict, seen.response_code) == (Verdict.TRANSIENT, 404)
-    assert classify(PayloadError("t", None, "no"), retry_on=(PayloadError,)).verdict is Verdict.TRANSIENT
+    assert (
+        classify(PayloadError("t", None, "no"), retry_on=(PayloadError,)).verdict
+        is Verdict.TRANSIENT
+    )
     assert classify(KeyError("x"), fatal_on=(LookupError,)).rule == "fatal_on LookupError"
 
 
 def test_a_group_is_fatal_only_when_all_its_errors_are() -> None:
     gone, busy = Answered(status_code=410), Answered(status_code=503)
-    assert classify(ExceptionGroup("both", [gone, ExceptionGroup("nested", [gone])])).rule == "status 410"
-    assert classify(ExceptionGroup("mixed", [gone, ExceptionGroup("nested", [busy])])).rule == "status 503"
+    assert (
+        classify(ExceptionGroup("both", [gone, ExceptionGroup("nested", [gone])])).rule
+        == "status 410"
+    )
+    assert (
+        classify(ExceptionGroup("mixed", [gone, ExceptionGroup("nested", [busy])])).rule
+        == "status 503"
+    )
 
 
 def test_a_group_may_be_nested_very_deep() -> None:
@@ -302,10 +350,16 @@ def test_errors_are_grouped_by_their_qualified_class() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("cannot reach postgresql://app:s3cret@db.example.com/app", "cannot reach postgresql://***@db.example.com/app"),
+        (
+            "cannot reach postgresql://app:s3cret@db.example.com/app",
+            "cannot reach postgresql://***@db.example.com/app",
+        ),
         ("amqp://app:p/w:x@broker", "amqp://***@broker"),
         ("redis://:s3cret@cache:6379/0", "redis://***@cache:6379/0"),
-        ("https://token@host/x and https://u:p@ss@host/y", "https://***@host/x and https://***@host/y"),
+        (
+            "https://token@host/x and https://u:p@ss@host/y",
+            "https://***@host/x and https://***@host/y",
+        ),
         ("GET http://host:8080/a?mail=a@b.example", "GET http://host:8080/a?mail=a@b.example"),
         ("host=db password=s3cret dbname=app", "host=db password=*** dbname=app"),
         ("host=db password='s3 cr\\'et' dbname=app", "host=db password=*** dbname=app"),
@@ -389,4 +443,6 @@ def test_a_stack_can_be_made_of_any_error() -> None:
 
 @given(st.integers(0, 300))
 def test_a_stack_is_never_longer_than_its_limit(limit_bytes: int) -> None:
-    assert len(stack(raised(ValueError("€" * 200)), max(5, limit_bytes)).encode()) <= max(5, limit_bytes)
+    assert len(stack(raised(ValueError("€" * 200)), max(5, limit_bytes)).encode()) <= max(
+        5, limit_bytes
+    )

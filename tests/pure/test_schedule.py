@@ -10,23 +10,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
-from rota.cron import next_fire, parse
-from rota.schedule import CATCH_UP_MAX, COUNTED_MAX, MISSED_S, Due, plan
+from rota.model.cron import next_fire, parse
+from rota.model.schedule import CATCH_UP_MAX, COUNTED_MAX, MISSED_S, Due, plan
 from tests.support.rules import rule
 
 CRONS = ["* * * * *", "*/7 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * 1", "15 3 1 * *"]
 SPREAD_S = 295.368225
 ZONES = ["UTC", "Europe/Stockholm", "America/New_York", "Australia/Lord_Howe"]
-instants = st.integers(0, 3 * 365 * 86_400).map(lambda s: datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=s))
-periods = st.one_of(*(st.integers(0, days * 86_400).map(lambda s: timedelta(seconds=s)) for days in (1, 60)))
+instants = st.integers(0, 3 * 365 * 86_400).map(
+    lambda s: datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=s)
+)
+periods = st.one_of(
+    *(st.integers(0, days * 86_400).map(lambda s: timedelta(seconds=s)) for days in (1, 60))
+)
 
 
-def due(catch_up: str, since: datetime, cron: str = "* * * * *", zone: str = "UTC", jitter_s: float | None = None, **facts: Any) -> Due:
+def due(
+    catch_up: str,
+    since: datetime,
+    cron: str = "* * * * *",
+    zone: str = "UTC",
+    jitter_s: float | None = None,
+    **facts: Any,
+) -> Due:
     return Due("s", cron, zone, catch_up, jitter_s, facts.pop("next_run_at", None), since, **facts)
 
 
 @rule("M82")
-@given(st.sampled_from(CRONS), st.sampled_from(ZONES), st.sampled_from(["skip", "latest", "all"]), instants, periods)
+@given(
+    st.sampled_from(CRONS),
+    st.sampled_from(ZONES),
+    st.sampled_from(["skip", "latest", "all"]),
+    instants,
+    periods,
+)
 def test_a_plan_takes_ticks_of_the_cron_text_in_order_after_the_beginning_and_not_after_now(
     cron: str, zone: str, catch_up: str, since: datetime, later: timedelta
 ) -> None:
@@ -34,7 +51,9 @@ def test_a_plan_takes_ticks_of_the_cron_text_in_order_after_the_beginning_and_no
     made = plan(due(catch_up, since, cron, zone), now)
     found = [tick.at for tick in made.ticks]
     assert found == sorted(set(found))
-    assert all(since < at <= now and next_fire(parsed, at - timedelta(seconds=1)) == at for at in found)
+    assert all(
+        since < at <= now and next_fire(parsed, at - timedelta(seconds=1)) == at for at in found
+    )
     assert made.next_run_at == next_fire(parsed, now)
     came, at = 0, next_fire(parsed, since)
     while at is not None and at <= now and came <= COUNTED_MAX:
@@ -44,13 +63,20 @@ def test_a_plan_takes_ticks_of_the_cron_text_in_order_after_the_beginning_and_no
         assert len(found) <= CATCH_UP_MAX
     else:
         assert len(found) <= 1
-        assert all(next_fire(parsed, at) == made.next_run_at for at in found), "the latest that has come"
+        assert all(next_fire(parsed, at) == made.next_run_at for at in found), (
+            "the latest that has come"
+        )
     if catch_up == "skip":
         assert all((now - at).total_seconds() <= MISSED_S for at in found)
 
 
 @rule("M82")
-@given(st.sampled_from(CRONS), st.sampled_from(ZONES), instants, st.lists(periods, min_size=1, max_size=6))
+@given(
+    st.sampled_from(CRONS),
+    st.sampled_from(ZONES),
+    instants,
+    st.lists(periods, min_size=1, max_size=6),
+)
 def test_however_passes_fall_all_ticks_are_taken_once_and_none_is_left_out(
     cron: str, zone: str, since: datetime, pauses: list[timedelta]
 ) -> None:
@@ -72,16 +98,25 @@ def test_however_passes_fall_all_ticks_are_taken_once_and_none_is_left_out(
 
 @rule("M82")
 @given(instants, st.floats(1, 86_400), st.text(min_size=1, max_size=20))
-def test_a_spread_stays_within_its_length_and_is_the_same_wherever_it_is_computed(since: datetime, jitter_s: float, name: str) -> None:
+def test_a_spread_stays_within_its_length_and_is_the_same_wherever_it_is_computed(
+    since: datetime, jitter_s: float, name: str
+) -> None:
     given_due = Due(name, "* * * * *", "UTC", "all", jitter_s, None, since)
-    once, again = plan(given_due, since + timedelta(minutes=5)), plan(given_due, since + timedelta(minutes=6))
+    once, again = (
+        plan(given_due, since + timedelta(minutes=5)),
+        plan(given_due, since + timedelta(minutes=6)),
+    )
     assert once.ticks == again.ticks[: len(once.ticks)]
-    assert all(timedelta(0) <= tick.run_at - tick.at < timedelta(seconds=jitter_s) for tick in once.ticks)
+    assert all(
+        timedelta(0) <= tick.run_at - tick.at < timedelta(seconds=jitter_s) for tick in once.ticks
+    )
 
 
 def test_an_announced_tick_counts_though_a_newer_zone_file_no_longer_has_it() -> None:
     announced = datetime(2026, 3, 1, 11, 30, tzinfo=UTC)
-    made = plan(due("latest", announced - timedelta(days=1), "0 * * * *", next_run_at=announced), announced)
+    made = plan(
+        due("latest", announced - timedelta(days=1), "0 * * * *", next_run_at=announced), announced
+    )
     assert [tick.at for tick in made.ticks] == [announced]
 
 
@@ -108,8 +143,20 @@ def jobs() -> rota.Jobs:
 
 @rule("M10")
 def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jobs) -> None:
-    job = jobs.types["report"].using(queue="q", priority=3, max_attempts=2, expires="1h", meta={"m": 1}).new(day="monday")
-    jobs.schedule("weekly", "0 2 * * 1", job, timezone="Europe/Stockholm", catch_up="all", overlap="allow", jitter="5m")
+    job = (
+        jobs.types["report"]
+        .using(queue="q", priority=3, max_attempts=2, expires="1h", meta={"m": 1})
+        .new(day="monday")
+    )
+    jobs.schedule(
+        "weekly",
+        "0 2 * * 1",
+        job,
+        timezone="Europe/Stockholm",
+        catch_up="all",
+        overlap="allow",
+        jitter="5m",
+    )
     row = jobs.definitions["weekly"].row()
     assert {name: value for name, value in row.items() if name not in ("payload", "meta")} == {
         "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q", "priority": 3, "max_attempts": 2, "expires_s": 3600.0,
@@ -129,7 +176,10 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
         return "cleaned"
 
     assert clean() == "cleaned"
-    assert [(one.name, one.cron, one.timezone, one.catch_up, one.overlap) for one in app.definitions.values()] == [
+    assert [
+        (one.name, one.cron, one.timezone, one.catch_up, one.overlap)
+        for one in app.definitions.values()
+    ] == [
         ("by hand", None, "UTC", "latest", "skip"),
         ("nightly", "0 2 * * *", "UTC", "latest", "skip"),
     ]
@@ -144,13 +194,19 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
         ("0 2 * * *", {"timezone": "Mars"}, "there is no time zone 'Mars'"),
         ("0 2 * * *", {"timezone": None}, "timezone must be the name of one"),
         (None, {"timezone": "Mars"}, "there is no time zone 'Mars'"),
-        ("0 2 * * *", {"catch_up": "some"}, "catch_up must be 'skip' or 'latest' or 'all', not 'some'"),
+        (
+            "0 2 * * *",
+            {"catch_up": "some"},
+            "catch_up must be 'skip' or 'latest' or 'all', not 'some'",
+        ),
         ("0 2 * * *", {"overlap": True}, "overlap must be 'skip' or 'allow', not True"),
         ("0 2 * * *", {"jitter": "2d"}, "jitter must be at most 1 d, not '2d'"),
         ("0 2 * * *", {"jitter": 5}, "jitter must be a timedelta or a string"),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_is_written(jobs: rota.Jobs, cron: Any, options: Any, says: str) -> None:
+def test_what_cannot_be_is_refused_where_it_is_written(
+    jobs: rota.Jobs, cron: Any, options: Any, says: str
+) -> None:
     with pytest.raises(rota.DeclarationError, match=f"^schedule 's' at {__file__}:\\d+: .*{says}"):
         jobs.schedule("s", cron, jobs.types["clean"].new(), **options)
     with pytest.raises(rota.DeclarationError, match=says):
@@ -163,7 +219,10 @@ def test_what_cannot_be_is_refused_where_it_is_written(jobs: rota.Jobs, cron: An
     [
         (lambda jobs: jobs.types["clean"], r"give the job and not its type: clean\.new\(…\)"),
         (lambda jobs: "clean", "must be made with job_type.new"),
-        (lambda jobs: jobs.types["clean"].using(idempotency_key="k").new(), "takes no idempotency_key"),
+        (
+            lambda jobs: jobs.types["clean"].using(idempotency_key="k").new(),
+            "takes no idempotency_key",
+        ),
         (lambda jobs: jobs.types["clean"].using(delay="1m").new(), "takes no delay"),
         (lambda jobs: jobs.types["clean"].using(run_at=datetime.now(UTC)).new(), "takes no run_at"),
     ],
@@ -183,7 +242,10 @@ def test_the_decorator_says_where_it_belongs_and_what_it_cannot_do(jobs: rota.Jo
 @rule("M10")
 def test_a_name_is_declared_once_over_all_lists_of_an_app(jobs: rota.Jobs) -> None:
     jobs.schedule("s", "0 2 * * *", jobs.types["clean"].new())
-    with pytest.raises(rota.DeclarationError, match=f"'s' is declared twice: at {__file__}:\\d+ and at {__file__}:\\d+"):
+    with pytest.raises(
+        rota.DeclarationError,
+        match=f"'s' is declared twice: at {__file__}:\\d+ and at {__file__}:\\d+",
+    ):
         jobs.schedule("s", "0 3 * * *", jobs.types["clean"].new())
     other = rota.Jobs()
     other.schedule("s", "0 2 * * *")(other.job("else")(lambda: None))

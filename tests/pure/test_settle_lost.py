@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import rota
-from rota.job import Job, Status
-from rota.outcome import Interrupted
-from rota.settle import Rules, settle
+from rota.model.job import Job, Status
+from rota.model.outcome import Interrupted
+from rota.model.settle import Rules, settle
 from tests.support.rules import rule
 
 RULES = Rules(3, rota.Fixed("7s", jitter=0))
@@ -27,13 +27,24 @@ def job(**facts: Any) -> Job:
 @rule("M33", "M83")
 def test_the_first_time_it_comes_back_uncharged_and_counts_as_a_loss() -> None:
     decided = settle(job(), END, RULES)
-    assert (decided.status, decided.charged, decided.loss, decided.delay_s, decided.failure) == (Status.QUEUED, False, True, None, None)
+    assert (decided.status, decided.charged, decided.loss, decided.delay_s, decided.failure) == (
+        Status.QUEUED,
+        False,
+        True,
+        None,
+        None,
+    )
 
 
 @rule("M33", "M83")
 def test_from_then_on_the_attempt_counts() -> None:
     decided = settle(job(losses=1, start_recorded=False, attempts=2), END, RULES)
-    assert (decided.status, decided.charged, decided.loss, decided.delay_s) == (Status.FAILED, True, True, 7.0)
+    assert (decided.status, decided.charged, decided.loss, decided.delay_s) == (
+        Status.FAILED,
+        True,
+        True,
+        7.0,
+    )
     assert decided.failure is not None
     assert decided.failure.error_type == "Interrupted"
     assert settle(job(losses=2, start_recorded=False, attempts=3), END, RULES).status is Status.DEAD
@@ -42,4 +53,7 @@ def test_from_then_on_the_attempt_counts() -> None:
 @rule("M33", "M83")
 def test_a_job_that_may_begin_once_only_is_dead_when_it_was_interrupted() -> None:
     assert settle(job(max_attempts=1, start_recorded=False), END, RULES).status is Status.DEAD
-    assert settle(job(start_recorded=False), END, Rules(3, rota.Fixed("7s"), dead_if_lost=True)).status is Status.DEAD
+    assert (
+        settle(job(start_recorded=False), END, Rules(3, rota.Fixed("7s"), dead_if_lost=True)).status
+        is Status.DEAD
+    )

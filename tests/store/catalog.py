@@ -64,13 +64,18 @@ def _read(connection: psycopg.Connection[TupleRow], schema: str, parts: dict[str
             lines = [row[0] for row in connection.execute(query.encode(), {"schema": schema})]
             if title == "partitions":
                 lines = _days_from_the_first(lines)
-            sections.append("\n".join([f"# {title}", *(lines if title == "columns" else sorted(lines))]))
+            sections.append(
+                "\n".join([f"# {title}", *(lines if title == "columns" else sorted(lines))])
+            )
     return re.sub(rf"\b{schema}\b", "rota", "\n\n".join(sections)) + "\n"
 
 
 def _days_from_the_first(lines: list[str]) -> list[str]:
     """Partitions with the number of a day for its date: of two schemas one may have been made before midnight and the other after."""
-    first = min((date.fromisoformat(found) for line in lines for found in re.findall(r"_(\d{8})\b", line)), default=date.max)
+    first = min(
+        (date.fromisoformat(found) for line in lines for found in re.findall(r"_(\d{8})\b", line)),
+        default=date.max,
+    )
 
     def number(found: re.Match[str]) -> str:
         return f"day {(date.fromisoformat(found[0]) - first).days}"

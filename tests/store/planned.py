@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.events import Bus, Event
+from rota.observe.events import Bus, Event
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.scheduler import Scheduler
@@ -29,24 +29,31 @@ def set_clock(connection: Connection, text: str, schema: str = "rota") -> None:
     )
 
 
-def put(connection: Connection, name: str = "s", cron: str | None = "0 * * * *", **columns: Any) -> None:
+def put(
+    connection: Connection, name: str = "s", cron: str | None = "0 * * * *", **columns: Any
+) -> None:
     """Insert a schedule as plain SQL does."""
     given = {"name": name, "job_type": "t", "cron": cron, **columns}
     values = ", ".join(f"%({column})s" for column in given)
-    connection.execute(f"insert into rota.schedule ({', '.join(given)}) values ({values})".encode(), given)
+    connection.execute(
+        f"insert into rota.schedule ({', '.join(given)}) values ({values})".encode(), given
+    )
 
 
 def ticks(connection: Connection, name: str = "s") -> list[tuple[str, Any]]:
     """The runs of a schedule in order: hour and minute of the tick in UTC, and where the job stands."""
     rows = connection.execute(
-        "select to_char(scheduled_for at time zone 'UTC', 'HH24:MI'), status from rota.runs where schedule = %s order by job", [name]
+        "select to_char(scheduled_for at time zone 'UTC', 'HH24:MI'), status from rota.runs where schedule = %s order by job",
+        [name],
     )
     return rows.fetchall()
 
 
 def fact(connection: Connection, column: str, name: str = "s") -> Any:
     """A column of a schedule."""
-    row = connection.execute(f"select {column} from rota.schedule where name = %s".encode(), [name]).fetchone()
+    row = connection.execute(
+        f"select {column} from rota.schedule where name = %s".encode(), [name]
+    ).fetchone()
     assert row is not None
     return row[0]
 

@@ -13,10 +13,21 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import TRANSITIONS, Action, Status, action_table, takes
+from rota.model.job import TRANSITIONS, Action, Status, action_table, takes
 from rota.store import ops
 from tests.store.test_cancel import after_it_waited, one
-from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, Hand, act, expire, insert
+from tests.store.work import (
+    BEGINNING,
+    CANCEL,
+    FAIL,
+    GIVE_UP,
+    HAND_BACK,
+    SUCCEED,
+    Hand,
+    act,
+    expire,
+    insert,
+)
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -24,7 +35,9 @@ Connection = psycopg.Connection[TupleRow]
 ROW = "select to_jsonb(j) from rota.jobs j where id = "
 
 
-def done(connection: Connection, action: Action, *ids: int, why: str | None = "because") -> list[tuple[str, str | None]]:
+def done(
+    connection: Connection, action: Action, *ids: int, why: str | None = "because"
+) -> list[tuple[str, str | None]]:
     """Do it; answer and status of each."""
     return [(one.answer, one.status) for one in Hand(connection).run(act(action, *ids, why=why))]
 
@@ -66,7 +79,9 @@ def dead(connection: Connection, **columns: Any) -> int:
 
 @rule("M44", "M87")
 @pytest.mark.parametrize("action", Action)
-def test_what_an_action_makes_of_a_job_is_what_the_table_says(app: rota.App, connection: Connection, action: Action) -> None:
+def test_what_an_action_makes_of_a_job_is_what_the_table_says(
+    app: rota.App, connection: Connection, action: Action
+) -> None:
     doing: Callable[..., Any] = getattr(app, action.value.replace(" ", "_"))
     for status in Status:
         job = stand(connection, status)
@@ -77,7 +92,11 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(app: rota.App, con
             assert done(connection, action, job) == [("refused", status)]
             with pytest.raises(rota.WrongStatus) as refused:
                 doing(job, why="because")
-            assert (refused.value.job, refused.value.status, refused.value.wanted) == (job, status, takes(action))
+            assert (refused.value.job, refused.value.status, refused.value.wanted) == (
+                job,
+                status,
+                takes(action),
+            )
             assert one(connection, f"{ROW}{job}")[0] == before
             assert one(connection, f"select count(*) from rota.action where job = {job}") == (0,)
             continue
@@ -85,8 +104,12 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(app: rota.App, con
         doing(job, why="because")
         after = one(connection, f"{ROW}{job}")[0]
         assert after["status"] == (status if asked else becomes)
-        assert (after["finished_at"] is not None) == ((becomes.is_over and not asked) or action in (Action.REQUEUE, Action.IGNORE))
-        assert connection.execute("select verb, why from rota.action where job = %s", [job]).fetchall() == [(action.value, "because")]
+        assert (after["finished_at"] is not None) == (
+            (becomes.is_over and not asked) or action in (Action.REQUEUE, Action.IGNORE)
+        )
+        assert connection.execute(
+            "select verb, why from rota.action where job = %s", [job]
+        ).fetchall() == [(action.value, "because")]
         if action is Action.RUN_AGAIN:
             assert after == before
         connection.execute("delete from rota.job")
@@ -106,12 +129,27 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
     first, second, third = insert(connection, 3)
     app.bury(first, by="ann\n \x1b[31m on call", why="no such\x00 customer, password=hunter2")
     app.bury(second)
-    connection.execute("select rota.job_bury(array[%s::bigint], E'by\\u202e hand\\nor so, password=hunter2')", [third])
-    said = connection.execute("select by, why, verb, detail from rota.action order by job").fetchall()
-    assert said[0] == ("ann [31m on call", "no such customer, password=***", "bury", {"was": "queued"})
+    connection.execute(
+        "select rota.job_bury(array[%s::bigint], E'by\\u202e hand\\nor so, password=hunter2')",
+        [third],
+    )
+    said = connection.execute(
+        "select by, why, verb, detail from rota.action order by job"
+    ).fetchall()
+    assert said[0] == (
+        "ann [31m on call",
+        "no such customer, password=***",
+        "bury",
+        {"was": "queued"},
+    )
     assert said[1][0].count("@") == 1 and said[1][1] is None
     assert said[2][:2] == (connection.info.user, "by hand or so, password=***")
-    assert [verb for (verb,) in connection.execute("select verb from rota.action where job = any (%s) order by id", [[first, third]])] == [
+    assert [
+        verb
+        for (verb,) in connection.execute(
+            "select verb from rota.action where job = any (%s) order by id", [[first, third]]
+        )
+    ] == [
         "bury",
         "bury",
     ]
@@ -124,7 +162,9 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
 
 
 @rule("M87")
-def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(connection: Connection) -> None:
+def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
+    connection: Connection,
+) -> None:
     [later] = insert(connection, run_at="2100-01-01")
     [due] = insert(connection)
     connection.execute("update rota.job set misfits = '{1}'")
@@ -146,7 +186,12 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(co
     ids=["perhaps in the buffer", "not begun", "begun", "lost before"],
 )
 def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
-    connection: Connection, recorded: bool | None, losses: int | None, attempts: int, left: int, said: str
+    connection: Connection,
+    recorded: bool | None,
+    losses: int | None,
+    attempts: int,
+    left: int,
+    said: str,
 ) -> None:
     insert(connection, idempotency_key="k", losses=losses)
     late, hand = Hand(connection, "late"), Hand(connection)
@@ -189,7 +234,10 @@ def test_the_worker_that_loses_its_job_is_called_and_a_waiting_one_is_rung(
     hand.run(ops.ring_me(["default"], 60.0))
     second.execute('listen "rota.workers"; listen rota')
     done(connection, action, job.id)
-    heard = [(found.channel, found.payload) for found in second.notifies(timeout=30, stop_after=2 if action is Action.RETRY_NOW else 1)]
+    heard = [
+        (found.channel, found.payload)
+        for found in second.notifies(timeout=30, stop_after=2 if action is Action.RETRY_NOW else 1)
+    ]
     assert sorted(heard) == [("rota", "default"), ("rota.workers", "hand")][action is Action.BURY :]
 
 
@@ -198,16 +246,22 @@ def test_the_worker_that_loses_its_job_is_called_and_a_waiting_one_is_rung(
 
 @rule("M43", "M44", "M87")
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.WAITING, Status.FAILED, Status.RUNNING])
-def test_a_buried_job_is_dead_says_why_and_keeps_its_key(connection: Connection, status: Status) -> None:
+def test_a_buried_job_is_dead_says_why_and_keeps_its_key(
+    connection: Connection, status: Status
+) -> None:
     job = stand(connection, status)
     connection.execute("update rota.job set idempotency_key = 'k'")
-    connection.execute("insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job])
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job]
+    )
     assert done(connection, Action.BURY, job, why="the partner is gone") == [("done", "dead")]
     assert one(connection, "select status, last_error, error_type, verdict, verdict_rule, failed_at is not null, locked_by from rota.jobs") == (
         "dead", "buried by tester: the partner is gone", "Buried", "fatal", "bury", True, None,
     )  # fmt: skip
     assert insert(connection, idempotency_key="k") == []
-    buried = connection.execute("select outcome from rota.attempt where error_type = 'Buried'").fetchall()
+    buried = connection.execute(
+        "select outcome from rota.attempt where error_type = 'Buried'"
+    ).fetchall()
     assert buried == ([("dead",)] if status is Status.RUNNING else [])
 
 
@@ -217,7 +271,11 @@ def test_the_worker_of_a_buried_job_writes_nothing(connection: Connection) -> No
     hand = Hand(connection)
     [job] = hand.claim().jobs
     done(connection, Action.BURY, job.id)
-    assert hand.renew(job) == set() and hand.settle((job, SUCCEED)) == {} and hand.settle((job, FAIL)) == {}
+    assert (
+        hand.renew(job) == set()
+        and hand.settle((job, SUCCEED)) == {}
+        and hand.settle((job, FAIL)) == {}
+    )
     assert one(connection, "select status, claims from rota.jobs") == ("dead", 2)
 
 
@@ -225,7 +283,9 @@ def test_the_worker_of_a_buried_job_writes_nothing(connection: Connection) -> No
 
 
 @rule("M44", "M51")
-def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_content(connection: Connection) -> None:
+def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_content(
+    connection: Connection,
+) -> None:
     job = dead(
         connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3, meta='{"from": "shop"}', max_attempts=4,
         schedule="nightly", scheduled_for="2026-01-01", progress='{"done": 2}', queue="default", priority=0,
@@ -255,7 +315,9 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
     assert fresh == dict.fromkeys(fresh) | {name: before[name] for name in kept} | {
         "id": new, "origin_id": job, "status": "queued", "run_at": now, "created_at": now, "updated_at": now, "attempts": 0, "claims": 0,
     }  # fmt: skip
-    assert connection.execute("select job_type, key, job, expires_at from rota.idempotency").fetchall() == [("t", "k", new, None)]
+    assert connection.execute(
+        "select job_type, key, job, expires_at from rota.idempotency"
+    ).fetchall() == [("t", "k", new, None)]
     assert insert(connection, idempotency_key="k") == []
     assert one(connection, "select verb, job, by, why, detail from rota.action") == (
         "requeue", job, "tester", None, {"as": "requeued", "requeued_as": new},
@@ -264,18 +326,27 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
     [again] = hand.claim().jobs
     hand.settle((again, GIVE_UP))
     third = requeued(connection, new)
-    assert one(connection, f"select origin_id, idempotency_key from rota.job where id = {third}") == (job, "k")
+    assert one(
+        connection, f"select origin_id, idempotency_key from rota.job where id = {third}"
+    ) == (job, "k")
     [last] = hand.claim().jobs
     hand.settle((last, SUCCEED))
-    assert one(connection, "select job, expires_at is not null from rota.idempotency") == (third, True)
+    assert one(connection, "select job, expires_at is not null from rota.idempotency") == (
+        third,
+        True,
+    )
 
 
 @rule("M36", "M44")
 @pytest.mark.parametrize("claimed", [True, False])
-def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(connection: Connection, claimed: bool) -> None:
+def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(
+    connection: Connection, claimed: bool
+) -> None:
     if claimed:
         job = dead(connection)
-        connection.execute("update rota.job set created_at = rota.clock() - interval '5 h', expires_at = rota.clock() - interval '3 h'")
+        connection.execute(
+            "update rota.job set created_at = rota.clock() - interval '5 h', expires_at = rota.clock() - interval '3 h'"
+        )
     else:
         [job] = insert(connection)
         connection.execute(
@@ -284,7 +355,9 @@ def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(connection: Co
         )
         Hand(connection).run(ops.expire("w", BEGINNING, 0, 10))
     new = requeued(connection, job)
-    assert one(connection, f"select expires_at - run_at from rota.job where id = {new}") == (timedelta(hours=2),)
+    assert one(connection, f"select expires_at - run_at from rota.job where id = {new}") == (
+        timedelta(hours=2),
+    )
 
 
 @rule("M44")
@@ -294,11 +367,14 @@ def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
     job = dead(connection, idempotency_key="k")
     with psycopg.connect(database) as person:
         new = requeued(person, job)
-        [lost] = after_it_waited(connection, second, lambda: Hand(second).run(act(Action.REQUEUE, job)), person.commit)
+        [lost] = after_it_waited(
+            connection, second, lambda: Hand(second).run(act(Action.REQUEUE, job)), person.commit
+        )
     assert lost == ops.Answer(job, "refused", "dead", new)
     assert one(connection, "select count(*) from rota.job") == (1,)
     with pytest.raises(
-        rota.WrongStatus, match=f"job {job} is dead and was put away already; nothing was changed; it was requeued as job {new}"
+        rota.WrongStatus,
+        match=f"job {job} is dead and was put away already; nothing was changed; it was requeued as job {new}",
     ):
         app.requeue(job)
     with pytest.raises(rota.WrongStatus, match="put away already"):
@@ -313,7 +389,9 @@ def test_a_key_under_a_former_name_moves_along_and_is_freed(connection: Connecti
     connection.execute("update rota.idempotency set job_type = 'new' where key = 'a'")
     for job, key in ((first, "a"), (second, "b")):
         new = requeued(connection, job)
-        assert one(connection, f"select job, expires_at from rota.idempotency where key = '{key}'") == (new, None)
+        assert one(
+            connection, f"select job, expires_at from rota.idempotency where key = '{key}'"
+        ) == (new, None)
         assert insert(connection, job_type="new", idempotency_key=key) == []
         done(connection, Action.BURY, new)
         done(connection, Action.IGNORE, new)
@@ -331,7 +409,9 @@ def test_a_key_that_another_holds_by_now_is_not_taken_from_it(connection: Connec
 
 
 @rule("M44", "M45")
-def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(app: rota.App, connection: Connection) -> None:
+def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
+    app: rota.App, connection: Connection
+) -> None:
     @app.job("renamed", version=2, upgrade={1: lambda payload: payload}, aliases=("t",))
     def handler(day: int) -> None: ...
 
@@ -343,18 +423,32 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(app: rota.
         app.requeue(job, payload=[1])  # type: ignore[arg-type]
     assert one(connection, "select count(*) from rota.action") == (0,)
     new = app.requeue(job, payload={"day": 2}, why="a typo").id
-    assert (app.get(job).payload, app.get(job).resolution["as"], app.get(job).resolution["requeued_as"]) == ({"dy": 1}, "fixed", new)
-    assert (app.get(new).payload, app.get(new).payload_version, app.get(new).origin_id) == ({"day": 2}, 2, job)
+    assert (
+        app.get(job).payload,
+        app.get(job).resolution["as"],
+        app.get(job).resolution["requeued_as"],
+    ) == ({"dy": 1}, "fixed", new)
+    assert (app.get(new).payload, app.get(new).payload_version, app.get(new).origin_id) == (
+        {"day": 2},
+        2,
+        job,
+    )
     unknown = dead(connection, job_type="foreign", payload='{"a": 1}', payload_version=4)
     connection.execute("insert into rota.job_type (name, version) values ('foreign', 7)")
     with pytest.raises(rota.PayloadError, match="over the limit of 65,536"):
         app.requeue(unknown, payload={"a": "x" * 70_000})
     fixed = app.requeue(unknown, payload={"b": [1.5, None]}).id
     assert (app.get(fixed).payload, app.get(fixed).payload_version) == ({"b": [1.5, None]}, 7)
-    for payload in ("'[1]'", "to_jsonb(repeat('x', 70000))", "jsonb_build_object('a', repeat('x', 70000))"):
+    for payload in (
+        "'[1]'",
+        "to_jsonb(repeat('x', 70000))",
+        "jsonb_build_object('a', repeat('x', 70000))",
+    ):
         other = dead(connection)
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="nothing was changed"):
-            connection.execute(f"select rota.job_requeue(array[{other}], p_payload => {payload})".encode())
+            connection.execute(
+                f"select rota.job_requeue(array[{other}], p_payload => {payload})".encode()
+            )
         connection.execute("delete from rota.job where status = 'dead'")
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         connection.execute("select rota.job_requeue('{1, 2}', p_payload => '{}')")
@@ -364,7 +458,9 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(app: rota.
 
 
 @rule("M44", "M51")
-def test_an_ignored_job_leaves_a_reason_and_frees_its_key(app: rota.App, connection: Connection) -> None:
+def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
+    app: rota.App, connection: Connection
+) -> None:
     job = dead(connection, idempotency_key="k")
     for why in ("", " \n", None):
         with pytest.raises(rota.UsageError, match="say why"):
@@ -388,7 +484,9 @@ def test_whoever_enqueues_the_key_meanwhile_waits_and_then_gets_it_or_is_refused
     job = dead(connection, idempotency_key="k")
     with psycopg.connect(database) as person:
         done(person, action, job)
-        made = after_it_waited(connection, second, lambda: insert(second, idempotency_key="k"), person.commit)
+        made = after_it_waited(
+            connection, second, lambda: insert(second, idempotency_key="k"), person.commit
+        )
     assert len(made) == inserted
     assert one(connection, "select count(*) from rota.job where idempotency_key = 'k'") == (1,)
 
@@ -398,7 +496,9 @@ def test_whoever_enqueues_the_key_meanwhile_waits_and_then_gets_it_or_is_refused
 
 @rule("M87")
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.CANCELLED, Status.DEAD])
-def test_a_job_run_again_is_a_run_of_its_own(app: rota.App, connection: Connection, status: Status) -> None:
+def test_a_job_run_again_is_a_run_of_its_own(
+    app: rota.App, connection: Connection, status: Status
+) -> None:
     job = stand(connection, status)
     table = "job" if status is Status.DEAD else "job_history"
     connection.execute(
@@ -408,17 +508,31 @@ def test_a_job_run_again_is_a_run_of_its_own(app: rota.App, connection: Connecti
     new = app.run_again(job, why="the file was lost")
     assert (new.created, new.status) == (True, "queued")
     found, first = app.get(new.id), app.get(job)
-    assert (found.origin_id, found.idempotency_key, found.attempts, found.progress_json) == (new.id, None, 0, None)
-    assert (found.payload, found.meta, found.schedule, found.scheduled_for) == ({"a": 1}, {}, "s", first.scheduled_for)
+    assert (found.origin_id, found.idempotency_key, found.attempts, found.progress_json) == (
+        new.id,
+        None,
+        0,
+        None,
+    )
+    assert (found.payload, found.meta, found.schedule, found.scheduled_for) == (
+        {"a": 1},
+        {},
+        "s",
+        first.scheduled_for,
+    )
     assert app.run_again(job).id > new.id
-    assert one(connection, f"select detail from rota.action where job = {job} order by id limit 1") == ({"run_again_as": new.id},)
+    assert one(
+        connection, f"select detail from rota.action where job = {job} order by id limit 1"
+    ) == ({"run_again_as": new.id},)
 
 
 # Many
 
 
 @rule("M44")
-def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_other(app: rota.App, connection: Connection) -> None:
+def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_other(
+    app: rota.App, connection: Connection
+) -> None:
     ids = insert(connection, 2_500, status="dead", failed_at="now", error_type="OSError")
     connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;"
@@ -428,16 +542,24 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
     assert done.done == [id_ for id_ in ids if id_ != ids[1_700]]
     assert sorted(done.new_ids) == done.done and len(set(done.new_ids.values())) == 2_499
     assert list(done.refused) == [ids[1_700]] and "not this one" in done.refused[ids[1_700]]
-    assert one(connection, "select count(*) filter (where status = 'queued'), count(*) filter (where status = 'dead') from rota.job") == (
+    assert one(
+        connection,
+        "select count(*) filter (where status = 'queued'), count(*) filter (where status = 'dead') from rota.job",
+    ) == (
         2_499,
         1,
     )
     again = app.requeue_many(ids=ids[:2])
-    assert again.done == [] and f"it was requeued as job {done.new_ids[ids[0]]}" in again.refused[ids[0]]
+    assert (
+        again.done == []
+        and f"it was requeued as job {done.new_ids[ids[0]]}" in again.refused[ids[0]]
+    )
 
 
 @rule("M87")
-def test_a_role_that_may_not_is_told_once_and_not_of_each_job(server: PostgresServer, connection: Connection) -> None:
+def test_a_role_that_may_not_is_told_once_and_not_of_each_job(
+    server: PostgresServer, connection: Connection
+) -> None:
     ids = insert(connection, 3, status="dead", failed_at="now")
     role = f"reader_{connection.info.dbname}"
     connection.execute(f"create role {role} login; grant pg_read_all_data to {role}".encode())
@@ -453,19 +575,29 @@ def test_a_role_that_may_not_is_told_once_and_not_of_each_job(server: PostgresSe
 
 
 @rule("M10", "M44", "M82")
-def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_tick(app: rota.App, connection: Connection) -> None:
+def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_tick(
+    app: rota.App, connection: Connection
+) -> None:
     tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
     job = dead(connection, schedule="nightly", scheduled_for=tick)
     died_at = app.get(job).failed_at
     new, copy = app.requeue(job).id, app.run_again(job).id
-    assert [(app.get(one).schedule, app.get(one).scheduled_for) for one in (job, new, copy)] == [("nightly", tick)] * 3
+    assert [(app.get(one).schedule, app.get(one).scheduled_for) for one in (job, new, copy)] == [
+        ("nightly", tick)
+    ] * 3
     runs = app.schedule_runs("nightly")
-    assert [(run.job, run.status) for run in runs] == [(copy, "queued"), (new, "queued"), (job, "dead")]
+    assert [(run.job, run.status) for run in runs] == [
+        (copy, "queued"),
+        (new, "queued"),
+        (job, "dead"),
+    ]
     assert runs[-1].ended_at == died_at, "not when a person came to put it away"
 
 
 @rule("M44", "M87")
-async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: rota.App, connection: Connection) -> None:
+async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
+    app: rota.App, connection: Connection
+) -> None:
     hand = Hand(connection, types=["t", "u"])
     insert(connection, 4)
     insert(connection, job_type="u")
@@ -477,16 +609,22 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
         "update rota.job set failed_at = rota.clock() - interval '3 h', created_at = rota.clock() - interval '4 h' where id = %s",
         [jobs[0].id],
     )
-    connection.execute("update rota.attempt set finished_at = rota.clock() where job = %s", [jobs[0].id])
+    connection.execute(
+        "update rota.attempt set finished_at = rota.clock() where job = %s", [jobs[0].id]
+    )
     ago = (await app.aget(jobs[1].id)).created_at - timedelta(hours=1)
     assert (await app.aignore_many(why="x", job_type="t", release="2")).done == [jobs[1].id]
     assert (await app.aignore_many(why="x", since="2h")).done == [other.id]
     assert (await app.aignore_many(why="x", error_type="LookupError")).done == []
-    assert (await app.acancel_many(job_type="t", since=timedelta(hours=1), limit=1)).done == [jobs[2].id]
+    assert (await app.acancel_many(job_type="t", since=timedelta(hours=1), limit=1)).done == [
+        jobs[2].id
+    ]
     assert (await app.abury_many(status="running", job_type="t")).done == [jobs[3].id]
     assert (await app.arequeue_many(status="dead", limit=1)).done == [jobs[0].id]
     assert (await app.arun_again_many(status="cancelled", since=ago, release="2")).done == []
-    assert (await app.arun_again_many(status="cancelled", since=timedelta(hours=1))).done == [jobs[2].id]
+    assert (await app.arun_again_many(status="cancelled", since=timedelta(hours=1))).done == [
+        jobs[2].id
+    ]
     assert (await app.aretry_now_many(queue="default")).done == []
 
 
@@ -509,7 +647,9 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(app: r
         ("bury_many", {"ids": ["1"]}, "id"),
     ],
 )
-def test_a_filter_that_cannot_be_meant_is_refused(app: rota.App, verb: str, filters: dict[str, Any], said: str) -> None:
+def test_a_filter_that_cannot_be_meant_is_refused(
+    app: rota.App, verb: str, filters: dict[str, Any], said: str
+) -> None:
     with pytest.raises(rota.UsageError, match=said):
         getattr(app, verb)(**filters)
 
@@ -532,7 +672,9 @@ async def test_every_action_can_be_awaited(app: rota.App, connection: Connection
 
 
 @rule("M20", "M87")
-def test_an_action_in_a_transaction_that_is_rolled_back_never_was(database: str, app: rota.App, connection: Connection) -> None:
+def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
+    database: str, app: rota.App, connection: Connection
+) -> None:
     job, (running, queued) = dead(connection, idempotency_key="k"), insert(connection, 2)
     Hand(connection).claim(1)
     tables = (
@@ -553,15 +695,24 @@ def test_an_action_in_a_transaction_that_is_rolled_back_never_was(database: str,
 
 @rule("M32", "M87")
 @pytest.mark.parametrize("action", [Action.RETRY_NOW, Action.BURY])
-def test_of_an_action_and_the_end_of_an_attempt_one_wins(database: str, connection: Connection, second: Connection, action: Action) -> None:
+def test_of_an_action_and_the_end_of_an_attempt_one_wins(
+    database: str, connection: Connection, second: Connection, action: Action
+) -> None:
     insert(connection, 2)
     first, other = Hand(connection).claim().jobs
     with psycopg.connect(database) as finisher:
         Hand(finisher).settle((first, SUCCEED))
-        assert after_it_waited(connection, second, lambda: done(second, action, first.id), finisher.commit) == [("refused", "succeeded")]
+        assert after_it_waited(
+            connection, second, lambda: done(second, action, first.id), finisher.commit
+        ) == [("refused", "succeeded")]
     with psycopg.connect(database) as person:
         done(person, action, other.id)
-        assert after_it_waited(connection, second, lambda: Hand(second).settle((other, SUCCEED)), person.commit) == {}
+        assert (
+            after_it_waited(
+                connection, second, lambda: Hand(second).settle((other, SUCCEED)), person.commit
+            )
+            == {}
+        )
     assert connection.execute("select count(*) from rota.job_history").fetchall() == [(1,)]
 
 
@@ -578,22 +729,30 @@ def test_the_reaper_and_a_person_take_a_job_once(database: str, connection: Conn
 
 
 @rule("M30", "M32", "M44", "M87")
-def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(database: str, connection: Connection) -> None:
+def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
+    database: str, connection: Connection
+) -> None:
     ids = insert(connection, 300)
     connection.execute("update rota.job set idempotency_key = id::text")
-    connection.execute("insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job")
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job"
+    )
 
     def meddle(seed: int) -> int:
         chance, repeated = random.Random(seed), 0
         with psycopg.connect(database, autocommit=True) as own:
             for _ in range(25):
-                known = [row[0] for row in own.execute("select id from rota.job order by id").fetchall()]
+                known = [
+                    row[0] for row in own.execute("select id from rota.job order by id").fetchall()
+                ]
                 action = chance.choice([*Action])
                 chosen = chance.sample(known, min(20, len(known)))
                 if action is Action.RUN_AGAIN:
                     chosen = chosen[:2]
                 answers = Hand(own).run(act(action, *chosen, why="x")) if chosen else []
-                repeated += sum(1 for one in answers if action is Action.RUN_AGAIN and one.answer == "done")
+                repeated += sum(
+                    1 for one in answers if action is Action.RUN_AGAIN and one.answer == "done"
+                )
         return repeated
 
     def work(seed: int) -> int:
@@ -603,16 +762,24 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(d
             for _ in range(25):
                 jobs = hand.claim(20).jobs
                 hand.renew(*jobs)
-                hand.settle(*((job, chance.choice([SUCCEED, FAIL, GIVE_UP])) for job in chance.sample(jobs, len(jobs))))
+                hand.settle(
+                    *(
+                        (job, chance.choice([SUCCEED, FAIL, GIVE_UP]))
+                        for job in chance.sample(jobs, len(jobs))
+                    )
+                )
         return 0
 
     with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(meddle, 1), pool.submit(meddle, 2), pool.submit(work, 3), pool.submit(work, 4)]
+        runs = [
+            pool.submit(meddle, 1),
+            pool.submit(meddle, 2),
+            pool.submit(work, 3),
+            pool.submit(work, 4),
+        ]
         repeated = sum(run.result(300) for run in runs)
     # Every job is there once; those that were requeued form chains, at whose end there is one.
     ends = "select count(*), count(distinct origin_id) from rota.jobs where resolution ->> 'requeued_as' is null"
     assert one(connection, ends) == (len(ids) + repeated,) * 2
-    held = (
-        "select count(*) from rota.idempotency i join rota.jobs j on j.id = i.job where j.status = 'cancelled' or j.resolution is not null"
-    )
+    held = "select count(*) from rota.idempotency i join rota.jobs j on j.id = i.job where j.status = 'cancelled' or j.resolution is not null"
     assert one(connection, held) == (0,)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.alert import Decision, Finding, Step, decide
+from rota.model.alert import Decision, Finding, Step, decide
 from rota.store import ops
 from rota.store.errors import RowLocked
 from tests.store.planned import set_clock
@@ -17,7 +17,15 @@ from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
-KINDS = ["dead", "failure_rate", "no_worker", "same_error", "schedule_overdue", "unclaimed", "unknown_type"]
+KINDS = [
+    "dead",
+    "failure_rate",
+    "no_worker",
+    "same_error",
+    "schedule_overdue",
+    "unclaimed",
+    "unknown_type",
+]
 
 
 def found(connection: Connection, name: str) -> dict[str, float]:
@@ -32,10 +40,19 @@ def dead(connection: Connection, count: int, ago: str = "1 minute", **columns: A
     )
 
 
-def attempts(connection: Connection, count: int, ago: str = "1 minute", *, jobs: int | None = None, error: str = "OSError") -> None:
+def attempts(
+    connection: Connection,
+    count: int,
+    ago: str = "1 minute",
+    *,
+    jobs: int | None = None,
+    error: str = "OSError",
+) -> None:
     """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition made for them."""
     [(at,)] = connection.execute("select rota.clock() - %s::interval", [ago]).fetchall()
-    connection.execute("select rota.partition_ensure('attempt', (%s::timestamptz at time zone 'UTC')::date)", [at])
+    connection.execute(
+        "select rota.partition_ensure('attempt', (%s::timestamptz at time zone 'UTC')::date)", [at]
+    )
     connection.execute(
         "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type)"
         " select n %% %s, n, 1, 't', 'w', %s, 'failed', %s from generate_series(1, %s) n",
@@ -46,19 +63,30 @@ def attempts(connection: Connection, count: int, ago: str = "1 minute", *, jobs:
 def due(connection: Connection, ago: str = "1 hour", **columns: Any) -> None:
     """A job that has been due for so long, and that nobody has touched."""
     [job] = insert(connection, **columns)
-    connection.execute("update rota.job set run_at = rota.clock() - %s::interval where id = %s", [ago, job])
+    connection.execute(
+        "update rota.job set run_at = rota.clock() - %s::interval where id = %s", [ago, job]
+    )
     connection.execute("update rota.job set updated_at = run_at where id = %s", [job])
 
 
-def serve(connection: Connection, *, types: tuple[str, ...] = ("t",), queue: str = "default") -> None:
+def serve(
+    connection: Connection, *, types: tuple[str, ...] = ("t",), queue: str = "default"
+) -> None:
     Hand(connection, types=types).beat(queues=f'{{"{queue}": 1}}')
 
 
 @rule("M86")
 def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) -> None:
-    assert [kind for (kind,) in connection.execute("select kind from rota.alert_rule where enabled order by kind")] == KINDS
+    assert [
+        kind
+        for (kind,) in connection.execute(
+            "select kind from rota.alert_rule where enabled order by kind"
+        )
+    ] == KINDS
     with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_kind"):
-        connection.execute("insert into rota.alert_rule (name, kind, period) values ('x', 'unheard of', '1 hour')")
+        connection.execute(
+            "insert into rota.alert_rule (name, kind, period) values ('x', 'unheard of', '1 hour')"
+        )
 
 
 @rule("M86")
@@ -72,20 +100,47 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
         ("kind, at_least", "'schedule_overdue', 2", "alert_rule_schedule_has_no_jobs"),
         # Python has no such time: it would keep every rule of the fleet from being evaluated.
         ("kind, repeat_after", "'dead', '178000000 years'", "alert_rule_repeat_after_check"),
-        ("kind, repeat_after", "'dead', 'infinity'", "alert_rule_repeat_after_check|invalid input syntax"),
+        (
+            "kind, repeat_after",
+            "'dead', 'infinity'",
+            "alert_rule_repeat_after_check|invalid input syntax",
+        ),
         ("kind, job_type", "'dead', ''", "alert_rule_job_type_check"),
     ],
 )
-def test_a_rule_that_would_not_do_what_it_says_is_refused(connection: Connection, columns: str, values: str, constraint: str) -> None:
+def test_a_rule_that_would_not_do_what_it_says_is_refused(
+    connection: Connection, columns: str, values: str, constraint: str
+) -> None:
     with pytest.raises(psycopg.Error, match=constraint):
-        connection.execute(f"insert into rota.alert_rule (name, period, {columns}) values ('x', '1 hour', {values})".encode())
+        connection.execute(
+            f"insert into rota.alert_rule (name, period, {columns}) values ('x', '1 hour', {values})".encode()
+        )
 
 
 @rule("M86")
-@pytest.mark.parametrize("name", ["", " ", "\t", " dead", "dead ", "\u2003", "a\nb", "a\x1b[2J", "a\u202eb", "a\u0085b", "x" * 101])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "\t",
+        " dead",
+        "dead ",
+        "\u2003",
+        "a\nb",
+        "a\x1b[2J",
+        "a\u202eb",
+        "a\u0085b",
+        "x" * 101,
+    ],
+)
 def test_a_rule_has_a_name_that_one_can_see_and_type(connection: Connection, name: str) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_name_is_one_line_and_not_blank"):
-        connection.execute("insert into rota.alert_rule (name, kind, period) values (%s, 'dead', '1 hour')", [name])
+    with pytest.raises(
+        psycopg.errors.CheckViolation, match="alert_rule_name_is_one_line_and_not_blank"
+    ):
+        connection.execute(
+            "insert into rota.alert_rule (name, kind, period) values (%s, 'dead', '1 hour')", [name]
+        )
 
 
 @rule("M86")
@@ -96,13 +151,17 @@ def test_ten_dead_in_an_hour_are_found_and_nine_or_old_ones_are_not(connection: 
     dead(connection, 1)
     assert found(connection, "dead jobs") == {"": 10}
 
-    connection.execute("update rota.alert_rule set at_least = 14, period = '2 hours' where name = 'dead jobs'")
+    connection.execute(
+        "update rota.alert_rule set at_least = 14, period = '2 hours' where name = 'dead jobs'"
+    )
     assert found(connection, "dead jobs") == {"": 15}
 
 
 @rule("M86")
 def test_a_rule_of_one_type_looks_at_no_other(connection: Connection) -> None:
-    connection.execute("insert into rota.alert_rule (name, kind, at_least, period, job_type) values ('mail', 'dead', 2, '1 hour', 'mail')")
+    connection.execute(
+        "insert into rota.alert_rule (name, kind, at_least, period, job_type) values ('mail', 'dead', 2, '1 hour', 'mail')"
+    )
     dead(connection, 5)
     dead(connection, 1, job_type="mail")
     assert found(connection, "mail") == {}
@@ -127,14 +186,18 @@ def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -
     attempts(connection, 1)
     assert found(connection, "failure rate") == {"": 6}
 
-    attempts(connection, 24 * 60, ago="1 day 4 minutes")  # one a minute on average, over the day before the last five minutes
+    attempts(
+        connection, 24 * 60, ago="1 day 4 minutes"
+    )  # one a minute on average, over the day before the last five minutes
     assert found(connection, "failure rate") == {"": 6}
     attempts(connection, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
     assert found(connection, "failure rate") == {}
 
 
 @rule("M86")
-def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(connection: Connection) -> None:
+def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(
+    connection: Connection,
+) -> None:
     serve(connection)
     connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
     due(connection, ago="9 minutes")
@@ -145,7 +208,9 @@ def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(connection:
 
 
 @rule("M86", "M80")
-def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_minute_to_take_it(connection: Connection) -> None:
+def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_minute_to_take_it(
+    connection: Connection,
+) -> None:
     set_clock(connection, "2026-01-14 09:00")
     due(connection)
     due(connection, job_type="nobody_s")
@@ -154,7 +219,9 @@ def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_mi
     assert found(connection, "unclaimed jobs") == found(connection, "no worker") == {}
     assert list(found(connection, "unknown type")) == ["nobody_s"]
 
-    connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = rota.clock()")
+    connection.execute(
+        "update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = rota.clock()"
+    )
     serve(connection)  # the next drain: the last one left it
     assert list(found(connection, "unclaimed jobs")) == ["default"]
 
@@ -163,12 +230,15 @@ def drained(connection: Connection, ago: str) -> None:
     """A drain was here, for a second."""
     serve(connection)
     connection.execute(
-        "update rota.worker set started_at = rota.clock() - %s::interval, stopped_at = rota.clock() - %s::interval + '1 s'", [ago, ago]
+        "update rota.worker set started_at = rota.clock() - %s::interval, stopped_at = rota.clock() - %s::interval + '1 s'",
+        [ago, ago],
     )
 
 
 @rule("M86", "M80")
-def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_time_to_take_it(connection: Connection) -> None:
+def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_time_to_take_it(
+    connection: Connection,
+) -> None:
     due(connection)
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -190,11 +260,19 @@ def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_
     [
         ("select rota.queue_pause('default')", "select rota.queue_resume('default')"),
         ("select rota.pause_all()", "select rota.resume_all()"),
-        ("select rota.queue_pause('default', rota.clock() + interval '1 hour')", "update rota.queue set paused_until = rota.clock()"),
-        ("select rota.pause_all(rota.clock() + interval '1 hour')", "update rota.site set paused_until = rota.clock()"),
+        (
+            "select rota.queue_pause('default', rota.clock() + interval '1 hour')",
+            "update rota.queue set paused_until = rota.clock()",
+        ),
+        (
+            "select rota.pause_all(rota.clock() + interval '1 hour')",
+            "update rota.site set paused_until = rota.clock()",
+        ),
     ],
 )
-def test_what_a_pause_held_up_is_no_alert_until_a_worker_had_time_to_take_it(connection: Connection, pause: str, resume: str) -> None:
+def test_what_a_pause_held_up_is_no_alert_until_a_worker_had_time_to_take_it(
+    connection: Connection, pause: str, resume: str
+) -> None:
     due(connection)
     connection.execute(pause.encode())
     connection.execute(resume.encode())
@@ -215,7 +293,9 @@ def test_a_queue_that_goes_on_does_not_hide_another(connection: Connection) -> N
 
 
 @rule("M86")
-def test_a_due_job_of_a_type_that_no_worker_knows_is_found_under_its_type(connection: Connection) -> None:
+def test_a_due_job_of_a_type_that_no_worker_knows_is_found_under_its_type(
+    connection: Connection,
+) -> None:
     serve(connection)
     due(connection, job_type="nobody_s")
     assert found(connection, "unknown type") == {"nobody_s": 1}
@@ -230,7 +310,9 @@ def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: C
     assert found(connection, "unclaimed jobs") == found(connection, "unknown type") == {}
 
     serve(connection)
-    connection.execute("update rota.worker set queues = '{\"default\": 1}', stopped_at = rota.clock() - interval '9 minutes'")
+    connection.execute(
+        "update rota.worker set queues = '{\"default\": 1}', stopped_at = rota.clock() - interval '9 minutes'"
+    )
     assert found(connection, "no worker") == {}  # a drain that ended a moment ago is a worker
     connection.execute("update rota.worker set stopped_at = rota.clock() - interval '11 minutes'")
     assert list(found(connection, "no worker")) == ["default"]
@@ -242,7 +324,9 @@ def test_a_paused_queue_is_nobody_s_fault(connection: Connection) -> None:
     assert list(found(connection, "no worker")) == ["default"]
     connection.execute("insert into rota.queue (name, paused_at) values ('default', rota.clock())")
     assert found(connection, "no worker") == {}
-    connection.execute("update rota.queue set paused_until = rota.clock()")  # the pause ended by itself
+    connection.execute(
+        "update rota.queue set paused_until = rota.clock()"
+    )  # the pause ended by itself
     assert list(found(connection, "no worker")) == ["default"]
     connection.execute("select rota.pause_all()")
     assert found(connection, "no worker") == {}
@@ -264,7 +348,9 @@ from (values
 
 
 @rule("M86", "M82")
-def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(connection: Connection) -> None:
+def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(
+    connection: Connection,
+) -> None:
     connection.execute(SCHEDULE)
     assert found(connection, "schedule overdue") == {
         "late": pytest.approx(660, abs=30),
@@ -273,7 +359,9 @@ def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(
 
 
 @rule("M86", "M82")
-def test_a_schedule_that_the_first_worker_after_a_while_is_about_to_fire_is_no_alert(connection: Connection) -> None:
+def test_a_schedule_that_the_first_worker_after_a_while_is_about_to_fire_is_no_alert(
+    connection: Connection,
+) -> None:
     connection.execute(SCHEDULE)
     serve(connection)  # its scheduler and its alerts begin at the same time
     assert list(found(connection, "schedule overdue")) == ["stopped"]
@@ -299,7 +387,9 @@ def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_ti
     assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
 
 
-def step(connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600) -> list[str]:
+def step(
+    connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600
+) -> list[str]:
     """Evaluate a rule once, as upkeep does; what is told."""
     hand = Hand(connection)
     decided = decide(hand.run(ops.findings(name)), hand.run(ops.standing(name)), repeat_after_s)
@@ -307,7 +397,9 @@ def step(connection: Connection, name: str = "dead jobs", *, repeat_after_s: flo
 
 
 @rule("M86")
-def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(connection: Connection) -> None:
+def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
+    connection: Connection,
+) -> None:
     dead(connection, 10)
     assert [step(connection) for _ in range(3)] == [["fires"], [], []]
     connection.execute("update rota.alert set last_told_at = last_told_at - interval '61 minutes'")
@@ -320,7 +412,9 @@ def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(conn
 
 
 @rule("M86")
-def test_two_workers_that_decide_at_the_same_time_tell_it_once(connection: Connection, second: Connection) -> None:
+def test_two_workers_that_decide_at_the_same_time_tell_it_once(
+    connection: Connection, second: Connection
+) -> None:
     decided = [Decision(Step.FIRES, "", 0, Finding("", 10, "ten"))]
     connection.execute("begin")
     assert len(Hand(connection).run(ops.write_alerts("dead jobs", decided, 0))) == 1
@@ -332,7 +426,9 @@ def test_two_workers_that_decide_at_the_same_time_tell_it_once(connection: Conne
 
 
 @rule("M86")
-def test_a_rule_is_evaluated_by_one_worker_a_minute(connection: Connection, second: Connection) -> None:
+def test_a_rule_is_evaluated_by_one_worker_a_minute(
+    connection: Connection, second: Connection
+) -> None:
     connection.execute("begin")
     taken = Hand(connection).run(ops.take_alert_rules())
     assert [one.name for one in taken] != []
@@ -365,13 +461,17 @@ def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(connection: Co
 
 
 @rule("M86")
-def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(connection: Connection, second: Connection) -> None:
+def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
+    connection: Connection, second: Connection
+) -> None:
     dead(connection, 10)
     step(connection)
     [told] = Hand(connection).run(ops.take_unposted(10))
     assert (told.rule, told.state, told.value) == ("dead jobs", "fires", 10)
     assert Hand(second).run(ops.take_unposted(10)) == []
-    connection.execute("update rota.alert set post_at = rota.clock()")  # nobody said that it was posted: it is tried again
+    connection.execute(
+        "update rota.alert set post_at = rota.clock()"
+    )  # nobody said that it was posted: it is tried again
     assert Hand(second).run(ops.take_unposted(10)) == [told]
     Hand(second).run(ops.posted(told))
     connection.execute("update rota.alert set post_at = rota.clock()")
@@ -379,7 +479,9 @@ def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(conn
 
 
 @rule("M86")
-def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_tried(connection: Connection) -> None:
+def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_tried(
+    connection: Connection,
+) -> None:
     dead(connection, 10)
     step(connection)
     attempts(connection, 20)
@@ -393,7 +495,9 @@ def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_trie
 
 
 @rule("M86")
-def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(connection: Connection) -> None:
+def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(
+    connection: Connection,
+) -> None:
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     dead(connection, 10)
     step(connection)
@@ -401,7 +505,12 @@ def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(con
     connection.execute("delete from rota.job where job_type = 't'")
     step(connection)
     step(connection)
-    payloads = [payload for (payload,) in connection.execute("select payload from rota.job where job_type = 'page' order by id")]
+    payloads = [
+        payload
+        for (payload,) in connection.execute(
+            "select payload from rota.job where job_type = 'page' order by id"
+        )
+    ]
     assert [(one["rule"], one["state"], one["severity"]) for one in payloads] == [
         ("dead jobs", "fires", "critical"),
         ("dead jobs", "over", "critical"),
@@ -438,7 +547,9 @@ some thousand."""
 
 
 @rule("M86")
-def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(connection: Connection) -> None:
+def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(
+    connection: Connection,
+) -> None:
     connection.execute("set session_replication_role = replica")
     dead(connection, 100_000)
     connection.execute(
@@ -448,7 +559,9 @@ def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(connection
     attempts(connection, 100_000)
     connection.execute("analyze rota.job, rota.attempt")
 
-    for name in [name for (name,) in connection.execute("select name from rota.alert_rule").fetchall()]:
+    for name in [
+        name for (name,) in connection.execute("select name from rota.alert_rule").fetchall()
+    ]:
         found(connection, name)
         with connection.transaction():
             before = _touched(connection)

@@ -23,12 +23,16 @@ def _refuse(connection: psycopg.Connection[TupleRow], jobs: list[int], raises: s
         f" if old.id = any ('{{{','.join(map(str, jobs))}}}') then {raises}; end if;"
         " if tg_op = 'DELETE' then return old; end if; return new; end $$".encode()
     )
-    connection.execute("create trigger refuse before update or delete on rota.job for each row execute function refuse()")
+    connection.execute(
+        "create trigger refuse before update or delete on rota.job for each row execute function refuse()"
+    )
 
 
 @rule("M2", "M31")
 @pytest.mark.parametrize("state", ["P0001", "23514", "42P01", "42501"])
-def test_lost_jobs_are_reaped_around_those_that_are_refused(connection: psycopg.Connection[TupleRow], state: str) -> None:
+def test_lost_jobs_are_reaped_around_those_that_are_refused(
+    connection: psycopg.Connection[TupleRow], state: str
+) -> None:
     ids = insert(connection, JOBS)
     hand = Hand(connection)
     hand.claim()
@@ -44,7 +48,9 @@ def test_lost_jobs_are_reaped_around_those_that_are_refused(connection: psycopg.
 
 @rule("M2", "M31")
 def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
-    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow], monkeypatch: pytest.MonkeyPatch
+    connection: psycopg.Connection[TupleRow],
+    second: psycopg.Connection[TupleRow],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isolate, "WAIT_S", 300.0)  # however slow the machine is
     ids = insert(connection, JOBS)
@@ -78,7 +84,9 @@ def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_tol
     monkeypatch.setattr(isolate, "WAIT_S", -1.0)
     half = JOBS // 2
     _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
-    assert [gone.job for gone in ended] == ids[half:], "as it takes too long, a pass comes to half of it"
+    assert [gone.job for gone in ended] == ids[half:], (
+        "as it takes too long, a pass comes to half of it"
+    )
     assert list(refusals) == [ids[0]] and f"one of the {half - 1} after it" in refusals[ids[0]]
     monkeypatch.undo()
     _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
@@ -86,7 +94,9 @@ def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_tol
 
 
 @rule("M2", "M36")
-def test_jobs_past_their_expiry_end_around_those_that_are_refused(connection: psycopg.Connection[TupleRow]) -> None:
+def test_jobs_past_their_expiry_end_around_those_that_are_refused(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
     connection.execute("update rota.job set expires_at = now() - interval '1 s'")
     _refuse(connection, [ids[0]], "raise exception 'not this one'")
@@ -96,35 +106,47 @@ def test_jobs_past_their_expiry_end_around_those_that_are_refused(connection: ps
 
 
 @rule("M2", "M13")
-def test_dead_jobs_are_put_away_around_those_that_are_refused(connection: psycopg.Connection[TupleRow]) -> None:
+def test_dead_jobs_are_put_away_around_those_that_are_refused(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
-    connection.execute("update rota.job set status = 'dead', failed_at = now() - interval '91 days'")
+    connection.execute(
+        "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
+    )
     _refuse(connection, [ids[0]], "raise exception 'not this one'")
     moved, refusals = Hand(connection).run(ops.put_dead_away(500))
     assert (moved, list(refusals)) == (JOBS - 1, [ids[0]])
 
 
 @rule("M2", "M33")
-def test_starts_are_recorded_around_those_that_are_refused(connection: psycopg.Connection[TupleRow]) -> None:
+def test_starts_are_recorded_around_those_that_are_refused(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS, max_attempts=1)
     hand = Hand(connection)
     jobs = hand.claim().jobs
     _refuse(connection, [ids[5]], "raise exception 'not this one'")
     said = hand.run(ops.start([(job.id, job.claims) for job in jobs]))
-    assert [job for job, recorded in said.items() if recorded is True] == [job for job in ids if job != ids[5]]
+    assert [job for job, recorded in said.items() if recorded is True] == [
+        job for job in ids if job != ids[5]
+    ]
     assert isinstance(said[ids[5]], ops.Refused)
 
 
 @rule("M2", "M30")
 @pytest.mark.parametrize("state", ["P0001", "P0004", "23514", "42P01", "42501", "XX000"])
-def test_due_jobs_are_claimed_around_those_that_are_refused(connection: psycopg.Connection[TupleRow], state: str) -> None:
+def test_due_jobs_are_claimed_around_those_that_are_refused(
+    connection: psycopg.Connection[TupleRow], state: str
+) -> None:
     ids = insert(connection, JOBS)
     bad = [ids[0], ids[3]]
     _refuse(connection, bad, f"raise sqlstate '{state}' using message = 'not this one'")
     hand = Hand(connection)
     first = hand.claim(5)
     assert [job.id for job in first.jobs] == [ids[1], ids[2], ids[4]]
-    assert [(one.id, one.queue, one.priority) for one in first.refused] == [(job, "default", 0) for job in bad]
+    assert [(one.id, one.queue, one.priority) for one in first.refused] == [
+        (job, "default", 0) for job in bad
+    ]
     assert all("not this one" in one.reason for one in first.refused)
     assert [one.id for one in first.seen] == ids[:5]
     rest = hand.claim(refused=bad)
@@ -136,16 +158,22 @@ def test_due_jobs_are_claimed_around_those_that_are_refused(connection: psycopg.
 
 
 @rule("M2")
-def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
-    connection.execute(f"alter table rota.job add constraint mine check (id <> {ids[0]}) not valid".encode())
+    connection.execute(
+        f"alter table rota.job add constraint mine check (id <> {ids[0]}) not valid".encode()
+    )
     claimed = Hand(connection).claim(10)
     assert [job.id for job in claimed.jobs] == ids[1:10]
     assert [one.id for one in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
 
 
 @rule("M2")
-def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
     _refuse(connection, ids[3:4], "raise exception 'not this one'")
     connection.execute("drop trigger refuse on rota.job")
@@ -158,30 +186,41 @@ def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(connection
 
 
 @rule("M2", "M15")
-def test_a_claim_in_sql_goes_on_around_those_that_are_refused(connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_claim_in_sql_goes_on_around_those_that_are_refused(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
     _refuse(connection, [ids[0], ids[2], ids[3]], "raise exception 'not this one'")
     said: list[str | None] = []
     connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
     claim = "select array_agg(id order by id) from rota.claim('default', array['t'], 'w', %s)"
     assert connection.execute(claim, [2]).fetchone() == ([ids[1], ids[4]],)
-    assert all(one and "refuses job" in one and "not this one" in one for one in said) and len(said) == 3
+    assert (
+        all(one and "refuses job" in one and "not this one" in one for one in said)
+        and len(said) == 3
+    )
     assert connection.execute(claim, [JOBS]).fetchone() == (ids[5:],)
     connection.execute("drop function refuse cascade")
     assert connection.execute(claim, [JOBS]).fetchone() == ([ids[0], ids[2], ids[3]],)
 
 
 @rule("M2")
-def test_a_claim_takes_the_others_together_while_one_is_left_out(connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_claim_takes_the_others_together_while_one_is_left_out(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
     _refuse(connection, ids[:1], "raise exception 'not this one'")
     Hand(connection).claim(10, refused=ids[:1])
-    taken_in = connection.execute("select count(distinct xmin::text) from rota.job where status = 'running'").fetchone()
+    taken_in = connection.execute(
+        "select count(distinct xmin::text) from rota.job where status = 'running'"
+    ).fetchone()
     assert taken_in == (1,), "each subtransaction takes a number, which vacuum has to give back"
 
 
 @rule("M2", "M22", "M30")
-def test_a_claim_around_the_refused_takes_what_a_claim_takes(connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_claim_around_the_refused_takes_what_a_claim_takes(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     for priority in (0, 7):
         for more in (
             {},
@@ -211,9 +250,14 @@ def test_a_claim_around_the_refused_takes_what_a_claim_takes(connection: psycopg
 
 
 @rule("M2")
-def test_a_claim_is_tried_row_by_row_only_where_a_row_is_at_fault(connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_claim_is_tried_row_by_row_only_where_a_row_is_at_fault(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     ids = insert(connection, JOBS)
-    for raises, error in (("raise disk_full", ServerTrouble), ("raise lock_not_available", RowLocked)):
+    for raises, error in (
+        ("raise disk_full", ServerTrouble),
+        ("raise lock_not_available", RowLocked),
+    ):
         _refuse(connection, ids[:1], raises)
         for refused in ((), [-1]):
             with pytest.raises(error):
@@ -222,9 +266,13 @@ def test_a_claim_is_tried_row_by_row_only_where_a_row_is_at_fault(connection: ps
 
 
 @rule("M2")
-def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(connection: psycopg.Connection[TupleRow]) -> None:
+def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     insert(connection, JOBS)
-    connection.execute("update rota.job set status = 'dead', failed_at = now() - interval '91 days'")
+    connection.execute(
+        "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
+    )
     _refuse(connection, [0], "null")
     connection.execute("create sequence tried")
     connection.execute(
@@ -253,6 +301,8 @@ def test_sessions_go_on_while_a_migration_adds_columns_to_the_job(
 
     taken = claim() + claim()
     for name in ("first", "other"):
-        connection.execute(f"alter table rota.job add column {name} text; alter table rota.job_history add column {name} text".encode())
+        connection.execute(
+            f"alter table rota.job add column {name} text; alter table rota.job_history add column {name} text".encode()
+        )
         taken += claim()
     assert sorted(taken) == ids

@@ -17,7 +17,9 @@ Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M30")
-def test_two_workers_that_claim_at_once_never_get_the_same_job(database: str, connection: Connection) -> None:
+def test_two_workers_that_claim_at_once_never_get_the_same_job(
+    database: str, connection: Connection
+) -> None:
     jobs, workers = 3_000, 4
     ready, together = Barrier(workers), Barrier(workers)
     insert(connection, jobs)
@@ -35,11 +37,15 @@ def test_two_workers_that_claim_at_once_never_get_the_same_job(database: str, co
     with ThreadPoolExecutor(workers) as pool:
         claimed = [claim for mine in pool.map(work, range(workers)) for claim in mine]
     assert len(claimed) == len(set(claimed)) == jobs
-    assert connection.execute("select count(distinct locked_by), count(*), max(claims) from rota.job").fetchone() == (workers, jobs, 1)
+    assert connection.execute(
+        "select count(distinct locked_by), count(*), max(claims) from rota.job"
+    ).fetchone() == (workers, jobs, 1)
 
 
 @rule("M30")
-def test_a_claim_does_not_wait_for_one_that_is_not_committed(database: str, connection: Connection) -> None:
+def test_a_claim_does_not_wait_for_one_that_is_not_committed(
+    database: str, connection: Connection
+) -> None:
     insert(connection, 5)
     with psycopg.connect(database) as open_one:
         held = {job.id for job in Hand(open_one).claim(3).jobs}
@@ -57,7 +63,8 @@ def test_a_claim_is_a_lease_by_the_database_s_clock(connection: Connection) -> N
     hand = Hand(connection, "host:1", lease=timedelta(seconds=90))
     claimed = hand.claim()
     row = connection.execute(
-        "select status, locked_by, attempts, claims, locked_until - %s, started_at = %s from rota.job", [claimed.started, claimed.started]
+        "select status, locked_by, attempts, claims, locked_until - %s, started_at = %s from rota.job",
+        [claimed.started, claimed.started],
     ).fetchone()
     assert row == ("running", "host:1", 1, 1, timedelta(seconds=90), True)
     assert [(job.attempts, job.claims, job.locked_by) for job in claimed.jobs] == [(1, 1, "host:1")]
@@ -69,7 +76,14 @@ def test_each_type_has_its_own_lease(connection: Connection) -> None:
         insert(connection, job_type=job_type)
     leases = {"b": timedelta(seconds=5), "a": timedelta(hours=1)}
     started = Hand(connection, types=list(leases), leases=list(leases.values())).claim().started
-    assert dict(connection.execute("select job_type, locked_until - %s from rota.job", [started]).fetchall()) == leases
+    assert (
+        dict(
+            connection.execute(
+                "select job_type, locked_until - %s from rota.job", [started]
+            ).fetchall()
+        )
+        == leases
+    )
 
 
 @rule("M61")
@@ -81,7 +95,9 @@ def test_jobs_come_by_priority_then_by_run_at_then_by_id(connection: Connection)
         connection.execute("update rota.job set run_at = %s where id = %s", [run_at, id_])
     hand = Hand(connection, priorities=[0, 5, -5])
     one_by_one = [job.id for _ in range(3) for job in hand.claim(1).jobs]
-    assert one_by_one + [job.id for job in hand.claim().jobs] == [ids[at] for at in (3, 1, 2, 5, 0, 4)]
+    assert one_by_one + [job.id for job in hand.claim().jobs] == [
+        ids[at] for at in (3, 1, 2, 5, 0, 4)
+    ]
 
 
 @rule("M21", "M22")
@@ -94,14 +110,25 @@ def test_a_job_is_claimed_when_its_time_has_come_and_not_before(connection: Conn
 
 
 @rule("M15")
-def test_a_worker_claims_no_type_and_no_queue_and_no_priority_that_it_did_not_ask_for(connection: Connection) -> None:
+def test_a_worker_claims_no_type_and_no_queue_and_no_priority_that_it_did_not_ask_for(
+    connection: Connection,
+) -> None:
     insert(connection, job_type="unknown")
     insert(connection, queue="other")
     insert(connection, priority=1)
-    assert Hand(connection).claim(refused=None).jobs == []  # by itself, without its way around what the database refuses
+    assert (
+        Hand(connection).claim(refused=None).jobs == []
+    )  # by itself, without its way around what the database refuses
     around = Hand(connection).claim(refused=[0])
     assert (around.jobs, around.refused) == ([], ())
-    assert len(Hand(connection, queues=["default", "other"], priorities=[0, 1], types=["unknown", "t"]).claim().jobs) == 3
+    assert (
+        len(
+            Hand(connection, queues=["default", "other"], priorities=[0, 1], types=["unknown", "t"])
+            .claim()
+            .jobs
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize("status", ["waiting", "dead"])
@@ -112,7 +139,9 @@ def test_what_waits_or_is_dead_is_never_claimed(connection: Connection, status: 
 
 
 @rule("M12")
-def test_a_release_whose_code_could_not_read_a_payload_does_not_get_it_again(connection: Connection) -> None:
+def test_a_release_whose_code_could_not_read_a_payload_does_not_get_it_again(
+    connection: Connection,
+) -> None:
     insert(connection)
     connection.execute("update rota.job set misfits = '{2026.1,2026.2}'")
     assert Hand(connection, release="2026.2").claim().jobs == []
@@ -123,7 +152,9 @@ def test_a_claim_looks_only_ahead_of_its_frontier(connection: Connection) -> Non
     ids = insert(connection, 4)
     connection.execute("update rota.job set run_at = '2026-01-01Z'")
     hand = Hand(connection)
-    assert [job.id for job in hand.claim(after=datetime(2026, 1, 1, tzinfo=UTC), after_id=ids[1]).jobs] == ids[2:]
+    assert [
+        job.id for job in hand.claim(after=datetime(2026, 1, 1, tzinfo=UTC), after_id=ids[1]).jobs
+    ] == ids[2:]
     assert hand.claim(after=datetime(2026, 1, 2, tzinfo=UTC)).jobs == []
     assert [job.id for job in hand.claim().jobs] == ids[:2]
 
@@ -133,11 +164,15 @@ def test_a_claim_takes_no_more_than_its_limit_over_all_queues(connection: Connec
         insert(connection, 10, queue=queue)
     hand = Hand(connection, queues=["a", "b", "c"])
     assert len(hand.claim(12).jobs) == 12
-    assert connection.execute("select count(*) from rota.job where status = 'running'").fetchone() == (12,)
+    assert connection.execute(
+        "select count(*) from rota.job where status = 'running'"
+    ).fetchone() == (12,)
 
 
 @rule("M61")
-def test_a_claim_that_probes_learns_of_priorities_that_it_does_not_know(connection: Connection) -> None:
+def test_a_claim_that_probes_learns_of_priorities_that_it_does_not_know(
+    connection: Connection,
+) -> None:
     for priority in (-100, 0, 3, 7, 100):
         insert(connection, 2, priority=priority)
     insert(connection, priority=50, status="dead")
@@ -147,21 +182,30 @@ def test_a_claim_that_probes_learns_of_priorities_that_it_does_not_know(connecti
 
 
 @rule("M32")
-def test_only_the_holder_renews_a_lease(database: str, connection: Connection, second: Connection) -> None:
+def test_only_the_holder_renews_a_lease(
+    database: str, connection: Connection, second: Connection
+) -> None:
     insert(connection, 2)
     first = Hand(connection, "first")
     jobs = first.claim().jobs
     expire(connection)
     assert len(first.renew(*jobs)) == 2, "until it is reaped, an expired lease may still be renewed"
-    assert connection.execute("select bool_and(locked_until > now()) from rota.job").fetchone() == (True,)
+    assert connection.execute("select bool_and(locked_until > now()) from rota.job").fetchone() == (
+        True,
+    )
     expire(connection)
     other = Hand(second, "other")
     other.reap()
     connection.execute("update rota.job set run_at = now()")
     taken = other.claim(1).jobs
-    before = connection.execute("select locked_until from rota.job where status = 'running'").fetchone()
+    before = connection.execute(
+        "select locked_until from rota.job where status = 'running'"
+    ).fetchone()
     assert first.renew(*jobs) == set()
-    assert connection.execute("select locked_until from rota.job where status = 'running'").fetchone() == before
+    assert (
+        connection.execute("select locked_until from rota.job where status = 'running'").fetchone()
+        == before
+    )
     assert other.renew(*taken) == {taken[0].id}
 
 

@@ -53,7 +53,9 @@ def made(server: PostgresServer, template: str = "template1") -> Iterator[str]:
 
 
 @rule("M87")
-def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_that_it_may(server: PostgresServer, database: str) -> None:
+def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_that_it_may(
+    server: PostgresServer, database: str
+) -> None:
     with psycopg.connect(database, autocommit=True) as own:
         insert(own, 1)  # no worker has ever been here: the jobs are somebody's all the same
     with made(server) as name:
@@ -73,25 +75,36 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_t
             app.close()
             assert check(copy) is None
             assert len(Hand(copy).claim().jobs) == 1
-            [(verb, by, why, detail)] = copy.execute("select verb, by, why, detail from rota.action").fetchall()
+            [(verb, by, why, detail)] = copy.execute(
+                "select verb, by, why, detail from rota.action"
+            ).fetchall()
             assert (verb, by, why, detail) == ("resume", "anna", "staging", {"copy": difference})
 
 
 @rule("M15", "M87")
-def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it_is_one(server: PostgresServer, database: str) -> None:
+def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it_is_one(
+    server: PostgresServer, database: str
+) -> None:
     claim = "select id from rota.claim('default', '{t}', 'shell')"
     with psycopg.connect(database, autocommit=True) as own:
         insert(own, 2)
         assert len(own.execute(claim).fetchall()) == 1
         row = own.execute("select ctid from rota.site").fetchone()
         assert len(own.execute(claim).fetchall()) == 1
-        assert own.execute("select ctid from rota.site").fetchone() == row  # a right stamp costs no write
+        assert (
+            own.execute("select ctid from rota.site").fetchone() == row
+        )  # a right stamp costs no write
         insert(own, 1)
     with made(server) as name:
         server.dump_to(name_of(database), server, name)
-        with psycopg.connect(server.url(name), autocommit=True) as copy, psycopg.connect(server.url(name)) as open_one:
+        with (
+            psycopg.connect(server.url(name), autocommit=True) as copy,
+            psycopg.connect(server.url(name)) as open_one,
+        ):
             said: list[str] = []
-            copy.add_notice_handler(lambda notice: said.append(f"{notice.message_primary} {notice.message_hint}"))
+            copy.add_notice_handler(
+                lambda notice: said.append(f"{notice.message_primary} {notice.message_hint}")
+            )
             assert open_one.execute(claim).fetchall() == []  # and keeps its transaction open
             copy.execute("set lock_timeout = '5s'")
             assert copy.execute(claim).fetchall() == []
@@ -113,17 +126,25 @@ def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
     server.dump_to(name_of(database), own_server, name_of(database))
     with psycopg.connect(own_server.url(name_of(database)), autocommit=True) as copy:
         assert "of server" in str(check(copy))
-        copy.execute("update rota.site set system_identifier = null")  # stamped where nobody may ask: then the names decide
+        copy.execute(
+            "update rota.site set system_identifier = null"
+        )  # stamped where nobody may ask: then the names decide
         assert check(copy) is None
 
 
 @rule("M87")
-def test_a_copy_of_an_empty_template_stamps_anew_by_itself_also_with_jobs_of_its_own(database: str, connection: Connection) -> None:
+def test_a_copy_of_an_empty_template_stamps_anew_by_itself_also_with_jobs_of_its_own(
+    database: str, connection: Connection
+) -> None:
     stamped = connection.execute("select database_name from rota.site").fetchone()
     insert(connection, 1)
     connection.execute("select * from rota.pause_all()")
     assert check(connection) is None
-    assert stamped != connection.execute("select database_name from rota.site").fetchone() == (name_of(database),)
+    assert (
+        stamped
+        != connection.execute("select database_name from rota.site").fetchone()
+        == (name_of(database),)
+    )
 
 
 @rule("M87")
@@ -136,12 +157,17 @@ def test_a_copy_of_a_template_that_had_something_to_protect_is_a_copy(
     else:
         assert check(connection) is None
     connection.close()
-    with made(server, name_of(database)) as name, psycopg.connect(server.url(name), autocommit=True) as copy:
+    with (
+        made(server, name_of(database)) as name,
+        psycopg.connect(server.url(name), autocommit=True) as copy,
+    ):
         assert check(copy) is not None
 
 
 @rule("M87")
-def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(server: PostgresServer, admin: Connection, database: str) -> None:
+def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(
+    server: PostgresServer, admin: Connection, database: str
+) -> None:
     other = f"r_{uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as own:
         assert check(own) is None
@@ -159,7 +185,9 @@ def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(server:
 
 
 @rule("M87")
-def test_where_the_server_may_not_be_asked_the_name_alone_decides(admin: Connection, database: str, connection: Connection) -> None:
+def test_where_the_server_may_not_be_asked_the_name_alone_decides(
+    admin: Connection, database: str, connection: Connection
+) -> None:
     role = f"owner_{uuid4().hex[:12]}"
     command(admin, "create role {}", role)
     try:
@@ -179,7 +207,9 @@ def test_where_the_server_may_not_be_asked_the_name_alone_decides(admin: Connect
 def test_a_dump_without_data_is_stamped_by_its_first_worker(connection: Connection) -> None:
     connection.execute("delete from rota.site")
     assert check(connection) is None
-    assert connection.execute("select database_name = current_database() from rota.site").fetchone() == (True,)
+    assert connection.execute(
+        "select database_name = current_database() from rota.site"
+    ).fetchone() == (True,)
 
 
 def test_a_look_at_a_right_stamp_writes_nothing(connection: Connection) -> None:

@@ -28,30 +28,45 @@ def connection(empty_database: str) -> Iterator[Connection]:
 
 
 def _body(connection: Connection, name: str) -> str:
-    row = connection.execute("select prosrc from pg_proc where pronamespace = 'rota'::regnamespace and proname = %s", [name]).fetchone()
+    row = connection.execute(
+        "select prosrc from pg_proc where pronamespace = 'rota'::regnamespace and proname = %s",
+        [name],
+    ).fetchone()
     assert row is not None
     return str(row[0])
 
 
 def _record(connection: Connection, name: str, release: str) -> None:
     """As if that release had made this one, with another text."""
-    connection.execute(f"create or replace function rota.{name}(p_took interval) returns int language sql as 'select null::int'".encode())
-    connection.execute("update rota.definition set hash = 'another', release = %s where name = %s", [release, name])
+    connection.execute(
+        f"create or replace function rota.{name}(p_took interval) returns int language sql as 'select null::int'".encode()
+    )
+    connection.execute(
+        "update rota.definition set hash = 'another', release = %s where name = %s", [release, name]
+    )
 
 
-def test_a_function_whose_text_changed_is_replaced_and_no_other(connection: Connection, empty_database: str) -> None:
+def test_a_function_whose_text_changed_is_replaced_and_no_other(
+    connection: Connection, empty_database: str
+) -> None:
     text = _body(connection, "time_bucket")
     _record(connection, "time_bucket", "0.0.9")
-    before = connection.execute("select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
+    before = connection.execute(
+        "select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace"
+    ).fetchall()
     assert migrate(empty_database) == Migrated([], ["time_bucket"], {})
-    after = connection.execute("select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
+    after = connection.execute(
+        "select oid, xmin, proname from pg_proc where pronamespace = 'rota'::regnamespace"
+    ).fetchall()
     assert {row[2] for row in set(after) - set(before)} == {"time_bucket"}
     assert _body(connection, "time_bucket") == text
     assert migrate(empty_database) == Migrated([], [], {})
 
 
 @rule("M3")
-def test_an_older_release_leaves_the_functions_of_a_newer_one_alone(connection: Connection, empty_database: str) -> None:
+def test_an_older_release_leaves_the_functions_of_a_newer_one_alone(
+    connection: Connection, empty_database: str
+) -> None:
     _record(connection, "time_bucket", "0.10.0")  # as numbers, not as texts
     assert migrate(empty_database) == Migrated([], [], {"time_bucket": "0.10.0"})
     assert _body(connection, "time_bucket") == "select null::int"
@@ -62,12 +77,19 @@ def test_an_older_release_leaves_the_functions_of_a_newer_one_alone(connection: 
 
 def test_plain_sql_of_an_older_release_is_refused_by_a_newer_schema(connection: Connection) -> None:
     _record(connection, "time_bucket", "0.10.0")
-    with pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release than this script"), connection.transaction():
+    with (
+        pytest.raises(
+            psycopg.errors.RaiseException, match="functions of a newer release than this script"
+        ),
+        connection.transaction(),
+    ):
         connection.execute(as_sql().encode())
     assert _body(connection, "time_bucket") == "select null::int"
 
 
-def test_a_release_whose_functions_are_missing_is_refused(connection: Connection, empty_database: str) -> None:
+def test_a_release_whose_functions_are_missing_is_refused(
+    connection: Connection, empty_database: str
+) -> None:
     _record(connection, "time_bucket", "0.0.9")
     app = rota.App(empty_database)
     with pytest.raises(SchemaMissing, match="lacks this release's time_bucket: run `rota migrate`"):
@@ -79,7 +101,9 @@ def test_a_release_whose_functions_are_missing_is_refused(connection: Connection
 def test_a_setting_survives_every_migration(connection: Connection, empty_database: str) -> None:
     migrate(empty_database, payload_bytes_max=2_048)
     clock = "select pg_catalog.statement_timestamp() + interval '1 day'"
-    connection.execute(f"create or replace function rota.clock() returns timestamptz language sql stable as $${clock}$$".encode())
+    connection.execute(
+        f"create or replace function rota.clock() returns timestamptz language sql stable as $${clock}$$".encode()
+    )
     connection.execute("delete from rota.definition")
     assert len(migrate(empty_database).replaced) > 100
     with connection.transaction():
@@ -88,18 +112,26 @@ def test_a_setting_survives_every_migration(connection: Connection, empty_databa
     assert _body(connection, "clock") == clock
 
 
-def test_the_check_sees_what_was_changed_by_hand(connection: Connection, empty_database: str) -> None:
+def test_the_check_sees_what_was_changed_by_hand(
+    connection: Connection, empty_database: str
+) -> None:
     app = rota.App(empty_database)
     app.database.run(schema.check("rota", server_text=True))
     connection.execute("alter function rota.time_bucket(interval) volatile")
     connection.execute("drop trigger job_ring on rota.job")
     with pytest.raises(SchemaError, match=r"made them: job_ring \(trigger\), time_bucket\."):
         app.database.run(schema.check("rota", server_text=True))
-    connection.execute("delete from rota.definition where name in ('time_bucket', 'job_ring (trigger)')")
+    connection.execute(
+        "delete from rota.definition where name in ('time_bucket', 'job_ring (trigger)')"
+    )
     assert migrate(empty_database).replaced == ["time_bucket", "job_ring (trigger)"]
     app.database.run(schema.check("rota", server_text=True))
-    connection.execute("alter function rota.time_bucket(interval) volatile; update rota.definition set server_major = 13")
-    app.database.run(schema.check("rota", server_text=True))  # of another PostgreSQL's words nobody knows
+    connection.execute(
+        "alter function rota.time_bucket(interval) volatile; update rota.definition set server_major = 13"
+    )
+    app.database.run(
+        schema.check("rota", server_text=True)
+    )  # of another PostgreSQL's words nobody knows
     app.close()
 
 
@@ -109,10 +141,14 @@ def test_plain_sql_leaves_the_search_path_as_it_was(empty_database: str) -> None
         connection.execute(as_sql().encode())
         assert connection.execute("show search_path").fetchone() == ("mine",)
         connection.execute("create table alembic_version (number text)")
-        assert connection.execute("select to_regclass('mine.alembic_version') is not null").fetchone() == (True,)
+        assert connection.execute(
+            "select to_regclass('mine.alembic_version') is not null"
+        ).fetchone() == (True,)
 
 
-def test_plain_sql_also_makes_the_schema_statement_by_statement(empty_database: str, server: PostgresServer) -> None:
+def test_plain_sql_also_makes_the_schema_statement_by_statement(
+    empty_database: str, server: PostgresServer
+) -> None:
     """As psql does without -1: no statement may depend on the transaction of another."""
     command = [str(server.program("psql")), "-Xq", "-v", "ON_ERROR_STOP=1", empty_database]
     for text in (as_sql(), as_sql(after=1)):
@@ -126,22 +162,40 @@ def test_plain_sql_also_makes_the_schema_statement_by_statement(empty_database: 
 
 
 @rule("M3")
-def test_a_restored_dump_is_as_migrate_made_it(connection: Connection, empty_database: str, database: str, server: PostgresServer) -> None:
+def test_a_restored_dump_is_as_migrate_made_it(
+    connection: Connection, empty_database: str, database: str, server: PostgresServer
+) -> None:
     connection.execute("select rota.partitions_ensure(1)")
-    dumped = subprocess.run([server.program("pg_dump"), empty_database], capture_output=True, text=True, check=True).stdout
+    dumped = subprocess.run(
+        [server.program("pg_dump"), empty_database], capture_output=True, text=True, check=True
+    ).stdout
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("drop schema rota cascade")
-    subprocess.run([server.program("psql"), "-Xq", database], input=dumped, text=True, check=True, capture_output=True)
+    subprocess.run(
+        [server.program("psql"), "-Xq", database],
+        input=dumped,
+        text=True,
+        check=True,
+        capture_output=True,
+    )
     app = rota.App(database)
     app.database.run(schema.check("rota", server_text=True))
     app.close()
 
 
-@pytest.mark.parametrize(("release", "is_newer"), [("0.1.0rc1", False), ("0.1.0.dev4", False), ("0.2rc1", True), ("1", True)])
-def test_a_pre_release_counts_as_its_release(connection: Connection, empty_database: str, release: str, is_newer: bool) -> None:
+@pytest.mark.parametrize(
+    ("release", "is_newer"),
+    [("0.1.0rc1", False), ("0.1.0.dev4", False), ("0.2rc1", True), ("1", True)],
+)
+def test_a_pre_release_counts_as_its_release(
+    connection: Connection, empty_database: str, release: str, is_newer: bool
+) -> None:
     _record(connection, "time_bucket", release)
     if is_newer:
-        with pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release"), connection.transaction():
+        with (
+            pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release"),
+            connection.transaction(),
+        ):
             connection.execute(as_sql(after=1).encode())
         assert migrate(empty_database).newer == {"time_bucket": release}
     else:
@@ -150,19 +204,30 @@ def test_a_pre_release_counts_as_its_release(connection: Connection, empty_datab
         assert migrate(empty_database) == Migrated([], [], {})
 
 
-def test_what_was_granted_to_everybody_stays_so_when_a_function_is_replaced(connection: Connection, empty_database: str) -> None:
+def test_what_was_granted_to_everybody_stays_so_when_a_function_is_replaced(
+    connection: Connection, empty_database: str
+) -> None:
     connection.execute("grant execute on function rota.job_cancel(bigint[], text, text) to public")
-    connection.execute("update rota.definition set hash = 'older' where name in ('job_cancel', 'job_bury')")
+    connection.execute(
+        "update rota.definition set hash = 'older' where name in ('job_cancel', 'job_bury')"
+    )
     assert migrate(empty_database).replaced == ["job_bury", "job_cancel"]
     may = "select has_function_privilege('public', 'rota.' || %s || '(bigint[], text, text)', 'execute')"
-    assert [connection.execute(may, [name]).fetchone() for name in ("job_cancel", "job_bury")] == [(True,), (False,)]
+    assert [connection.execute(may, [name]).fetchone() for name in ("job_cancel", "job_bury")] == [
+        (True,),
+        (False,),
+    ]
 
 
-def test_a_schema_of_a_rota_that_was_never_released_is_refused_with_what_to_do(empty_database: str) -> None:
+def test_a_schema_of_a_rota_that_was_never_released_is_refused_with_what_to_do(
+    empty_database: str,
+) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
         connection.execute(
             "create schema rota; create table rota.migration (number int, name text, oldest_release text);"
             " insert into rota.migration values (1, '0001_tables', '0.1.0'), (2, '0002_partitions', '0.1.0')"
         )
-    with pytest.raises(SchemaError, match="never released: DROP SCHEMA rota CASCADE and migrate again"):
+    with pytest.raises(
+        SchemaError, match="never released: DROP SCHEMA rota CASCADE and migrate again"
+    ):
         migrate(empty_database)

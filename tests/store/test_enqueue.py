@@ -93,7 +93,9 @@ def test_a_job_commits_or_vanishes_with_the_transaction_of_any_connection(
             end()
             assert connection.execute("select count(*) from rota.job").fetchone() == (left,)
         assert not callers.closed
-    rows = connection.execute("select payload->>'to', queue, priority from rota.job order by id").fetchall()
+    rows = connection.execute(
+        "select payload->>'to', queue, priority from rota.job order by id"
+    ).fetchall()
     assert rows == [("ü", "email", 3), ("a", "email", 3), ("b", "email", 3)]
 
 
@@ -117,7 +119,9 @@ async def test_a_job_commits_or_vanishes_with_the_transaction_of_an_async_connec
 
 
 @rule("M20")
-def test_on_an_autocommit_connection_a_job_is_there_at_once(database: str, connection: Connection, send: Send) -> None:
+def test_on_an_autocommit_connection_a_job_is_there_at_once(
+    database: str, connection: Connection, send: Send
+) -> None:
     with psycopg.connect(database, autocommit=True) as callers:
         send.using(connection=callers).enqueue("x")
         assert callers.info.transaction_status == pq.TransactionStatus.IDLE
@@ -130,7 +134,9 @@ def test_on_an_autocommit_connection_a_job_is_there_at_once(database: str, conne
 
 
 @rule("M20")
-def test_a_job_vanishes_with_the_savepoint_it_was_enqueued_in(database: str, connection: Connection, send: Send) -> None:
+def test_a_job_vanishes_with_the_savepoint_it_was_enqueued_in(
+    database: str, connection: Connection, send: Send
+) -> None:
     with psycopg.connect(database) as callers:
         kept = send.using(connection=callers).enqueue("kept")
         with callers.transaction():
@@ -138,7 +144,10 @@ def test_a_job_vanishes_with_the_savepoint_it_was_enqueued_in(database: str, con
             raise psycopg.Rollback
         again = send.using(connection=callers, idempotency_key="k").enqueue("kept too")
         assert again.created
-    assert connection.execute("select id from rota.job order by id").fetchall() == [(kept.id,), (again.id,)]
+    assert connection.execute("select id from rota.job order by id").fetchall() == [
+        (kept.id,),
+        (again.id,),
+    ]
 
 
 def test_a_server_side_cursor_of_the_caller_goes_on_reading(database: str, send: Send) -> None:
@@ -160,7 +169,9 @@ def test_a_connection_in_a_failed_transaction_says_so_itself(database: str, send
         send.using(connection=callers).enqueue("x")
 
 
-async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(database: str, app: rota.App, send: Send) -> None:
+async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(
+    database: str, app: rota.App, send: Send
+) -> None:
     async with await psycopg.AsyncConnection.connect(database) as asynchronous:
         with psycopg.connect(database) as synchronous:
             for wrong in (asynchronous, synchronous.cursor(), "postgresql://", object()):
@@ -185,7 +196,9 @@ async def test_a_connection_of_another_library_is_told_from_that_of_psycopg(send
 NOT_SAID = r"client_encoding is LATIN1, which has no '日本'; the statement was not sent\. SET client_encoding TO 'UTF8'"
 
 
-def test_what_the_encoding_of_the_callers_connection_cannot_say_is_refused_and_its_transaction_goes_on(database: str, send: Send) -> None:
+def test_what_the_encoding_of_the_callers_connection_cannot_say_is_refused_and_its_transaction_goes_on(
+    database: str, send: Send
+) -> None:
     with psycopg.connect(f"{database}?client_encoding=LATIN1") as callers:
         mine = send.using(connection=callers)
         callers.execute("select 1")
@@ -195,8 +208,12 @@ def test_what_the_encoding_of_the_callers_connection_cannot_say_is_refused_and_i
         assert mine.enqueue_many([{"to": "é"}])[0].created
 
 
-async def test_what_the_encoding_of_an_async_connection_cannot_say_is_refused(database: str, send: Send) -> None:
-    async with await psycopg.AsyncConnection.connect(f"{database}?client_encoding=LATIN1") as callers:
+async def test_what_the_encoding_of_an_async_connection_cannot_say_is_refused(
+    database: str, send: Send
+) -> None:
+    async with await psycopg.AsyncConnection.connect(
+        f"{database}?client_encoding=LATIN1"
+    ) as callers:
         with pytest.raises(rota.UsageError, match=NOT_SAID):
             await send.using(connection=callers).aenqueue("日本")
 
@@ -209,15 +226,17 @@ async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Se
     await app.aclose()
 
 
-CLIENTS = (
-    "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'rota client'"
-)
+CLIENTS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'rota client'"
 
 
 @rule("M2")
-def test_an_enqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(app: rota.App, send: Send, connection: Connection) -> None:
+def test_an_enqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(
+    app: rota.App, send: Send, connection: Connection
+) -> None:
     send.enqueue("x")
-    assert connection.execute(CLIENTS).fetchone() != (0,)  # a pool that had to wait for its first may have opened another
+    assert connection.execute(CLIENTS).fetchone() != (
+        0,
+    )  # a pool that had to wait for its first may have opened another
     eventually(lambda: connection.execute(CLIENTS).fetchone() == (0,))
     assert send.enqueue("y").created
 
@@ -227,14 +246,21 @@ async def test_an_aenqueue_does_not_meet_a_connection_that_the_server_closed_mea
     app: rota.App, send: Send, connection: Connection
 ) -> None:
     await send.aenqueue("x")
-    assert connection.execute(CLIENTS).fetchone() != (0,)  # a pool that had to wait for its first may have opened another
+    assert connection.execute(CLIENTS).fetchone() != (
+        0,
+    )  # a pool that had to wait for its first may have opened another
     await asyncio.to_thread(eventually, lambda: connection.execute(CLIENTS).fetchone() == (0,))
     assert (await send.aenqueue("y")).created
     await app.aclose()
 
 
-async def test_a_sync_enqueue_inside_a_running_loop_warns_once_and_works(app: rota.App, send: Send) -> None:
-    with pytest.warns(RuntimeWarning, match=r"enqueue\(\) blocks the running event loop; await aenqueue\(\) instead") as warned:
+async def test_a_sync_enqueue_inside_a_running_loop_warns_once_and_works(
+    app: rota.App, send: Send
+) -> None:
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"enqueue\(\) blocks the running event loop; await aenqueue\(\) instead",
+    ) as warned:
         send.enqueue("x")
     assert [warning.filename for warning in warned] == [__file__]
     send.enqueue("y")  # warnings are errors in tests: a second one would be raised

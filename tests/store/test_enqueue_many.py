@@ -44,11 +44,17 @@ def _count_statements(connection: Connection) -> None:
         create trigger counts after insert on rota.job referencing new table as fresh for each statement execute function public.counts()""")
 
 
-@pytest.mark.parametrize(("jobs", "rows"), [(1, [1]), (1000, [1000]), (1001, [1000, 1]), (2500, [1000, 1000, 500])])
-def test_a_bulk_is_one_insert_per_thousand_jobs(connection: Connection, send: Send, jobs: int, rows: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "rows"), [(1, [1]), (1000, [1000]), (1001, [1000, 1]), (2500, [1000, 1000, 500])]
+)
+def test_a_bulk_is_one_insert_per_thousand_jobs(
+    connection: Connection, send: Send, jobs: int, rows: list[int]
+) -> None:
     _count_statements(connection)
     send.enqueue_many([{"user": user} for user in range(jobs)])
-    assert [row[0] for row in connection.execute("select rows from public.statement").fetchall()] == rows
+    assert [
+        row[0] for row in connection.execute("select rows from public.statement").fetchall()
+    ] == rows
 
 
 def test_a_bulk_of_nothing_asks_the_database_nothing(send: Send, app: rota.App) -> None:
@@ -56,18 +62,26 @@ def test_a_bulk_of_nothing_asks_the_database_nothing(send: Send, app: rota.App) 
     assert app.enqueue_many(iter([])) == []
 
 
-def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(app: rota.App, send: Send) -> None:
+def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(
+    app: rota.App, send: Send
+) -> None:
     keys = [f"{number:05}" if number % 3 else None for number in range(2200)]
     random.Random(1).shuffle(keys)
-    done = app.enqueue_many([send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)])
+    done = app.enqueue_many(
+        [send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)]
+    )
     assert all(one.created for one in done)
     assert [one.id for one in done] == sorted(one.id for one in done)
     stored = {job.id: job for job in app.jobs(limit=10_000)}
-    assert [(stored[one.id].payload["user"], stored[one.id].idempotency_key) for one in done] == list(enumerate(keys))
+    assert [
+        (stored[one.id].payload["user"], stored[one.id].idempotency_key) for one in done
+    ] == list(enumerate(keys))
 
 
 @rule("M51")
-def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch(app: rota.App, send: Send, remind: Send) -> None:
+def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch(
+    app: rota.App, send: Send, remind: Send
+) -> None:
     taken = send.using(idempotency_key="taken").enqueue(0)
     keyed = [
         ("send", "b"),
@@ -80,7 +94,9 @@ def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch
         ("send", "a"),
     ]
     types = {"send": send, "remind": remind}
-    done = app.enqueue_many([types[name].using(idempotency_key=key).new(at) for at, (name, key) in enumerate(keyed)])
+    done = app.enqueue_many(
+        [types[name].using(idempotency_key=key).new(at) for at, (name, key) in enumerate(keyed)]
+    )
     assert [one.created for one in done] == [True, False, True, True, False, True, False, False]
     assert [one.status for one in done] == ["queued"] * 8
     assert [done[at].id for at in (1, 4, 6, 7)] == [taken.id, done[0].id, done[2].id, done[3].id]
@@ -90,13 +106,17 @@ def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch
 @rule("M51")
 def test_duplicates_a_thousand_jobs_apart_find_each_other(app: rota.App, send: Send) -> None:
     keys = [f"{number % 900}" for number in range(2700)]
-    done = app.enqueue_many([send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)])
+    done = app.enqueue_many(
+        [send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)]
+    )
     assert [one.created for one in done] == [True] * 900 + [False] * 1800
     assert [one.id for one in done] == [one.id for one in done[:900]] * 3
 
 
 @rule("M21")
-def test_a_mixed_bulk_keeps_the_options_of_each_job(app: rota.App, send: Send, remind: Send) -> None:
+def test_a_mixed_bulk_keeps_the_options_of_each_job(
+    app: rota.App, send: Send, remind: Send
+) -> None:
     done = app.enqueue_many(
         [
             send.using(priority=100, queue="fast", max_attempts=1, meta={"by": "test"}).new(1),
@@ -105,16 +125,33 @@ def test_a_mixed_bulk_keeps_the_options_of_each_job(app: rota.App, send: Send, r
         ]
     )
     first, second, third = (app.get(one.id) for one in done)
-    assert (first.queue, first.priority, first.max_attempts, first.meta) == ("fast", 100, 1, {"by": "test"})
+    assert (first.queue, first.priority, first.max_attempts, first.meta) == (
+        "fast",
+        100,
+        1,
+        {"by": "test"},
+    )
     assert (second.queue, second.priority) == ("low", -5)
-    assert second.expires_at is not None and 3590 < (second.run_at - second.created_at).total_seconds() < 3610
+    assert (
+        second.expires_at is not None
+        and 3590 < (second.run_at - second.created_at).total_seconds() < 3610
+    )
     assert (second.expires_at - second.run_at).total_seconds() == 7200
-    assert (third.queue, third.priority, third.idempotency_key, third.meta) == ("default", 0, "k", None)
+    assert (third.queue, third.priority, third.idempotency_key, third.meta) == (
+        "default",
+        0,
+        "k",
+        None,
+    )
 
 
 @rule("M20")
-def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(database: str, connection: Connection, app: rota.App, send: Send) -> None:
-    connection.execute("alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')")
+def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(
+    database: str, connection: Connection, app: rota.App, send: Send
+) -> None:
+    connection.execute(
+        "alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')"
+    )
     with psycopg.connect(database, autocommit=True) as callers:
         for given in (callers, None):
             with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
@@ -132,7 +169,9 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(database: str, con
 async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(
     database: str, connection: Connection, app: rota.App, send: Send
 ) -> None:
-    connection.execute("alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')")
+    connection.execute(
+        "alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')"
+    )
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as callers:
         for given in (callers, None):
             with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
@@ -142,24 +181,36 @@ async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(
 
 
 @rule("M12")
-def test_a_bad_payload_names_its_index_and_inserts_nothing(database: str, app: rota.App, send: Send) -> None:
+def test_a_bad_payload_names_its_index_and_inserts_nothing(
+    database: str, app: rota.App, send: Send
+) -> None:
     with psycopg.connect(database) as callers:
         callers.execute("create temp table mine ()")
         with pytest.raises(rota.PayloadError, match="job 2 of the list") as refused:
-            send.using(connection=callers).enqueue_many([{"user": 1}, {"user": 2}, {"user": "three"}, {"user": 4}])
-        assert (refused.value.index, refused.value.argument, refused.value.job_type) == (2, "user", "send")
+            send.using(connection=callers).enqueue_many(
+                [{"user": 1}, {"user": 2}, {"user": "three"}, {"user": 4}]
+            )
+        assert (refused.value.index, refused.value.argument, refused.value.job_type) == (
+            2,
+            "user",
+            "send",
+        )
         callers.execute("select * from mine")  # the transaction can still be used
         callers.commit()
     assert app.jobs() == []
 
 
 @rule("M12")
-def test_a_payload_that_is_too_large_names_its_index_and_inserts_nothing(database: str, app: rota.App) -> None:
+def test_a_payload_that_is_too_large_names_its_index_and_inserts_nothing(
+    database: str, app: rota.App
+) -> None:
     @app.job("export")
     def export(data: str) -> None: ...
 
     with psycopg.connect(database) as callers:
-        with pytest.raises(rota.PayloadError, match=r"job 1 of the list.*over the limit of 65,536") as refused:
+        with pytest.raises(
+            rota.PayloadError, match=r"job 1 of the list.*over the limit of 65,536"
+        ) as refused:
             app.enqueue_many([export.new("x"), export.new("x" * 70_000)], connection=callers)
         assert refused.value.index == 1
         assert callers.execute("select count(*) from rota.job").fetchone() == (0,)
@@ -172,15 +223,22 @@ def test_what_is_no_job_is_refused_by_its_place(app: rota.App, send: Send) -> No
         send.enqueue_many({"user": 1})  # type: ignore[dict-item]
     others: list[Any] = [7, "ab", [("user", 1)], None, send.new(1)]
     for wrong in others:
-        with pytest.raises(rota.UsageError, match=r"'send': job 1 of the list is .*; enqueue_many takes a list of mappings"):
+        with pytest.raises(
+            rota.UsageError,
+            match=r"'send': job 1 of the list is .*; enqueue_many takes a list of mappings",
+        ):
             send.enqueue_many([{"user": 1}, wrong])
     assert app.jobs() == []
 
 
-def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota.App, send: Send) -> None:
+def test_the_jobs_of_one_bulk_go_through_one_connection(
+    database: str, app: rota.App, send: Send
+) -> None:
     with psycopg.connect(database) as one, psycopg.connect(database) as other:
         with pytest.raises(rota.UsageError, match="different connections"):
-            app.enqueue_many([send.using(connection=one).new(1), send.using(connection=other).new(2)])
+            app.enqueue_many(
+                [send.using(connection=one).new(1), send.using(connection=other).new(2)]
+            )
         with pytest.raises(rota.UsageError, match="different connections"):
             app.enqueue_many([send.using(connection=one).new(1)], connection=other)
         app.enqueue_many([send.using(connection=one).new(1), send.new(2)])
@@ -192,13 +250,20 @@ def test_the_jobs_of_one_bulk_go_through_one_connection(database: str, app: rota
 def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
     database: str, connection: Connection, app: rota.App, send: Send, remind: Send
 ) -> None:
-    keyed = [(job_type, f"{number:04}") for job_type, count in ((send, 1200), (remind, 200)) for number in range(count)]
+    keyed = [
+        (job_type, f"{number:04}")
+        for job_type, count in ((send, 1200), (remind, 200))
+        for number in range(count)
+    ]
 
     def bulk(order: list[tuple[Send, str]]) -> dict[tuple[str, str], rota.Enqueued]:
         jobs = [job_type.using(idempotency_key=key).new(0) for job_type, key in order]
         with psycopg.connect(database, autocommit=True) as callers:
             results = app.enqueue_many(jobs, connection=callers)
-        return {(job_type.name, key): result for (job_type, key), result in zip(order, results, strict=True)}
+        return {
+            (job_type.name, key): result
+            for (job_type, key), result in zip(order, results, strict=True)
+        }
 
     both_wait = "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     with ThreadPoolExecutor(2) as pool, psycopg.connect(database) as other:
@@ -208,12 +273,16 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
         eventually(lambda: connection.execute(both_wait).fetchone() == (True,))
         other.rollback()
         forwards, backwards = (one.result(60) for one in bulks)
-    assert {key: one.id for key, one in forwards.items()} == {key: one.id for key, one in backwards.items()}
+    assert {key: one.id for key, one in forwards.items()} == {
+        key: one.id for key, one in backwards.items()
+    }
     assert all(forwards[key].created != backwards[key].created for key in forwards)
 
 
 @rule("M51")
-def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(app: rota.App, connection: Connection) -> None:
+def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
+    app: rota.App, connection: Connection
+) -> None:
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
     row = ops.NewRow("default", "t", "{}", None, 0, None, None, None, None, "k", None)
     statements = app.database.statements
@@ -224,7 +293,9 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
                 rows = connection.execute(statements[query.name], query.params).fetchall()
                 if query.name.startswith("job_insert") and not rows:
                     refused = True
-                    connection.execute("delete from rota.idempotency; delete from rota.job")  # as a cancel does
+                    connection.execute(
+                        "delete from rota.idempotency; delete from rota.job"
+                    )  # as a cancel does
                 query = operation.send(rows)
         except StopIteration as end:
             result = end.value

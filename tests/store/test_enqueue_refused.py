@@ -36,7 +36,9 @@ class Between:
 def callers(database: str) -> Iterator[Connection]:
     """A connection in whose transaction something of the caller's is at stake."""
     with psycopg.connect(database) as connection:
-        connection.execute("create table public.mine (saved text); insert into public.mine values ('work')")
+        connection.execute(
+            "create table public.mine (saved text); insert into public.mine values ('work')"
+        )
         yield connection
         assert connection.execute("select saved from public.mine").fetchall() == [("work",)]
         assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
@@ -96,7 +98,12 @@ BAD: dict[str, tuple[str, Callable[[], Any], str | None, str]] = {
 @rule("M12")
 @pytest.mark.parametrize(("name", "value", "argument", "reason"), BAD.values(), ids=BAD)
 def test_a_bad_argument_is_named_with_its_reason(
-    app: rota.App, callers: Connection, name: str, value: Callable[[], Any], argument: str | None, reason: str
+    app: rota.App,
+    callers: Connection,
+    name: str,
+    value: Callable[[], Any],
+    argument: str | None,
+    reason: str,
 ) -> None:
     job_type = _types(app)[name].using(connection=callers)
     enqueues: list[tuple[Callable[[], Any], int | None]] = [
@@ -124,7 +131,12 @@ def test_a_bad_argument_is_named_with_its_reason(
     ],
 )
 def test_arguments_that_do_not_fit_the_signature_are_refused(
-    app: rota.App, callers: Connection, arguments: tuple[Any, ...], named: dict[str, Any], argument: str | None, reason: str
+    app: rota.App,
+    callers: Connection,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+    argument: str | None,
+    reason: str,
 ) -> None:
     job_type = _types(app)["of_an_id"].using(connection=callers)
     with pytest.raises(rota.PayloadError) as refused:
@@ -133,10 +145,16 @@ def test_arguments_that_do_not_fit_the_signature_are_refused(
 
 
 @rule("M12")
-def test_a_payload_that_json_makes_longer_is_measured_as_postgresql_stores_it(app: rota.App, callers: Connection) -> None:
+def test_a_payload_that_json_makes_longer_is_measured_as_postgresql_stores_it(
+    app: rota.App, callers: Connection
+) -> None:
     of_anything = _types(app)["of_anything"].using(connection=callers)
     fits = {"value": [0] * 21_800}
-    assert len(json.dumps(fits, separators=(",", ":"))) < 65_536 < len(json.dumps({"value": [0] * 21_900}))
+    assert (
+        len(json.dumps(fits, separators=(",", ":")))
+        < 65_536
+        < len(json.dumps({"value": [0] * 21_900}))
+    )
     with pytest.raises(rota.PayloadError, match="over the limit"):
         of_anything.enqueue([0] * 21_900)
     assert of_anything.enqueue(fits["value"]).created
@@ -175,8 +193,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @rule("M21")
-@pytest.mark.parametrize(("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
-def test_an_option_out_of_range_is_refused_where_it_is_given(app: rota.App, options: dict[str, Any], reason: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG]
+)
+def test_an_option_out_of_range_is_refused_where_it_is_given(
+    app: rota.App, options: dict[str, Any], reason: str
+) -> None:
     job_type = _types(app)["of_an_id"]
     for given in (job_type, job_type.new(1)):
         with pytest.raises(rota.UsageError) as refused:
@@ -187,11 +209,18 @@ def test_an_option_out_of_range_is_refused_where_it_is_given(app: rota.App, opti
 @rule("M21")
 def test_options_add_up_and_the_last_of_each_counts(app: rota.App) -> None:
     job_type = _types(app)["of_an_id"]
-    done = job_type.using(priority=1, queue="a", delay="1h").using(priority=2, run_at=None).using(idempotency_key="k").enqueue(1)
+    done = (
+        job_type.using(priority=1, queue="a", delay="1h")
+        .using(priority=2, run_at=None)
+        .using(idempotency_key="k")
+        .enqueue(1)
+    )
     job = app.get(done.id)
     assert (job.priority, job.queue, job.idempotency_key) == (2, "a", "k")
     assert 3590 < (job.run_at - job.created_at).total_seconds() < 3610
-    moved = app.get(job_type.using(delay="1h").using(run_at=datetime(2100, 1, 1, tzinfo=UTC)).enqueue(1).id)
+    moved = app.get(
+        job_type.using(delay="1h").using(run_at=datetime(2100, 1, 1, tzinfo=UTC)).enqueue(1).id
+    )
     assert moved.run_at == datetime(2100, 1, 1, tzinfo=UTC)
     assert app.get(job_type.enqueue(1).id).queue == "default"  # the job type itself is as it was
 
@@ -199,7 +228,9 @@ def test_options_add_up_and_the_last_of_each_counts(app: rota.App) -> None:
 @rule("M21", "M22")
 def test_run_at_in_the_past_means_now_and_a_zone_is_kept_to_the_instant(app: rota.App) -> None:
     job_type = _types(app)["of_an_id"]
-    past = app.get(job_type.using(run_at=datetime(2001, 1, 1, tzinfo=UTC), expires="1h").enqueue(1).id)
+    past = app.get(
+        job_type.using(run_at=datetime(2001, 1, 1, tzinfo=UTC), expires="1h").enqueue(1).id
+    )
     assert past.run_at == past.created_at
     assert past.expires_at == past.run_at + timedelta(hours=1)
     for offset in (-5, 0, 14):

@@ -19,7 +19,9 @@ Connection = psycopg.Connection[TupleRow]
 LATE = "rota.clock() - interval '1 s'"
 
 
-def _expire(connection: Connection, limit: int = 500, after: datetime = BEGINNING, after_id: int = 0) -> list[ops.Overdue]:
+def _expire(
+    connection: Connection, limit: int = 500, after: datetime = BEGINNING, after_id: int = 0
+) -> list[ops.Overdue]:
     _, expired, refusals = Hand(connection).run(ops.expire("looks", after, after_id, limit))
     assert not refusals
     return expired
@@ -35,9 +37,17 @@ def _late(connection: Connection, count: int = 1, *, by: str = "1 s", **columns:
     return ids
 
 
-def _worker(connection: Connection, *, types: tuple[str, ...] = ("t",), queues: tuple[str, ...] = ("default",), running: int = 0) -> None:
+def _worker(
+    connection: Connection,
+    *,
+    types: tuple[str, ...] = ("t",),
+    queues: tuple[str, ...] = ("default",),
+    running: int = 0,
+) -> None:
     """A worker that has been up for a day."""
-    Hand(connection, f"w{types}{queues}", types=types).beat(queues=json.dumps(dict.fromkeys(queues)), running=running)
+    Hand(connection, f"w{types}{queues}", types=types).beat(
+        queues=json.dumps(dict.fromkeys(queues)), running=running
+    )
     connection.execute("update rota.worker set started_at = rota.clock() - interval '1 day'")
 
 
@@ -46,22 +56,42 @@ def _row(connection: Connection, columns: str) -> TupleRow | None:
 
 
 @rule("M36", "M43")
-def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_and_uncharged(connection: Connection) -> None:
+def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_and_uncharged(
+    connection: Connection,
+) -> None:
     insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
     insert(connection)
     [late] = _late(connection)
     [gone] = _expire(connection)
     assert (gone.job, gone.job_type, gone.claim, gone.attempt) == (late, "t", 0, 1)
-    assert connection.execute("select id from rota.job where status = 'queued' order by id").fetchall() == [(late - 2,), (late - 1,)]
+    assert connection.execute(
+        "select id from rota.job where status = 'queued' order by id"
+    ).fetchall() == [(late - 2,), (late - 1,)]
     columns = "status, attempts, claims, locked_by, started_at, last_error, error_type, verdict, verdict_rule, failed_at = updated_at"
-    [row] = connection.execute(f"select {columns} from rota.job where id = {late}".encode()).fetchall()
+    [row] = connection.execute(
+        f"select {columns} from rota.job where id = {late}".encode()
+    ).fetchall()
     assert row == ("dead", 0, 0, None, None, gone.message, "Expired", "fatal", "expired", True)
     assert gone.message.startswith("not started before expires_at (20")
     [kept] = connection.execute(
         "select job, claim, attempt, job_type, worker, release, started_at, outcome, error_type, message, verdict, verdict_rule, next_run_at"
         " from rota.attempt"
     ).fetchall()
-    assert kept == (late, 0, 1, "t", "looks", None, None, "dead", "Expired", gone.message, "fatal", "expired", None)
+    assert kept == (
+        late,
+        0,
+        1,
+        "t",
+        "looks",
+        None,
+        None,
+        "dead",
+        "Expired",
+        gone.message,
+        "fatal",
+        "expired",
+        None,
+    )
     assert _expire(connection) == []
 
 
@@ -69,7 +99,9 @@ def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_
 def test_an_expired_job_keeps_its_key_as_any_dead_job_does(connection: Connection) -> None:
     [late] = _late(connection, idempotency_key="k")
     _expire(connection)
-    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [(late, None)]
+    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [
+        (late, None)
+    ]
     assert insert(connection, idempotency_key="k") == []
 
 
@@ -80,16 +112,30 @@ def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(connection: 
     running, dead = hand.claim().jobs
     hand.settle((dead, GIVE_UP))
     # The function itself: around an error of it the operation would go row by row, and hide that a CHECK did its work.
-    assert connection.execute("select id from rota.job_expire('looks', '-infinity', 0, 500)").fetchall() == []
-    statuses = connection.execute("select status, error_type, claims from rota.job order by id").fetchall()
+    assert (
+        connection.execute(
+            "select id from rota.job_expire('looks', '-infinity', 0, 500)"
+        ).fetchall()
+        == []
+    )
+    statuses = connection.execute(
+        "select status, error_type, claims from rota.job order by id"
+    ).fetchall()
     assert statuses == [("running", None, 1), ("dead", "OSError", 2)]
     assert hand.renew(running) == {running.id}
 
 
 @rule("M36")
 @pytest.mark.parametrize("status", ["queued", "failed", "waiting"])
-def test_a_job_expires_wherever_it_waits_also_when_its_run_at_lies_later(connection: Connection, status: str) -> None:
-    insert(connection, status=status, run_at=datetime(2100, 1, 1, tzinfo=UTC), expires_at=datetime(2101, 1, 1, tzinfo=UTC))
+def test_a_job_expires_wherever_it_waits_also_when_its_run_at_lies_later(
+    connection: Connection, status: str
+) -> None:
+    insert(
+        connection,
+        status=status,
+        run_at=datetime(2100, 1, 1, tzinfo=UTC),
+        expires_at=datetime(2101, 1, 1, tzinfo=UTC),
+    )
     assert _expire(connection) == []
     connection.execute(f"update rota.job set expires_at = {LATE}".encode())
     assert len(_expire(connection)) == 1
@@ -127,7 +173,9 @@ def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hou
         ([{}], "none of the live workers that could run it (1) came to it in time"),
     ],
 )  # fmt: skip
-def test_it_says_what_the_workers_were_doing(connection: Connection, workers: list[dict[str, Any]], said: str) -> None:
+def test_it_says_what_the_workers_were_doing(
+    connection: Connection, workers: list[dict[str, Any]], said: str
+) -> None:
     for facts in workers:
         _worker(connection, **facts)
     _late(connection)
@@ -138,9 +186,15 @@ def test_it_says_what_the_workers_were_doing(connection: Connection, workers: li
 @rule("M36")
 @pytest.mark.parametrize(
     "change",
-    ["stopped_at = rota.clock() - interval '5 min'", "heartbeat_at = rota.clock() - interval '5 min'", "started_at = rota.clock()"],
+    [
+        "stopped_at = rota.clock() - interval '5 min'",
+        "heartbeat_at = rota.clock() - interval '5 min'",
+        "started_at = rota.clock()",
+    ],
 )
-def test_only_workers_that_were_alive_when_it_expired_count(connection: Connection, change: str) -> None:
+def test_only_workers_that_were_alive_when_it_expired_count(
+    connection: Connection, change: str
+) -> None:
     _worker(connection, running=3)
     connection.execute(f"update rota.worker set {change}".encode())
     _late(connection, by="1 min")
@@ -165,28 +219,43 @@ def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
         hand.settle((hand.claim().jobs[0], FAIL))
         connection.execute("update rota.job set run_at = rota.clock()")
     with connection.transaction(force_rollback=True):
-        connection.execute(f"update rota.job set expires_at = {LATE}, run_at = '2031-02-03 04:05:06Z'".encode())
+        connection.execute(
+            f"update rota.job set expires_at = {LATE}, run_at = '2031-02-03 04:05:06Z'".encode()
+        )
         [gone] = _expire(connection)
         assert gone.message.startswith("not started again before expires_at (")
         assert gone.message.endswith(
             "it waited for its retry until 2031-02-03 04:05:06+00:00; attempts that failed before: 2, the last with OSError"
         )
         assert gone.attempt == 3
-        assert _row(connection, "attempts, claims, error_type, response_code") == (2, 4, "Expired", None)
-    connection.execute(f"update rota.job set expires_at = {LATE}, run_at = rota.clock() - interval '1 min'".encode())
+        assert _row(connection, "attempts, claims, error_type, response_code") == (
+            2,
+            4,
+            "Expired",
+            None,
+        )
+    connection.execute(
+        f"update rota.job set expires_at = {LATE}, run_at = rota.clock() - interval '1 min'".encode()
+    )
     [gone] = _expire(connection)
-    assert gone.message.endswith(": no worker was alive; attempts that failed before: 2, the last with OSError")
+    assert gone.message.endswith(
+        ": no worker was alive; attempts that failed before: 2, the last with OSError"
+    )
 
 
 @rule("M36")
-def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(connection: Connection) -> None:
+def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(
+    connection: Connection,
+) -> None:
     hand = Hand(connection, release="2026.1")
     Hand(connection, "other", release="2026.2").beat()
     for ending in (SNOOZE, MISFIT):
         insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
         hand.settle((hand.claim().jobs[0], ending))
     insert(connection, status="waiting", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
-    connection.execute("update rota.job set run_at = rota.clock() - interval '1 h' where misfits is not null or status = 'waiting'")
+    connection.execute(
+        "update rota.job set run_at = rota.clock() - interval '1 h' where misfits is not null or status = 'waiting'"
+    )
     connection.execute(f"update rota.job set expires_at = {LATE}".encode())
     snoozed, misfit, waiting = sorted(_expire(connection), key=lambda gone: gone.job)
     assert "): it was not due before 20" in snoozed.message
@@ -201,11 +270,14 @@ def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(connection
 def test_a_batch_has_a_limit_and_the_next_goes_on_behind_it(connection: Connection) -> None:
     ids = _late(connection, 3) + _late(connection, 2, by="1 min")
     connection.execute(
-        "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any (%s)) where id = any (%s)", [ids[:3]] * 2
+        "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any (%s)) where id = any (%s)",
+        [ids[:3]] * 2,
     )
     order = [ids[3], ids[4], *ids[:3]]
     with connection.transaction(force_rollback=True):
-        behind = connection.execute("select expires_at from rota.job where id = %s", [ids[0]]).fetchall()
+        behind = connection.execute(
+            "select expires_at from rota.job where id = %s", [ids[0]]
+        ).fetchall()
         assert [gone.job for gone in _expire(connection, 500, behind[0][0], ids[1])] == [ids[2]]
     first = sorted(_expire(connection, 2), key=lambda gone: gone.expires_at)
     assert {gone.job for gone in first} == set(order[:2])

@@ -26,7 +26,9 @@ MINUTE = timedelta(minutes=1)
 @pytest.fixture
 def hand(connection: Connection) -> Hand:
     """Somebody who folds, on a day of which nothing is counted yet."""
-    connection.execute("select rota.partition_ensure(t.name, '2026-01-14'::date) from unnest(array['job_history', 'attempt']) t(name)")
+    connection.execute(
+        "select rota.partition_ensure(t.name, '2026-01-14'::date) from unnest(array['job_history', 'attempt']) t(name)"
+    )
     connection.execute("update rota.stat_fold set folded_to = %s", [HOUR])
     return Hand(connection)
 
@@ -47,7 +49,14 @@ def ended(
         "insert into rota.job_history (id, job_type, queue, payload, status, priority, attempts, claims, created_at, updated_at, run_at, started_at, "
         "finished_at) select nextval('rota.job_id_seq'), %(job_type)s, %(queue)s, '{}', %(status)s, 0, %(attempts)s, 1, %(at)s, %(at)s, "
         "%(at)s - 2 * s * interval '1 s', %(at)s - s * interval '1 s', %(at)s from unnest(%(ran)s::float8[]) s",
-        {"at": at, "status": status, "job_type": job_type, "queue": queue, "attempts": attempts, "ran": ran or [1.0] * count},
+        {
+            "at": at,
+            "status": status,
+            "job_type": job_type,
+            "queue": queue,
+            "attempts": attempts,
+            "ran": ran or [1.0] * count,
+        },
     )
 
 
@@ -83,7 +92,9 @@ def test_what_ended_is_counted_per_type_queue_and_hour(connection: Connection, h
         (HOUR + 60 * MINUTE, "t", "default", 7, 0, 0),
     ]
     stats = figures(hand)
-    assert [(one.job_type, one.succeeded, one.succeeded_late, one.cancelled) for one in stats.types] == [("t", 16, 2, 1), ("u", 5, 0, 0)]
+    assert [
+        (one.job_type, one.succeeded, one.succeeded_late, one.cancelled) for one in stats.types
+    ] == [("t", 16, 2, 1), ("u", 5, 0, 0)]
     assert [(one.job_type, one.hour, one.succeeded) for one in stats.hours] == [
         ("t", HOUR + 60 * MINUTE, 7),
         ("t", HOUR, 9),
@@ -96,7 +107,9 @@ def test_what_ended_is_counted_per_type_queue_and_hour(connection: Connection, h
 
 
 @rule("M85")
-def test_a_minute_is_counted_when_it_is_closed_and_then_once(connection: Connection, hand: Hand) -> None:
+def test_a_minute_is_counted_when_it_is_closed_and_then_once(
+    connection: Connection, hand: Hand
+) -> None:
     ended(connection, HOUR + timedelta(seconds=59.9))
     ended(connection, HOUR + timedelta(seconds=60))
     seen = []
@@ -111,7 +124,9 @@ def test_a_minute_is_counted_when_it_is_closed_and_then_once(connection: Connect
 
 
 @rule("M85")
-def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(connection: Connection, second: Connection, hand: Hand) -> None:
+def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(
+    connection: Connection, second: Connection, hand: Hand
+) -> None:
     ended(connection, HOUR + MINUTE, 3)
     clock(connection, HOUR + 10 * MINUTE)
     connection.execute("set lock_timeout = '2s'")
@@ -127,22 +142,30 @@ def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(connec
 
 
 @rule("M85")
-def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(connection: Connection, hand: Hand) -> None:
+def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(
+    connection: Connection, hand: Hand
+) -> None:
     ended(connection, HOUR - 50 * MINUTE)
-    ended(connection, HOUR + 40 * MINUTE)  # its worker found room in the first block, long after others had filled more
+    ended(
+        connection, HOUR + 40 * MINUTE
+    )  # its worker found room in the first block, long after others had filled more
     ended(connection, HOUR - 40 * MINUTE, 300)
     for minute in range(1, 30):
         ended(connection, HOUR + minute * MINUTE, 100)
     ended(connection, HOUR + 40 * MINUTE, 100)
     fold(hand, HOUR + 32 * MINUTE)
     fold(hand, HOUR + 45 * MINUTE)
-    assert sum(one.succeeded for one in figures(hand).types) == 3000, "the tail of the day does not have it"
+    assert sum(one.succeeded for one in figures(hand).types) == 3000, (
+        "the tail of the day does not have it"
+    )
     fold(hand, HOUR + 63 * MINUTE)
     assert sum(one.succeeded for one in figures(hand).types) == 3001
 
 
 @rule("M85")
-def test_a_clock_that_was_ahead_and_is_set_right_costs_no_hour(connection: Connection, hand: Hand) -> None:
+def test_a_clock_that_was_ahead_and_is_set_right_costs_no_hour(
+    connection: Connection, hand: Hand
+) -> None:
     ended(connection, HOUR + MINUTE, 3)
     fold(hand, HOUR + 10 * MINUTE)
     connection.execute("select rota.partition_ensure('job_history', '2026-01-15'::date)")
@@ -159,7 +182,9 @@ def test_a_clock_that_was_ahead_and_is_set_right_costs_no_hour(connection: Conne
 
 @rule("M85")
 @pytest.mark.parametrize("folded_to", [HOUR, HOUR + 30 * MINUTE])
-def test_figures_of_a_day_that_history_has_no_more_stay(connection: Connection, hand: Hand, folded_to: datetime) -> None:
+def test_figures_of_a_day_that_history_has_no_more_stay(
+    connection: Connection, hand: Hand, folded_to: datetime
+) -> None:
     ended(connection, HOUR + MINUTE, 3)
     fold(hand, HOUR + 65 * MINUTE)
     connection.execute("drop table rota.job_history_20260114")
@@ -171,7 +196,9 @@ def test_figures_of_a_day_that_history_has_no_more_stay(connection: Connection, 
 
 @rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
-    connection.execute("update rota.stat_fold set folded_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'")
+    connection.execute(
+        "update rota.stat_fold set folded_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
+    )
     hand = Hand(connection, queues=["q"])
     again, dead, gone, over = insert(connection, 4, queue="q")
     jobs = {job.id: job for job in hand.claim().jobs}
@@ -180,7 +207,9 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
     connection.execute("update rota.job set cancel_requested_at = now() where id = %s", [over])
     connection.execute("select rota.job_archive(array[%s::int8], 'cancelled')", [over])
     fold(hand, datetime.now(UTC) + timedelta(minutes=5))
-    rows = connection.execute("select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 order by 1").fetchall()
+    rows = connection.execute(
+        "select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 order by 1"
+    ).fetchall()
     assert rows == [("default", 1, 0, 0), ("q", 2, 1, 1)]
 
 
@@ -188,14 +217,22 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
 def test_percentiles_are_exact_to_ten_percent(connection: Connection, hand: Hand) -> None:
     dice = random.Random(5)
     spreads = {"close": 1.5, "wide": 4.0, "very wide": 10.0}
-    times = {name: sorted(0.002 * spread ** dice.uniform(0, 6) for _ in range(301)) for name, spread in spreads.items()}
+    times = {
+        name: sorted(0.002 * spread ** dice.uniform(0, 6) for _ in range(301))
+        for name, spread in spreads.items()
+    }
     for name, ran in times.items():
         ended(connection, HOUR + MINUTE, job_type=name, ran=ran[::2])
         ended(connection, HOUR + 61 * MINUTE, job_type=name, ran=ran[1::2])
     fold(hand, HOUR + 70 * MINUTE)
     for one in figures(hand).types:
-        for share, ran_s, waited_s in ((0.5, one.ran_p50_s, one.waited_p50_s), (0.95, one.ran_p95_s, one.waited_p95_s)):
-            assert ran_s == waited_s == pytest.approx(times[one.job_type][int(share * 301)], rel=0.1)
+        for share, ran_s, waited_s in (
+            (0.5, one.ran_p50_s, one.waited_p50_s),
+            (0.95, one.ran_p95_s, one.waited_p95_s),
+        ):
+            assert (
+                ran_s == waited_s == pytest.approx(times[one.job_type][int(share * 301)], rel=0.1)
+            )
 
 
 # Not all blocks of a plan: what of the catalog is read again, when others have changed much of theirs, is more than that.
@@ -208,12 +245,16 @@ from pg_class where relname ~ '^(job_history|attempt)_2' and relkind in ('r', 'i
 @pytest.mark.slow
 @rule("M85", "M14")
 def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Connection) -> None:
-    now = HOUR + timedelta(minutes=30)  # a moment after the full hour the one before is counted anew, from all of its day
+    now = HOUR + timedelta(
+        minutes=30
+    )  # a moment after the full hour the one before is counted anew, from all of its day
     clock(connection, now)
     fill(connection, 140_000, days=1)
     hand = Hand(connection)
     connection.execute("analyze rota.job, rota.job_history, rota.attempt")
-    connection.execute("update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'")
+    connection.execute(
+        "update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'"
+    )
     assert fold(hand, now) <= 4
     stats = figures(hand)
     assert sum(one.succeeded for one in stats.types) > 15_000 and stats.jobs["dead"] > 0
@@ -234,7 +275,9 @@ def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Con
 
 @rule("M85", "M14")
 @pytest.mark.parametrize("many", ["queued", "dead"])
-def test_counts_by_status_cost_the_same_beside_many_others(connection: Connection, many: str) -> None:
+def test_counts_by_status_cost_the_same_beside_many_others(
+    connection: Connection, many: str
+) -> None:
     connection.execute("set session_replication_role = replica")
     connection.execute(
         "insert into rota.job (job_type, queue, priority, run_at, status, failed_at) "
@@ -242,18 +285,25 @@ def test_counts_by_status_cost_the_same_beside_many_others(connection: Connectio
         [many],
     )
     insert(connection, 3, queue="default", priority=0)
-    connection.execute("update rota.job set status = 'failed' where id = (select max(id) from rota.job)")
+    connection.execute(
+        "update rota.job set status = 'failed' where id = (select max(id) from rota.job)"
+    )
     connection.execute("analyze rota.job")
     hand = Hand(connection)
     query = next(ops.stats(1, None, None))
-    row = connection.execute(b"explain (analyze, buffers, format json) " + hand.database.statements[query.name], query.params).fetchone()
+    row = connection.execute(
+        b"explain (analyze, buffers, format json) " + hand.database.statements[query.name],
+        query.params,
+    ).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     [(blocks,)] = connection.execute("select pg_relation_size('rota.job') / 8192")
     touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert touched < blocks / 4, (touched, blocks)
     jobs = figures(hand).jobs
-    assert jobs == {"queued": 2, "waiting": 0, "running": 0, "failed": 1, "dead": 0} | {many: 10_000}
+    assert jobs == {"queued": 2, "waiting": 0, "running": 0, "failed": 1, "dead": 0} | {
+        many: 10_000
+    }
 
 
 @rule("M13", "M85")
@@ -261,7 +311,8 @@ def test_figures_go_when_they_are_old_enough(connection: Connection, hand: Hand)
     clock(connection, HOUR)
     for days in (399, 400, 401):
         connection.execute(
-            "insert into rota.stat_hour (hour, job_type, queue) values (%s, 't', 'q')", [HOUR - timedelta(days=days, hours=1)]
+            "insert into rota.stat_hour (hour, job_type, queue) values (%s, 't', 'q')",
+            [HOUR - timedelta(days=days, hours=1)],
         )
     assert hand.run(ops.forget_figures(1)) == 1
     assert hand.run(ops.forget_figures(10)) == 1
@@ -270,13 +321,23 @@ def test_figures_go_when_they_are_old_enough(connection: Connection, hand: Hand)
 
 
 @rule("M85")
-def test_a_job_that_runs_for_longer_than_its_type_may_is_named(connection: Connection, hand: Hand) -> None:
+def test_a_job_that_runs_for_longer_than_its_type_may_is_named(
+    connection: Connection, hand: Hand
+) -> None:
     connection.execute("insert into rota.job_type (name, timeout) values ('t', '1 minute')")
     slow, _, unknown = *insert(connection, 2), *insert(connection, job_type="u")
     Hand(connection, types=["t", "u"]).claim()
-    connection.execute("update rota.job set started_at = rota.clock() - interval '2 minutes' where id = %s", [slow])
-    connection.execute("update rota.job set started_at = rota.clock() - interval '6 minutes' where id = %s", [unknown])
+    connection.execute(
+        "update rota.job set started_at = rota.clock() - interval '2 minutes' where id = %s", [slow]
+    )
+    connection.execute(
+        "update rota.job set started_at = rota.clock() - interval '6 minutes' where id = %s",
+        [unknown],
+    )
     named = figures(hand).too_long
-    assert [(one.id, one.worker, one.timeout_s) for one in named] == [(unknown, "hand", None), (slow, "hand", 60.0)]
+    assert [(one.id, one.worker, one.timeout_s) for one in named] == [
+        (unknown, "hand", None),
+        (slow, "hand", 60.0),
+    ]
     assert named[1].running_s == pytest.approx(120, abs=60)
     assert [one.id for one in hand.run(ops.stats(1, "t", None)).too_long] == [slow]

@@ -9,8 +9,8 @@ import pytest
 from psycopg.rows import TupleRow, dict_row
 
 import rota
-from rota.job import Status
-from rota.settle import Transition
+from rota.model.job import Status
+from rota.model.settle import Transition
 from tests.store.planned import set_clock
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule
@@ -26,20 +26,49 @@ def _result(text: str) -> Transition:
 @rule("M13")
 def test_a_finished_job_is_in_history_with_all_that_is_known_of_it(connection: Connection) -> None:
     insert(
-        connection, idempotency_key="k", max_attempts=4, meta='{"a": 1}', payload='{"b": 2}', expires_at=datetime(2100, 1, 1, tzinfo=UTC)
+        connection,
+        idempotency_key="k",
+        max_attempts=4,
+        meta='{"a": 1}',
+        payload='{"b": 2}',
+        expires_at=datetime(2100, 1, 1, tzinfo=UTC),
     )
-    as_enqueued = connection.cursor(row_factory=dict_row).execute("select * from rota.jobs").fetchone()
+    as_enqueued = (
+        connection.cursor(row_factory=dict_row).execute("select * from rota.jobs").fetchone()
+    )
     hand = Hand(connection, "host:1", release="2026.1")
     claimed = hand.claim()
-    assert hand.settle((claimed.jobs[0], _result('{"sent": 3}')), ran_s=0.25)[claimed.jobs[0].id].status == "succeeded"
+    assert (
+        hand.settle((claimed.jobs[0], _result('{"sent": 3}')), ran_s=0.25)[
+            claimed.jobs[0].id
+        ].status
+        == "succeeded"
+    )
     ended = connection.cursor(row_factory=dict_row).execute("select * from rota.jobs").fetchone()
     assert as_enqueued is not None and ended is not None
     changed = {name for name in ended if ended[name] != as_enqueued[name]}
-    assert changed == {"status", "attempts", "claims", "locked_by", "started_at", "finished_at", "updated_at", "result", "release"}
-    assert (ended["status"], ended["attempts"], ended["result"], ended["release"]) == ("succeeded", 1, {"sent": 3}, "2026.1")
+    assert changed == {
+        "status",
+        "attempts",
+        "claims",
+        "locked_by",
+        "started_at",
+        "finished_at",
+        "updated_at",
+        "result",
+        "release",
+    }
+    assert (ended["status"], ended["attempts"], ended["result"], ended["release"]) == (
+        "succeeded",
+        1,
+        {"sent": 3},
+        "2026.1",
+    )
     assert ended["locked_by"] == "host:1"
     assert (ended["finished_at"] - ended["started_at"]).total_seconds() == pytest.approx(0.25)
-    assert connection.execute("select (select count(*) from rota.job), (select count(*) from rota.attempt)").fetchone() == (0, 0)
+    assert connection.execute(
+        "select (select count(*) from rota.job), (select count(*) from rota.attempt)"
+    ).fetchone() == (0, 0)
 
 
 @rule("M13")
@@ -47,7 +76,9 @@ def test_a_cancelled_job_is_in_history_with_its_reason(connection: Connection) -
     insert(connection)
     hand = Hand(connection)
     hand.settle((hand.claim().jobs[0], CANCEL))
-    assert connection.execute("select status, last_error, result from rota.job_history").fetchone() == ("cancelled", "not needed", None)
+    assert connection.execute(
+        "select status, last_error, result from rota.job_history"
+    ).fetchone() == ("cancelled", "not needed", None)
 
 
 @rule("M13")
@@ -57,12 +88,20 @@ def test_one_batch_ends_jobs_in_every_way(connection: Connection) -> None:
     jobs = hand.claim().jobs
     decided = list(zip(jobs, ALL * 2, strict=True))
     written = hand.settle(*decided)
-    statuses: dict[int, str] = dict(connection.execute("select id, status from rota.jobs").fetchall())
+    statuses: dict[int, str] = dict(
+        connection.execute("select id, status from rota.jobs").fetchall()
+    )
     assert statuses == {job.id: transition.status.value for job, transition in decided}
     assert {id_: one.status for id_, one in written.items()} == statuses
-    attempts = connection.execute("select job, outcome, message, next_run_at is null from rota.attempt order by job").fetchall()
+    attempts = connection.execute(
+        "select job, outcome, message, next_run_at is null from rota.attempt order by job"
+    ).fetchall()
     failed = {"failed": False, "dead": True}
-    assert attempts == [(id_, status, "no route to host", failed[status]) for id_, status in sorted(statuses.items()) if status in failed]
+    assert attempts == [
+        (id_, status, "no route to host", failed[status])
+        for id_, status in sorted(statuses.items())
+        if status in failed
+    ]
 
 
 @rule("M32")
@@ -76,7 +115,9 @@ def test_a_worker_that_was_reaped_can_write_nothing_more(
     job = late.claim().jobs[0]
     late.start(job)
     expire(connection)
-    assert [lost.status for lost in Hand(second, "other").reap()] == ["dead" if attempts_max == 1 else "failed"]
+    assert [lost.status for lost in Hand(second, "other").reap()] == [
+        "dead" if attempts_max == 1 else "failed"
+    ]
 
     def everything() -> list[TupleRow]:
         rows = "select j::text from rota.job j union all select h::text from rota.job_history h"
@@ -91,17 +132,25 @@ def test_a_worker_that_was_reaped_can_write_nothing_more(
 
 
 @rule("M32")
-def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(connection: Connection, second: Connection) -> None:
+def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(
+    connection: Connection, second: Connection
+) -> None:
     insert(connection, 4, losses=1)
     first, other = Hand(connection, "first"), Hand(second, "other")
     jobs = first.claim().jobs
     first.start(*jobs)
-    connection.execute("update rota.job set locked_until = now() - interval '1 s' where id = any (%s)", [[jobs[0].id, jobs[1].id]])
+    connection.execute(
+        "update rota.job set locked_until = now() - interval '1 s' where id = any (%s)",
+        [[jobs[0].id, jobs[1].id]],
+    )
     other.reap()
     connection.execute("update rota.job set run_at = now() where id = %s", [jobs[0].id])
     [taken] = other.claim().jobs
     assert set(first.settle(*((job, SUCCEED) for job in jobs))) == {jobs[2].id, jobs[3].id}
-    assert connection.execute("select id, status from rota.job order by id").fetchall() == [(jobs[0].id, "running"), (jobs[1].id, "failed")]
+    assert connection.execute("select id, status from rota.job order by id").fetchall() == [
+        (jobs[0].id, "running"),
+        (jobs[1].id, "failed"),
+    ]
     assert set(other.settle((taken, SUCCEED))) == {taken.id}
 
 
@@ -115,19 +164,31 @@ def test_a_finish_that_is_sent_again_finds_nothing_to_end(connection: Connection
     assert connection.execute("select count(*) from rota.job_history").fetchone() == (3,)
 
 
-@pytest.mark.parametrize("bad", ["{not json", '{"a": "\\u0000"}', '{"a": "\\ud800"}', '"\0"', "\ud800", ""])
-def test_a_result_that_cannot_be_stored_is_left_out_and_harms_no_other(connection: Connection, bad: str) -> None:
+@pytest.mark.parametrize(
+    "bad", ["{not json", '{"a": "\\u0000"}', '{"a": "\\ud800"}', '"\0"', "\ud800", ""]
+)
+def test_a_result_that_cannot_be_stored_is_left_out_and_harms_no_other(
+    connection: Connection, bad: str
+) -> None:
     insert(connection, 5)
     hand = Hand(connection)
     jobs = hand.claim().jobs
     results = [_result("1"), _result(bad), CANCEL, _result('{"a": [2]}'), SUCCEED]
     assert len(hand.settle(*zip(jobs, results, strict=True))) == 5
     rows = connection.execute("select status, result from rota.job_history order by id").fetchall()
-    assert rows == [("succeeded", 1), ("succeeded", None), ("cancelled", None), ("succeeded", {"a": [2]}), ("succeeded", None)]
+    assert rows == [
+        ("succeeded", 1),
+        ("succeeded", None),
+        ("cancelled", None),
+        ("succeeded", {"a": [2]}),
+        ("succeeded", None),
+    ]
 
 
 @pytest.mark.parametrize("transition", ALL, ids=[transition.verb for transition in ALL])
-def test_an_end_that_finds_no_partition_of_the_day_makes_it(connection: Connection, transition: Transition) -> None:
+def test_an_end_that_finds_no_partition_of_the_day_makes_it(
+    connection: Connection, transition: Transition
+) -> None:
     insert(connection, 2)
     hand = Hand(connection)
     jobs = hand.claim().jobs
@@ -138,12 +199,19 @@ def test_an_end_that_finds_no_partition_of_the_day_makes_it(connection: Connecti
     for (name,) in partitions:
         connection.execute(f"drop table {name}".encode())
     assert len(hand.settle(*((job, transition) for job in jobs))) == 2
-    assert connection.execute("select count(*) from rota.jobs where status = %s", [transition.status.value]).fetchone() == (2,)
+    assert connection.execute(
+        "select count(*) from rota.jobs where status = %s", [transition.status.value]
+    ).fetchone() == (2,)
 
 
 @rule("M13")
-@pytest.mark.parametrize(("zone", "at"), [("Pacific/Kiritimati", "2026-01-14 12:00"), ("America/Los_Angeles", "2026-01-14 03:00")])
-def test_a_partition_is_a_day_of_utc_whatever_the_zone_of_the_session_that_makes_it(connection: Connection, zone: str, at: str) -> None:
+@pytest.mark.parametrize(
+    ("zone", "at"),
+    [("Pacific/Kiritimati", "2026-01-14 12:00"), ("America/Los_Angeles", "2026-01-14 03:00")],
+)
+def test_a_partition_is_a_day_of_utc_whatever_the_zone_of_the_session_that_makes_it(
+    connection: Connection, zone: str, at: str
+) -> None:
     partitions = (
         "select inhrelid::regclass::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits join pg_class c on c.oid = inhrelid "
         "where inhparent in ('rota.job_history'::regclass, 'rota.attempt'::regclass) order by 1"
@@ -197,5 +265,13 @@ def test_what_a_handler_says_cannot_hold_up_the_others_of_its_batch(app: rota.Ap
     report = app.drain()
     assert report.claimed == len(ends) + 1
     jobs = [app.get(one.id) for one in done]
-    assert [job.status.value for job in jobs] == ["dead", "failed", "queued", "cancelled", "failed", "dead", "succeeded"]
+    assert [job.status.value for job in jobs] == [
+        "dead",
+        "failed",
+        "queued",
+        "cancelled",
+        "failed",
+        "dead",
+        "succeeded",
+    ]
     assert max(len(job.last_error or "") for job in jobs) <= 1000

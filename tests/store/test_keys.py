@@ -32,15 +32,27 @@ Send = rota.JobType[[], [], None]
 
 
 def _concurrently(
-    database: str, connection: Connection, send: Send, end: Callable[[Connection], None], **options: Any
+    database: str,
+    connection: Connection,
+    send: Send,
+    end: Callable[[Connection], None],
+    **options: Any,
 ) -> tuple[rota.Enqueued, Any]:
     """Enqueue the same key from two transactions; the first ends as told once the second waits for it. Both results, or the second's error."""
-    with psycopg.connect(database) as first, psycopg.connect(database, **options) as second, ThreadPoolExecutor(1) as pool:
+    with (
+        psycopg.connect(database) as first,
+        psycopg.connect(database, **options) as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
         if "autocommit" not in options:
-            second.isolation_level = IsolationLevel.REPEATABLE_READ if end is _commit_seen_by_a_snapshot else None
+            second.isolation_level = (
+                IsolationLevel.REPEATABLE_READ if end is _commit_seen_by_a_snapshot else None
+            )
             second.execute("select 1")
         one = send.using(connection=first, idempotency_key="k").enqueue()
-        other: Future[rota.Enqueued] = pool.submit(send.using(connection=second, idempotency_key="k").enqueue)
+        other: Future[rota.Enqueued] = pool.submit(
+            send.using(connection=second, idempotency_key="k").enqueue
+        )
         eventually(waits(connection, second), what="the second enqueue waits for the first")
         end(first)
         try:
@@ -64,7 +76,9 @@ def _roll_back(connection: Connection) -> None:
 
 
 @rule("M51")
-@pytest.mark.parametrize("options", [{}, {"autocommit": True}], ids=["in a transaction", "autocommit"])
+@pytest.mark.parametrize(
+    "options", [{}, {"autocommit": True}], ids=["in a transaction", "autocommit"]
+)
 def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(
     database: str, connection: Connection, send: Send, options: dict[str, Any]
 ) -> None:
@@ -74,7 +88,9 @@ def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(
 
 
 @rule("M51")
-def test_when_the_first_rolls_back_the_second_is_inserted(database: str, connection: Connection, send: Send) -> None:
+def test_when_the_first_rolls_back_the_second_is_inserted(
+    database: str, connection: Connection, send: Send
+) -> None:
     first, second = _concurrently(database, connection, send, _roll_back)
     assert second.created and second.id != first.id
     assert connection.execute("select id from rota.job").fetchall() == [(second.id,)]
@@ -98,7 +114,9 @@ def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(
         with psycopg.connect(database, autocommit=True) as own:
             if number % 2:
                 return [send.using(connection=own, idempotency_key=key).enqueue() for key in keys]
-            return app.enqueue_many([send.using(idempotency_key=key).new() for key in reversed(keys)], connection=own)[::-1]
+            return app.enqueue_many(
+                [send.using(idempotency_key=key).new() for key in reversed(keys)], connection=own
+            )[::-1]
 
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(produce, range(6)))
@@ -113,7 +131,9 @@ KEPT_FOR = "select i.expires_at - h.finished_at from rota.idempotency i join rot
 
 
 @rule("M51")
-def test_a_key_is_held_through_every_status_and_after_success(app: rota.App, connection: Connection) -> None:
+def test_a_key_is_held_through_every_status_and_after_success(
+    app: rota.App, connection: Connection
+) -> None:
     ends: dict[str, Exception | None] = {
         "succeeded": None,
         "failed": OSError("later"),
@@ -131,7 +151,9 @@ def test_a_key_is_held_through_every_status_and_after_success(app: rota.App, con
     app.drain()
     for end, one in first.items():
         assert handler.using(idempotency_key=end).enqueue(end) == rota.Enqueued(one.id, False, end)
-    held: dict[str, bool] = dict(connection.execute("select key, expires_at is null from rota.idempotency").fetchall())
+    held: dict[str, bool] = dict(
+        connection.execute("select key, expires_at is null from rota.idempotency").fetchall()
+    )
     assert held == {"succeeded": False, "failed": True, "dead": True, "queued": True}
     assert connection.execute(KEPT_FOR).fetchall() == [(timedelta(days=90),)]
 
@@ -150,7 +172,9 @@ def test_a_cancelled_job_frees_its_key(app: rota.App) -> None:
 
 
 @rule("M51")
-def test_a_key_lives_as_long_after_the_end_as_its_type_says(app: rota.App, connection: Connection) -> None:
+def test_a_key_lives_as_long_after_the_end_as_its_type_says(
+    app: rota.App, connection: Connection
+) -> None:
     @app.job("t", key_ttl="1h")
     def handler() -> None: ...
 
@@ -161,12 +185,16 @@ def test_a_key_lives_as_long_after_the_end_as_its_type_says(app: rota.App, conne
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
     again = handler.using(idempotency_key="k").enqueue()
     assert again.created and again.id != first.id
-    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [(again.id, None)]
+    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [
+        (again.id, None)
+    ]
     assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(again.id, False, "queued")
 
 
 @rule("M51")
-def test_of_two_producers_one_takes_an_expired_key(database: str, connection: Connection, app: rota.App, send: Send) -> None:
+def test_of_two_producers_one_takes_an_expired_key(
+    database: str, connection: Connection, app: rota.App, send: Send
+) -> None:
     send.using(idempotency_key="k").enqueue()
     app.drain()
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
@@ -175,7 +203,9 @@ def test_of_two_producers_one_takes_an_expired_key(database: str, connection: Co
 
 
 @rule("M51")
-def test_a_key_whose_job_has_left_no_row_any_more_belongs_to_one_that_succeeded(connection: Connection, app: rota.App, send: Send) -> None:
+def test_a_key_whose_job_has_left_no_row_any_more_belongs_to_one_that_succeeded(
+    connection: Connection, app: rota.App, send: Send
+) -> None:
     first = send.using(idempotency_key="k").enqueue()
     app.drain()
     connection.execute("delete from rota.job_history")  # as retention does
@@ -195,23 +225,38 @@ def test_a_renamed_type_cannot_enqueue_twice(database: str, connection: Connecti
     before.sync()
     first = charge_card.using(idempotency_key="invoice:1").enqueue()
     after.sync()
-    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "queued")
+    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(
+        first.id, False, "queued"
+    )
     # A producer of the old release, and one in SQL, keep using the old name.
     second = charge_card.using(idempotency_key="invoice:2").enqueue()
-    assert charge.using(idempotency_key="invoice:2").enqueue() == rota.Enqueued(second.id, False, "queued")
+    assert charge.using(idempotency_key="invoice:2").enqueue() == rota.Enqueued(
+        second.id, False, "queued"
+    )
     for name in ("charge", "charge_card"):
-        assert connection.execute("insert into rota.job (job_type, idempotency_key) values (%s, 'invoice:2')", [name]).rowcount == 0
+        assert (
+            connection.execute(
+                "insert into rota.job (job_type, idempotency_key) values (%s, 'invoice:2')", [name]
+            ).rowcount
+            == 0
+        )
     assert after.drain().succeeded == 2
-    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "succeeded")
+    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(
+        first.id, False, "succeeded"
+    )
     before.close()
     after.close()
 
 
 @rule("M51")
-def test_keys_differ_by_case_accent_and_space_and_belong_to_their_type(app: rota.App, send: Send) -> None:
+def test_keys_differ_by_case_accent_and_space_and_belong_to_their_type(
+    app: rota.App, send: Send
+) -> None:
     @app.job("other")
     def other() -> None: ...
 
     keys = ["k", "K", "k ", "ḱ", "k" * 255]
-    done = [job_type.using(idempotency_key=key).enqueue() for job_type in (send, other) for key in keys]
+    done = [
+        job_type.using(idempotency_key=key).enqueue() for job_type in (send, other) for key in keys
+    ]
     assert all(one.created for one in done)

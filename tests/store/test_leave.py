@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.settle import Transition
+from rota.model.settle import Transition
 from tests.store.planned import set_clock
 from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, Hand, expire, insert
 from tests.support.rules import rule
@@ -27,25 +27,59 @@ def test_a_failed_attempt_is_charged_recorded_and_tried_again_later(connection: 
     job = hand.claim().jobs[0]
     written = hand.settle((job, FAIL), ran_s=2.0)
     assert written[job.id].status == "failed"
-    assert _row(connection, "status, attempts, claims, locked_by, locked_until") == ("failed", 1, 2, None, None)
-    assert _row(connection, "last_error, error_type, verdict, verdict_rule") == ("no route to host", "OSError", "transient", "default")
-    assert _row(connection, "run_at - failed_at, failed_at - started_at") == (timedelta(seconds=60), timedelta(seconds=2))
+    assert _row(connection, "status, attempts, claims, locked_by, locked_until") == (
+        "failed",
+        1,
+        2,
+        None,
+        None,
+    )
+    assert _row(connection, "last_error, error_type, verdict, verdict_rule") == (
+        "no route to host",
+        "OSError",
+        "transient",
+        "default",
+    )
+    assert _row(connection, "run_at - failed_at, failed_at - started_at") == (
+        timedelta(seconds=60),
+        timedelta(seconds=2),
+    )
     kept = connection.execute(
         "select claim, attempt, worker, release, finished_at - started_at, outcome, message, stack, next_run_at from rota.attempt"
     ).fetchone()
-    assert kept == (1, 1, "host:1", "2026.1", timedelta(seconds=2), "failed", "no route to host", "a stack", written[job.id].run_at)
+    assert kept == (
+        1,
+        1,
+        "host:1",
+        "2026.1",
+        timedelta(seconds=2),
+        "failed",
+        "no route to host",
+        "a stack",
+        written[job.id].run_at,
+    )
 
 
 @rule("M42")
-def test_a_dead_job_stays_where_it_is_for_a_person_and_keeps_its_key(connection: Connection) -> None:
+def test_a_dead_job_stays_where_it_is_for_a_person_and_keeps_its_key(
+    connection: Connection,
+) -> None:
     insert(connection, idempotency_key="k")
     hand = Hand(connection)
     job = hand.claim().jobs[0]
     hand.settle((job, GIVE_UP))
-    assert _row(connection, "status, attempts, run_at, failed_at is not null") == ("dead", 1, job.run_at, True)
+    assert _row(connection, "status, attempts, run_at, failed_at is not null") == (
+        "dead",
+        1,
+        job.run_at,
+        True,
+    )
     assert hand.claim().jobs == []
     assert connection.execute("select expires_at from rota.idempotency").fetchall() == [(None,)]
-    assert connection.execute("select outcome, next_run_at from rota.attempt").fetchone() == ("dead", None)
+    assert connection.execute("select outcome, next_run_at from rota.attempt").fetchone() == (
+        "dead",
+        None,
+    )
 
 
 def test_a_snooze_is_not_charged_and_leaves_no_attempt(connection: Connection) -> None:
@@ -53,35 +87,60 @@ def test_a_snooze_is_not_charged_and_leaves_no_attempt(connection: Connection) -
     hand = Hand(connection)
     job = hand.claim().jobs[0]
     hand.settle((job, SNOOZE))
-    assert _row(connection, "status, attempts, claims, run_at - updated_at") == ("queued", 0, 2, timedelta(seconds=60))
+    assert _row(connection, "status, attempts, claims, run_at - updated_at") == (
+        "queued",
+        0,
+        2,
+        timedelta(seconds=60),
+    )
     assert connection.execute("select count(*) from rota.attempt").fetchone() == (0,)
-    assert connection.execute("select count(*) from rota.queue where look_back_to is not null").fetchone() == (0,)
+    assert connection.execute(
+        "select count(*) from rota.queue where look_back_to is not null"
+    ).fetchone() == (0,)
 
 
 @rule("M83")
-def test_a_job_handed_back_is_uncharged_keeps_its_place_and_all_workers_are_asked_to_look_back(connection: Connection) -> None:
+def test_a_job_handed_back_is_uncharged_keeps_its_place_and_all_workers_are_asked_to_look_back(
+    connection: Connection,
+) -> None:
     insert(connection, queue="a", run_at="2026-01-01Z")
     insert(connection, 2, queue="b")
     connection.execute("update rota.job set run_at = '2026-01-01Z' where queue = 'a'")
     hand = Hand(connection, queues=["a", "b"])
     claimed = hand.claim()
     hand.settle(*((job, HAND_BACK) for job in claimed.jobs), ran_s=None)
-    rows = connection.execute("select id, status, attempts, claims, run_at, started_at from rota.job order by id").fetchall()
-    assert rows == [(job.id, "queued", 0, 2, job.run_at, None) for job in sorted(claimed.jobs, key=lambda job: job.id)]
-    oldest = {queue: min(job.run_at for job in claimed.jobs if job.queue == queue) for queue in ("a", "b")}
+    rows = connection.execute(
+        "select id, status, attempts, claims, run_at, started_at from rota.job order by id"
+    ).fetchall()
+    assert rows == [
+        (job.id, "queued", 0, 2, job.run_at, None)
+        for job in sorted(claimed.jobs, key=lambda job: job.id)
+    ]
+    oldest = {
+        queue: min(job.run_at for job in claimed.jobs if job.queue == queue) for queue in ("a", "b")
+    }
     news = hand.claim(0).news
     assert {queue: to for queue, to, _ in news.look_back} == oldest
     assert all(asked_at > claimed.started for _, _, asked_at in news.look_back)
 
 
-def test_a_look_back_is_written_at_most_once_a_second_unless_it_reaches_further(connection: Connection) -> None:
+def test_a_look_back_is_written_at_most_once_a_second_unless_it_reaches_further(
+    connection: Connection,
+) -> None:
     set_clock(connection, "2026-01-14 09:00")
     hand = Hand(connection)
-    for to, seen in (("2026-01-05Z", 5), ("2026-01-06Z", 5), ("2026-01-04Z", 4), ("2026-01-04Z", 4)):
+    for to, seen in (
+        ("2026-01-05Z", 5),
+        ("2026-01-06Z", 5),
+        ("2026-01-04Z", 4),
+        ("2026-01-04Z", 4),
+    ):
         connection.execute("select rota.look_back('default', %s::timestamptz)", [to])
         [(queue, asked, _)] = hand.claim().news.look_back
         assert (queue, asked.day) == ("default", seen)
-    connection.execute("update rota.queue set look_back_asked_at = look_back_asked_at - interval '2 s'")
+    connection.execute(
+        "update rota.queue set look_back_asked_at = look_back_asked_at - interval '2 s'"
+    )
     connection.execute("select rota.look_back('default', '2026-01-06Z'::timestamptz)")
     assert hand.claim().news.look_back[0][1].day == 6
 
@@ -92,18 +151,27 @@ def test_a_look_back_is_written_at_most_once_a_second_unless_it_reaches_further(
 def _other(connection: Connection, release: str, **facts: str) -> None:
     Hand(connection, f"worker of {release}", release=release).beat()
     for column, value in facts.items():
-        connection.execute(f"update rota.worker set {column} = {value} where release = %s".encode(), [release])
+        connection.execute(
+            f"update rota.worker set {column} = {value} where release = %s".encode(), [release]
+        )
 
 
 @rule("M12")
-def test_a_misfit_is_kept_uncharged_for_another_release_that_is_alive(connection: Connection) -> None:
+def test_a_misfit_is_kept_uncharged_for_another_release_that_is_alive(
+    connection: Connection,
+) -> None:
     insert(connection)
     hand = Hand(connection, release="1")
     hand.beat()
     _other(connection, "2")
     job = hand.claim().jobs[0]
     assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == "queued"
-    assert _row(connection, "attempts, misfits, error_type, run_at - updated_at") == (0, ["1"], "PayloadError", timedelta(seconds=30))
+    assert _row(connection, "attempts, misfits, error_type, run_at - updated_at") == (
+        0,
+        ["1"],
+        "PayloadError",
+        timedelta(seconds=30),
+    )
     connection.execute("update rota.job set run_at = now()")
     assert hand.claim().jobs == []
     assert len(Hand(connection, release="2").claim().jobs) == 1
@@ -148,7 +216,9 @@ def test_a_misfit_is_dead_when_no_other_release_can_be_expected_to_read_it(
     hand = Hand(connection, release=release)
     job = hand.claim().jobs[0]
     assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == status
-    assert connection.execute("select outcome, error_type from rota.attempt").fetchall() == [(status, "PayloadError")]
+    assert connection.execute("select outcome, error_type from rota.attempt").fetchall() == [
+        (status, "PayloadError")
+    ]
 
 
 @rule("M12")
@@ -174,22 +244,41 @@ def test_a_lost_attempt_is_charged_and_names_its_worker(connection: Connection) 
     Hand(connection, "host:1").start(*claimed.jobs)
     expire(connection)
     [lost] = Hand(connection, "other").reap()
-    assert (lost.worker, lost.claim, lost.attempt, lost.status, lost.job_type) == ("host:1", 1, 1, "failed", "t")
-    assert _row(connection, "status, attempts, claims, locked_by, locked_until, error_type") == ("failed", 1, 2, None, None, "LeaseExpired")
-    row = connection.execute("select worker, claim, outcome, started_at, next_run_at, message from rota.attempt").fetchone()
+    assert (lost.worker, lost.claim, lost.attempt, lost.status, lost.job_type) == (
+        "host:1",
+        1,
+        1,
+        "failed",
+        "t",
+    )
+    assert _row(connection, "status, attempts, claims, locked_by, locked_until, error_type") == (
+        "failed",
+        1,
+        2,
+        None,
+        None,
+        "LeaseExpired",
+    )
+    row = connection.execute(
+        "select worker, claim, outcome, started_at, next_run_at, message from rota.attempt"
+    ).fetchone()
     assert row is not None
     assert row[:3] == ("host:1", 1, "failed") and row[3] > claimed.started and row[4] == lost.run_at
     assert "host:1" in row[5]
 
 
 @rule("M33", "M42")
-@pytest.mark.parametrize(("jobs_own", "types", "attempts"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (None, None, 10)])
+@pytest.mark.parametrize(
+    ("jobs_own", "types", "attempts"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (None, None, 10)]
+)
 def test_a_job_that_kills_its_workers_is_dead_after_its_last_attempt(
     connection: Connection, jobs_own: int | None, types: int | None, attempts: int
 ) -> None:
     insert(connection, max_attempts=jobs_own, losses=1)
     if types is not None:
-        connection.execute("insert into rota.job_type (name, max_attempts) values ('t', %s)", [types])
+        connection.execute(
+            "insert into rota.job_type (name, max_attempts) values ('t', %s)", [types]
+        )
     hand = Hand(connection)
     seen: list[str] = []
     while not seen or seen[-1] != "dead":
@@ -201,8 +290,12 @@ def test_a_job_that_kills_its_workers_is_dead_after_its_last_attempt(
 
 
 @rule("M33", "M40")
-def test_a_lost_job_comes_back_by_the_plan_of_its_type_also_under_an_old_name(connection: Connection) -> None:
-    connection.execute("insert into rota.job_type (name, aliases, retry_after) values ('new', '{t}', '{5 s,1 min}')")
+def test_a_lost_job_comes_back_by_the_plan_of_its_type_also_under_an_old_name(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        "insert into rota.job_type (name, aliases, retry_after) values ('new', '{t}', '{5 s,1 min}')"
+    )
     insert(connection, losses=1)
     hand, waits = Hand(connection), []
     for _ in range(3):
@@ -227,7 +320,9 @@ def test_a_live_lease_is_not_reaped_and_a_batch_has_a_limit(connection: Connecti
 
 
 @rule("M33")
-def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(database: str, connection: Connection, second: Connection) -> None:
+def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(
+    database: str, connection: Connection, second: Connection
+) -> None:
     insert(connection, 6, losses=1)
     Hand(connection).start(*Hand(connection).claim().jobs)
     expire(connection)
@@ -237,7 +332,9 @@ def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(database:
         others = {lost.job for lost in Hand(second).reap(4)}
     assert (len(first), len(others)) == (4, 2)
     assert first.isdisjoint(others)
-    assert connection.execute("select count(*), max(claims) from rota.attempt a join rota.job j on j.id = a.job").fetchone() == (6, 2)
+    assert connection.execute(
+        "select count(*), max(claims) from rota.attempt a join rota.job j on j.id = a.job"
+    ).fetchone() == (6, 2)
 
 
 @rule("M36")

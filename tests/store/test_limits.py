@@ -10,18 +10,21 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota import cron, options
-from rota.duration import LONGEST_S
+from rota.model import bounds, cron
+from rota.model.units import LONGEST_S
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
-    "job_type": options.NAME_MAX, "tell_job": options.NAME_MAX, "queue": options.QUEUE_MAX, "idempotency_key": options.KEY_MAX,
-    "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": options.NAME_MAX, "schedule.name": options.NAME_MAX, "alert_rule.name": 100,
+    "job_type": bounds.NAME_MAX, "tell_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX, "idempotency_key": bounds.KEY_MAX,
+    "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX, "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
 }  # fmt: skip
 """Characters, by column. Whoever adds a CHECK of a length says here which number of Python's it is."""
-NUMBERS = {"priority": (-options.PRIORITY_MAX, options.PRIORITY_MAX), "max_attempts": (1, options.ATTEMPTS_MAX)}
+NUMBERS = {
+    "priority": (-bounds.PRIORITY_MAX, bounds.PRIORITY_MAX),
+    "max_attempts": (1, bounds.ATTEMPTS_MAX),
+}
 
 
 @rule("M12", "M15")
@@ -32,23 +35,36 @@ def test_a_limit_is_one_number_in_the_tables_and_in_python(connection: Connectio
     ).fetchall()
     lengths, numbers = set(), set()
     for table, text in checks:
-        for column, least, most in re.findall(r"length\((\w+)\) >= (\d+)\) AND \(length\(\1\) <= (\d+)\)", text):
+        for column, least, most in re.findall(
+            r"length\((\w+)\) >= (\d+)\) AND \(length\(\1\) <= (\d+)\)", text
+        ):
             key = f"{table}.{column}" if column == "name" else column
             assert (least, int(most)) == ("1", LENGTHS[key]), (table, text)
             lengths.add(key)
-        for column, least, most in re.findall(r"\((priority|max_attempts) >= '?\(?(-?\d+)\)?'?[:\w]*\)(?: AND \(\1 <= '?(\d+))?", text):
+        for column, least, most in re.findall(
+            r"\((priority|max_attempts) >= '?\(?(-?\d+)\)?'?[:\w]*\)(?: AND \(\1 <= '?(\d+))?", text
+        ):
             assert (int(least), int(most or 0)) == NUMBERS[column], (table, text)
             numbers.add((table, column))
     assert lengths == set(LENGTHS)
     assert numbers == {(table, column) for table in ("job", "schedule") for column in NUMBERS}
-    bodies = connection.execute("select prosrc from pg_proc where pronamespace = 'rota'::regnamespace").fetchall()
-    cut = re.findall(r"one_line\((?:p_|\w+\.)?(by|why), (\d+)\)", " ".join(body for (body,) in bodies))
-    assert set(cut) == {("by", str(options.NAME_MAX)), ("why", str(options.WHY_MAX))}
+    bodies = connection.execute(
+        "select prosrc from pg_proc where pronamespace = 'rota'::regnamespace"
+    ).fetchall()
+    cut = re.findall(
+        r"one_line\((?:p_|\w+\.)?(by|why), (\d+)\)", " ".join(body for (body,) in bodies)
+    )
+    assert set(cut) == {("by", str(bounds.NAME_MAX)), ("why", str(bounds.WHY_MAX))}
 
 
 @rule("M12", "M15")
-@pytest.mark.parametrize(("expires_s", "is_taken"), [(0.001, True), (LONGEST_S, True), (0.0009, False), (LONGEST_S + 1, False)])
-def test_a_schedule_takes_every_expiry_that_python_takes(app: rota.App, connection: Connection, expires_s: float, is_taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("expires_s", "is_taken"),
+    [(0.001, True), (LONGEST_S, True), (0.0009, False), (LONGEST_S + 1, False)],
+)
+def test_a_schedule_takes_every_expiry_that_python_takes(
+    app: rota.App, connection: Connection, expires_s: float, is_taken: bool
+) -> None:
     job_type, expires = app.job("t")(lambda: None), timedelta(seconds=expires_s)
     if is_taken:
         assert app.put_schedule("s", None, job_type.using(expires=expires).new()).name == "s"
@@ -56,10 +72,13 @@ def test_a_schedule_takes_every_expiry_that_python_takes(app: rota.App, connecti
         with pytest.raises(rota.UsageError):
             job_type.using(expires=expires)
         with pytest.raises(psycopg.errors.CheckViolation):
-            connection.execute("insert into rota.schedule (name, job_type, expires) values ('s', 't', %s)", [expires])
+            connection.execute(
+                "insert into rota.schedule (name, job_type, expires) values ('s', 't', %s)",
+                [expires],
+            )
 
 
 def test_a_release_has_a_length_that_can_be_asked_for() -> None:
-    assert rota.App(release="r" * options.NAME_MAX).release
+    assert rota.App(release="r" * bounds.NAME_MAX).release
     with pytest.raises(rota.UsageError, match="release must be 1 to 200"):
-        rota.App(release="r" * (options.NAME_MAX + 1))
+        rota.App(release="r" * (bounds.NAME_MAX + 1))

@@ -8,8 +8,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import Job
-from rota.job_type import declared
+from rota.declare.job_type import declared
+from rota.model.job import Job
 from rota.store import ops
 from tests.store.work import HAND_BACK, Hand, expire, insert
 from tests.support.rules import rule
@@ -23,7 +23,9 @@ def declare(connection: Connection, **options: object) -> None:
     """Declare the type `t`."""
     jobs = rota.Jobs()
     jobs.job("t", **options)(_nothing)  # type: ignore[call-overload]
-    Hand(connection).run(ops.declare(msgspec.json.encode([declared(jobs.types["t"], 60.0)]).decode(), "1"))
+    Hand(connection).run(
+        ops.declare(msgspec.json.encode([declared(jobs.types["t"], 60.0)]).decode(), "1")
+    )
 
 
 def _nothing() -> None: ...
@@ -45,13 +47,17 @@ def standing(connection: Connection) -> tuple[object, ...]:
 
 
 @rule("M33")
-def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_time_and_due_at_once(connection: Connection) -> None:
+def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_time_and_due_at_once(
+    connection: Connection,
+) -> None:
     insert(connection)
     reaped = lost(connection, Hand(connection), recorded=False)
 
     assert reaped.status == "queued"
     assert standing(connection) == ("queued", 0, 1, 2, None, True)
-    said = connection.execute("select worker, outcome, error_type, message from rota.attempt").fetchall()
+    said = connection.execute(
+        "select worker, outcome, error_type, message from rota.attempt"
+    ).fetchall()
     assert said == [
         (
             "hand",
@@ -63,13 +69,15 @@ def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_t
 
 
 @rule("M33")
-def test_workers_are_asked_to_look_back_to_a_job_that_came_back_uncharged(connection: Connection) -> None:
+def test_workers_are_asked_to_look_back_to_a_job_that_came_back_uncharged(
+    connection: Connection,
+) -> None:
     insert(connection)
     lost(connection, Hand(connection), recorded=False)
 
-    assert connection.execute("select look_back_to = (select run_at from rota.job) from rota.queue where name = 'default'").fetchall() == [
-        (True,)
-    ]
+    assert connection.execute(
+        "select look_back_to = (select run_at from rota.job) from rota.queue where name = 'default'"
+    ).fetchall() == [(True,)]
 
 
 @rule("M33")
@@ -80,16 +88,22 @@ def test_a_second_loss_is_charged_by_the_plan_of_the_type(connection: Connection
     lost(connection, hand, recorded=False)
 
     assert lost(connection, hand, recorded=True).status == "failed"
-    row = connection.execute("select status, attempts, losses, run_at - failed_at = interval '70 s', error_type from rota.job").fetchall()
+    row = connection.execute(
+        "select status, attempts, losses, run_at - failed_at = interval '70 s', error_type from rota.job"
+    ).fetchall()
     assert row == [("failed", 1, 2, True, "LeaseExpired")]
 
     connection.execute("update rota.job set run_at = rota.clock()")
     assert lost(connection, hand, recorded=True).status == "dead"
-    assert connection.execute("select status, attempts, losses, locked_by from rota.job").fetchall() == [("dead", 2, 3, None)]
+    assert connection.execute(
+        "select status, attempts, losses, locked_by from rota.job"
+    ).fetchall() == [("dead", 2, 3, None)]
 
 
 @rule("M33")
-def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(connection: Connection) -> None:
+def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(
+    connection: Connection,
+) -> None:
     insert(connection)
     hand = Hand(connection)
     [first] = hand.claim().jobs
@@ -103,7 +117,9 @@ def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(connec
 
 @rule("M33")
 @pytest.mark.parametrize("why", ["the job has one attempt", "the type records", "an old loss"])
-def test_what_was_lost_before_its_start_was_recorded_comes_back_uncharged_however_often(connection: Connection, why: str) -> None:
+def test_what_was_lost_before_its_start_was_recorded_comes_back_uncharged_however_often(
+    connection: Connection, why: str
+) -> None:
     insert(
         connection,
         max_attempts=1 if why == "the job has one attempt" else None,
@@ -112,18 +128,29 @@ def test_what_was_lost_before_its_start_was_recorded_comes_back_uncharged_howeve
     hand = Hand(connection, records=["t"] if why == "the type records" else [])
     for claims in (2, 4, 6):
         assert lost(connection, hand, recorded=False).status == "queued"
-        assert standing(connection) == ("queued", 0, 1 if why == "an old loss" else 0, claims, None, True)
+        assert standing(connection) == (
+            "queued",
+            0,
+            1 if why == "an old loss" else 0,
+            claims,
+            None,
+            True,
+        )
 
 
 @rule("M33", "M42")
-def test_a_job_with_one_attempt_is_dead_when_its_recorded_start_is_lost(connection: Connection) -> None:
+def test_a_job_with_one_attempt_is_dead_when_its_recorded_start_is_lost(
+    connection: Connection,
+) -> None:
     insert(connection, max_attempts=1)
     assert lost(connection, Hand(connection), recorded=True).status == "dead"
     assert standing(connection)[:3] == ("dead", 1, 1)
 
 
 @rule("M33")
-def test_with_on_lost_dead_a_recorded_start_that_is_lost_ends_the_job(connection: Connection) -> None:
+def test_with_on_lost_dead_a_recorded_start_that_is_lost_ends_the_job(
+    connection: Connection,
+) -> None:
     declare(connection, on_lost="dead", max_attempts=5)
     insert(connection)
     assert lost(connection, Hand(connection, records=["t"]), recorded=True).status == "dead"
@@ -140,12 +167,18 @@ def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Conne
     [job] = successor.claim().jobs
 
     assert late.run(ops.start([(stale.id, stale.claims)])) == {}, "it is lost, not only locked"
-    assert connection.execute("select locked_by, start_recorded from rota.job").fetchall() == [("successor", False)]
-    assert successor.start(job) == successor.start(job) == {job.id}, "asked again, because an answer was lost, it says the same"
+    assert connection.execute("select locked_by, start_recorded from rota.job").fetchall() == [
+        ("successor", False)
+    ]
+    assert successor.start(job) == successor.start(job) == {job.id}, (
+        "asked again, because an answer was lost, it says the same"
+    )
 
 
 @rule("M33")
-def test_a_start_whose_row_somebody_has_locked_keeps_no_other_from_being_recorded(connection: Connection, database: str) -> None:
+def test_a_start_whose_row_somebody_has_locked_keeps_no_other_from_being_recorded(
+    connection: Connection, database: str
+) -> None:
     insert(connection, 3, max_attempts=1)
     hand = Hand(connection)
     jobs = hand.claim().jobs
@@ -201,7 +234,9 @@ def test_after_the_server_came_up_half_a_lease_is_left_to_those_who_could_not_re
 
 
 @rule("M33")
-def test_a_worker_whose_own_connection_was_away_waits_as_long_and_a_fresh_one_does_not(connection: Connection) -> None:
+def test_a_worker_whose_own_connection_was_away_waits_as_long_and_a_fresh_one_does_not(
+    connection: Connection,
+) -> None:
     declare(connection, lease="40s")
     hand = Hand(connection)
     job = held(connection, hand)
@@ -224,17 +259,23 @@ def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(connection: Co
 
 
 @rule("M32")
-def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(connection: Connection, database: str) -> None:
+def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(
+    connection: Connection, database: str
+) -> None:
     insert(connection, 3)
     hand = Hand(connection)
     jobs = hand.claim().jobs
-    connection.execute("update rota.job set locked_until = rota.clock() + interval '1 s'; set lock_timeout = '5 s'")
+    connection.execute(
+        "update rota.job set locked_until = rota.clock() + interval '1 s'; set lock_timeout = '5 s'"
+    )
     with psycopg.connect(database) as other:
         other.execute("select from rota.job where id = %s for update", [jobs[1].id])
         said = hand.run(ops.renew([(job.id, job.claims) for job in jobs], hand.who))
         assert said.held == {job.id for job in jobs}, "it is still held"
         assert said.renewed == {jobs[0].id, jobs[2].id}
-        renewed = connection.execute("select id from rota.job where locked_until > rota.clock() + interval '30 s' order by id").fetchall()
+        renewed = connection.execute(
+            "select id from rota.job where locked_until > rota.clock() + interval '30 s' order by id"
+        ).fetchall()
     assert renewed == [(jobs[0].id,), (jobs[2].id,)]
 
 
@@ -243,7 +284,10 @@ def test_a_renewal_says_which_jobs_somebody_wants_stopped(connection: Connection
     insert(connection, 2)
     hand = Hand(connection)
     first, second = hand.claim().jobs
-    connection.execute("update rota.job set cancel_requested_at = rota.clock(), cancel_reason = 'typo' where id = %s", [second.id])
+    connection.execute(
+        "update rota.job set cancel_requested_at = rota.clock(), cancel_reason = 'typo' where id = %s",
+        [second.id],
+    )
     renewed = hand.run(ops.renew([(job.id, job.claims) for job in (first, second)], hand.who))
     assert renewed.held == {first.id, second.id}
     assert renewed.cancels == {second.id: "typo"}

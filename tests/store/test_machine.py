@@ -9,12 +9,19 @@ import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    run_state_machine_as_test,
+)
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.job import TRANSITIONS, Action, Job, Status
-from rota.settle import Transition
+from rota.model.job import TRANSITIONS, Action, Job, Status
+from rota.model.settle import Transition
 from rota.store import ops
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule
@@ -69,7 +76,9 @@ class Store(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.connection.execute("truncate rota.job, rota.idempotency, rota.job_history, rota.attempt, rota.queue")
+        self.connection.execute(
+            "truncate rota.job, rota.idempotency, rota.job_history, rota.attempt, rota.queue"
+        )
         self.connection.execute("set test.ahead_s = 0")
         self.ahead = 0.0
         self.jobs: dict[int, Model] = {}
@@ -90,11 +99,21 @@ class Store(RuleBasedStateMachine):
         if done.created and expires_s is not None:
             self.jobs[done.id].expires_at = self.ahead + delay_s + expires_s
 
-    @step(given=st.lists(st.tuples(st.sampled_from(["t", "u"]), st.sampled_from([None, "a", "b", "c"])), min_size=1, max_size=6))
+    @step(
+        given=st.lists(
+            st.tuples(st.sampled_from(["t", "u"]), st.sampled_from([None, "a", "b", "c"])),
+            min_size=1,
+            max_size=6,
+        )
+    )
     def enqueue_many(self, given: list[tuple[str, str | None]]) -> None:
         with self.connection.transaction():
-            done = self.hand.run(ops.insert_many([_new(job_type, key, 0) for job_type, key in given]))
-        assert [one.id for one in done if one.created] == sorted(one.id for one in done if one.created)
+            done = self.hand.run(
+                ops.insert_many([_new(job_type, key, 0) for job_type, key in given])
+            )
+        assert [one.id for one in done if one.created] == sorted(
+            one.id for one in done if one.created
+        )
         for one, (job_type, key) in zip(done, given, strict=True):
             self._inserted(one, job_type, key, 0)
 
@@ -116,11 +135,15 @@ class Store(RuleBasedStateMachine):
         due = [
             id_
             for id_, job in self.jobs.items()
-            if job.status in ("queued", "failed") and job.due_at <= self.ahead and job.job_type in types
+            if job.status in ("queued", "failed")
+            and job.due_at <= self.ahead
+            and job.job_type in types
         ]
         found = self.hand.claim(limit).jobs
         assert len(found) == min(limit, len(due)) and {job.id for job in found} <= set(due)
-        assert [(job.run_at, job.id) for job in found] == sorted((job.run_at, job.id) for job in found)
+        assert [(job.run_at, job.id) for job in found] == sorted(
+            (job.run_at, job.id) for job in found
+        )
         for job in found:
             model = self.jobs[job.id]
             model.status, model.leased_until = "running", self.ahead + LEASE_S
@@ -128,7 +151,10 @@ class Store(RuleBasedStateMachine):
             model.claims += 1
             model.started = False
             assert (job.attempts, job.claims) == (model.attempts, model.claims)
-            assert (job.losses, job.start_recorded) == (model.losses, False if model.losses else None)
+            assert (job.losses, job.start_recorded) == (
+                model.losses,
+                False if model.losses else None,
+            )
         return multiple(*found)
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
@@ -183,13 +209,21 @@ class Store(RuleBasedStateMachine):
             self.jobs[id_].leased_until = self.ahead + LEASE_S
 
     def _held(self, jobs: list[Job]) -> set[int]:
-        return {job.id for job in jobs if (self.jobs[job.id].status, self.jobs[job.id].claims) == ("running", job.claims)}
+        return {
+            job.id
+            for job in jobs
+            if (self.jobs[job.id].status, self.jobs[job.id].claims) == ("running", job.claims)
+        }
 
     # Time
 
     @step()
     def reap(self) -> None:
-        expired = {id_ for id_, job in self.jobs.items() if job.status == "running" and job.leased_until < self.ahead}
+        expired = {
+            id_
+            for id_, job in self.jobs.items()
+            if job.status == "running" and job.leased_until < self.ahead
+        }
         reaped = {lost.job: lost.status for lost in self.hand.reap()}
         assert set(reaped) == expired
         for id_, status in reaped.items():
@@ -199,14 +233,25 @@ class Store(RuleBasedStateMachine):
                 model.losses += not model.losses
             else:
                 last = model.attempts >= MAX_ATTEMPTS
-                model.leave("reap for the last time" if last else "reap", due_at=None if last else self.ahead + RETRY_S)
+                model.leave(
+                    "reap for the last time" if last else "reap",
+                    due_at=None if last else self.ahead + RETRY_S,
+                )
                 model.losses += 1
             assert status == model.status
 
     @step()
     def expire(self) -> None:
-        waits = {id_: job for id_, job in self.jobs.items() if job.status in ("queued", "failed") and job.expires_at is not None}
-        late = {id_ for id_, job in waits.items() if job.expires_at is not None and job.expires_at < self.ahead}
+        waits = {
+            id_: job
+            for id_, job in self.jobs.items()
+            if job.status in ("queued", "failed") and job.expires_at is not None
+        }
+        late = {
+            id_
+            for id_, job in waits.items()
+            if job.expires_at is not None and job.expires_at < self.ahead
+        }
         assert {gone.job for gone in self.hand.run(ops.expire("w", BEGINNING, 0, 500))[1]} == late
         for id_ in late:
             self.jobs[id_].status = TRANSITIONS[Status(self.jobs[id_].status), "expire"].value
@@ -220,13 +265,17 @@ class Store(RuleBasedStateMachine):
 
     @step(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=4))
     def call_off(self, chosen: list[int]) -> None:
-        ids = sorted({sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711})
+        ids = sorted(
+            {sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711}
+        )
         answers = self.hand.run(act(Action.CANCEL, *ids, why="not wanted"))
         assert [one.job for one in answers] == ids
         for one in answers:
             model = self.jobs.get(one.job)
             if model is None or model.status in ("dead", "succeeded", "cancelled"):
-                assert (one.answer, one.status) == (("refused", model.status) if model else ("not found", None))
+                assert (one.answer, one.status) == (
+                    ("refused", model.status) if model else ("not found", None)
+                )
             elif model.status == "running":
                 model.asked = True
                 assert (one.answer, one.status) == ("requested", "running")
@@ -238,11 +287,15 @@ class Store(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_what_the_model_says(self) -> None:
-        rows = self.connection.execute("select id, status, attempts, claims from rota.jobs").fetchall()
+        rows = self.connection.execute(
+            "select id, status, attempts, claims from rota.jobs"
+        ).fetchall()
         ended = ("succeeded", "cancelled")
         expected = [(id_, job.status, job.attempts, job.claims) for id_, job in self.jobs.items()]
         assert sorted(rows) == sorted(expected)
-        over = {row[0] for row in self.connection.execute("select id from rota.job_history").fetchall()}
+        over = {
+            row[0] for row in self.connection.execute("select id from rota.job_history").fetchall()
+        }
         assert over == {id_ for id_, job in self.jobs.items() if job.status in ended}
 
     @invariant()
@@ -254,13 +307,24 @@ class Store(RuleBasedStateMachine):
 
     @invariant()
     def keys_are_held_by_whom_the_model_says(self) -> None:
-        held = {(row[0], row[1]): row[2] for row in self.connection.execute("select job_type, key, job from rota.idempotency").fetchall()}
-        self.keys = {key: id_ for key, id_ in self.keys.items() if self.jobs[id_].status != "cancelled"}
+        held = {
+            (row[0], row[1]): row[2]
+            for row in self.connection.execute(
+                "select job_type, key, job from rota.idempotency"
+            ).fetchall()
+        }
+        self.keys = {
+            key: id_ for key, id_ in self.keys.items() if self.jobs[id_].status != "cancelled"
+        }
         assert held == self.keys
 
 
-def _new(job_type: str, key: str | None, delay_s: float, expires_s: float | None = None) -> ops.NewRow:
-    return ops.NewRow("default", job_type, "{}", None, 0, None, delay_s or None, expires_s, None, key, None)
+def _new(
+    job_type: str, key: str | None, delay_s: float, expires_s: float | None = None
+) -> ops.NewRow:
+    return ops.NewRow(
+        "default", job_type, "{}", None, 0, None, delay_s or None, expires_s, None, key, None
+    )
 
 
 @pytest.mark.slow
@@ -273,4 +337,6 @@ def test_the_store_does_what_its_model_says(connection: psycopg.Connection[Tuple
         [MAX_ATTEMPTS, RETRY_S],
     )
     Store.connection = connection
-    run_state_machine_as_test(Store, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        Store, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+    )

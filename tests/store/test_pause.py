@@ -18,11 +18,15 @@ Connection = psycopg.Connection[TupleRow]
 
 
 def actions(connection: Connection) -> list[TupleRow]:
-    return connection.execute("select verb, queue, by, why, detail from rota.action order by id").fetchall()
+    return connection.execute(
+        "select verb, queue, by, why, detail from rota.action order by id"
+    ).fetchall()
 
 
 @rule("M87")
-def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(app: rota.App, connection: Connection) -> None:
+def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(
+    app: rota.App, connection: Connection
+) -> None:
     insert(connection, 2, queue="email")
     insert(connection, 2)
     hand = Hand(connection, queues=["email", "default"])
@@ -34,8 +38,14 @@ def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(app:
 
     assert app.resume_queue("email", by="bert")
     claimed = hand.claim()
-    assert ([job.queue for job in claimed.jobs], claimed.paused) == (["email", "email"], frozenset())
-    assert actions(connection) == [("pause", "email", "anna", "the provider is down", None), ("resume", "email", "bert", None, None)]
+    assert ([job.queue for job in claimed.jobs], claimed.paused) == (
+        ["email", "email"],
+        frozenset(),
+    )
+    assert actions(connection) == [
+        ("pause", "email", "anna", "the provider is down", None),
+        ("resume", "email", "bert", None, None),
+    ]
 
 
 @rule("M87")
@@ -55,7 +65,9 @@ def test_a_pause_holds_for_every_claim_that_begins_after_its_commit_and_for_none
 
 
 @rule("M87")
-def test_what_runs_when_its_queue_is_paused_goes_on_and_its_retry_waits(app: rota.App, connection: Connection) -> None:
+def test_what_runs_when_its_queue_is_paused_goes_on_and_its_retry_waits(
+    app: rota.App, connection: Connection
+) -> None:
     done, failed = insert(connection, 2)
     hand = Hand(connection)
     jobs = {job.id: job for job in hand.claim().jobs}
@@ -70,7 +82,9 @@ def test_what_runs_when_its_queue_is_paused_goes_on_and_its_retry_waits(app: rot
 
 
 @rule("M22", "M87")
-def test_a_pause_ends_by_itself_by_the_database_s_clock(app: rota.App, connection: Connection) -> None:
+def test_a_pause_ends_by_itself_by_the_database_s_clock(
+    app: rota.App, connection: Connection
+) -> None:
     insert(connection, 1)
     hand = Hand(connection)
     pause = app.pause_queue("default", until="1h")
@@ -91,11 +105,22 @@ def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resum
     connection.execute("delete from rota.action")
     assert (app.resume_queue("never seen"), app.resume_all()) == (False, False)
     assert app.resume_schedule("s").paused_at is None and actions(connection) == []
-    pause_queue, pause_schedule = partial(app.pause_queue, "never seen"), partial(app.pause_schedule, "s")
-    for pause, until in ((pause_queue, {"until": "1h"}), (app.pause_all, {"until": "1h"}), (pause_schedule, {})):
+    pause_queue, pause_schedule = (
+        partial(app.pause_queue, "never seen"),
+        partial(app.pause_schedule, "s"),
+    )
+    for pause, until in (
+        (pause_queue, {"until": "1h"}),
+        (app.pause_all, {"until": "1h"}),
+        (pause_schedule, {}),
+    ):
         first = pause(why="one", by="a")
         again = pause(why="two\nlines", by="b", **until)
-        assert (again.paused_at, again.paused_by, again.paused_why) == (first.paused_at, "b", "two lines")
+        assert (again.paused_at, again.paused_by, again.paused_why) == (
+            first.paused_at,
+            "b",
+            "two lines",
+        )
         assert (getattr(again, "paused_until", None) is not None) is bool(until)
         assert pause(by="c").paused_why is None, "what nobody says any more is not said"
         assert [(verb, by, why) for verb, _, by, why, _ in actions(connection)[-3:]] == [
@@ -105,7 +130,9 @@ def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resum
 
 
 @rule("M87")
-def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(app: rota.App, connection: Connection) -> None:
+def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(
+    app: rota.App, connection: Connection
+) -> None:
     insert(connection, 1, queue="a")
     insert(connection, 1, queue="b")
     hand = Hand(connection, queues=["a", "b"])
@@ -129,7 +156,11 @@ async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection
     pause = await app.apause_queue("q", until=timedelta(hours=1))
     everything = await app.apause_all()
     assert await app.apauses() == [everything, pause]
-    assert (await app.aresume_queue("q"), await app.aresume_all(), await app.aresume_copy()) == (True, True, False)
+    assert (await app.aresume_queue("q"), await app.aresume_all(), await app.aresume_copy()) == (
+        True,
+        True,
+        False,
+    )
     assert "@" in actions(connection)[0][2]  # user@host
     await app.aclose()
 
@@ -139,12 +170,17 @@ async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection
     [
         (lambda app: app.pause_queue(""), "a queue's name must be 1 to 100"),
         (lambda app: app.pause_queue("q", until="2026-01-01T00:00"), "names no time zone"),
-        (lambda app: app.pause_queue("q", until="2020-01-01T00:00Z"), "until must lie in the future"),
+        (
+            lambda app: app.pause_queue("q", until="2020-01-01T00:00Z"),
+            "until must lie in the future",
+        ),
         (lambda app: app.pause_all(until=7), "until must be a timedelta"),
         (lambda app: app.pause_all(by=7), "by must be a text"),
     ],
 )
-def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(app: rota.App, connection: Connection, call: object, says: str) -> None:
+def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(
+    app: rota.App, connection: Connection, call: object, says: str
+) -> None:
     with pytest.raises(rota.UsageError, match=says):
         call(app)  # type: ignore[operator]
     assert (app.pauses(), actions(connection)) == ([], [])
@@ -158,7 +194,9 @@ def test_in_sql_whoever_is_logged_in_is_who_did_it(connection: Connection) -> No
 
 
 @rule("M36", "M87")
-def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(app: rota.App, connection: Connection) -> None:
+def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(
+    app: rota.App, connection: Connection
+) -> None:
     app.pause_queue("default", why="mending", by="anna")
     connection.execute("update rota.queue set paused_at = paused_at - interval '1 minute'")
     insert(connection, 1, expires_at="now")
@@ -168,7 +206,9 @@ def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(app: rota
 
 
 @rule("M87")
-def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(app: rota.App, connection: Connection, second: Connection) -> None:
+def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
+    app: rota.App, connection: Connection, second: Connection
+) -> None:
     hand = Hand(connection)
     hand.run(ops.ring_me(["default"], 60))
     heard: list[str] = []

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Action, Job
+from rota.model.job import Action, Job
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, act
@@ -58,13 +58,18 @@ class Large:
         connection.execute(LOAD.encode())
         self.held = self._hold("held", HELD)
         self._hold("lost", LOST)
-        connection.execute("update rota.job set locked_until = now() - interval '1 min' where queue = 'lost'")
+        connection.execute(
+            "update rota.job set locked_until = now() - interval '1 min' where queue = 'lost'"
+        )
 
     def _hold(self, queue: str, count: int) -> list[Job]:
         self.connection.execute(
-            "insert into rota.job (job_type, queue, priority) select 't', %s, 0 from generate_series(1, %s)", [queue, count]
+            "insert into rota.job (job_type, queue, priority) select 't', %s, 0 from generate_series(1, %s)",
+            [queue, count],
         )
-        return Hand(self.connection, queues=[queue], lease=timedelta(hours=1)).claim(count).jobs  # held for as long as the test may take
+        return (
+            Hand(self.connection, queues=[queue], lease=timedelta(hours=1)).claim(count).jobs
+        )  # held for as long as the test may take
 
     def cost(self, operation: Callable[[], Operation[Any]]) -> Cost:
         """Run the first statement of an operation twice, each time undone; what the second read: the first plans."""
@@ -73,9 +78,16 @@ class Large:
     def _once(self, query: Query) -> Cost:
         with self.connection.transaction(force_rollback=True):
             before = self._scans()
-            statement = b"explain (analyze, buffers, format json) " + self.hand.database.statements[query.name]
+            statement = (
+                b"explain (analyze, buffers, format json) "
+                + self.hand.database.statements[query.name]
+            )
             row = self.connection.execute(statement, query.params).fetchone()
-            scans = {name: count - before[name] for name, count in self._scans().items() if count != before[name]}
+            scans = {
+                name: count - before[name]
+                for name, count in self._scans().items()
+                if count != before[name]
+            }
         assert row is not None
         plan = row[0][0]["Plan"]
         return Cost(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], scans)
@@ -91,7 +103,9 @@ class Large:
 
 @pytest.mark.slow
 @rule("M14", "M33", "M88")
-def test_hot_statements_read_their_own_rows_only_among_millions_before_and_after_analyze(connection: psycopg.Connection[TupleRow]) -> None:
+def test_hot_statements_read_their_own_rows_only_among_millions_before_and_after_analyze(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     large = Large(connection)
     for state in ("right after the load", "analysed"):
         if state == "analysed":
@@ -99,15 +113,26 @@ def test_hot_statements_read_their_own_rows_only_among_millions_before_and_after
         for name, (operation, rows) in _hot(large).items():
             cost = large.cost(operation)
             assert cost.whole_tables == {}, f"{name}, {state}: reads whole tables"
-            assert cost.blocks <= START_BLOCKS + ROW_BLOCKS * rows, f"{name}, {state}: {cost.blocks} blocks for {rows} rows"
+            assert cost.blocks <= START_BLOCKS + ROW_BLOCKS * rows, (
+                f"{name}, {state}: {cost.blocks} blocks for {rows} rows"
+            )
     # And the guard itself: a claim without a frontier walks over the unknown jobs, and that shows.
-    assert large.cost(lambda: _claim(large.hand.who, 20, BEGINNING)).blocks > 10 * (START_BLOCKS + ROW_BLOCKS * 20)
+    assert large.cost(lambda: _claim(large.hand.who, 20, BEGINNING)).blocks > 10 * (
+        START_BLOCKS + ROW_BLOCKS * 20
+    )
 
 
 def _claim(
-    who: ops.Claimant, limit: int, after: datetime, *, behind_s: float = 0.25, known: dict[str, list[int]] | None = None
+    who: ops.Claimant,
+    limit: int,
+    after: datetime,
+    *,
+    behind_s: float = 0.25,
+    known: dict[str, list[int]] | None = None,
 ) -> Operation[ops.Claimed]:
-    branches = ops.Branches(["default"], [limit], [1], [1], [0], [after], [0], [timedelta(seconds=behind_s)])
+    branches = ops.Branches(
+        ["default"], [limit], [1], [1], [0], [after], [0], [timedelta(seconds=behind_s)]
+    )
     return ops.claim(who, branches, limit, [BEGINNING], known)
 
 
@@ -115,8 +140,16 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
     """Every statement that producers and workers live on, and how many rows it handles."""
     who, held, now = large.hand.who, large.held, datetime.now(UTC)
     past_the_unknown = now - timedelta(minutes=90)
-    waiting = [row[0] for row in large.connection.execute("select id from rota.job where priority = 50").fetchall()]
-    keys = [row[0] for row in large.connection.execute("select key from rota.idempotency limit 20").fetchall()]
+    waiting = [
+        row[0]
+        for row in large.connection.execute(
+            "select id from rota.job where priority = 50"
+        ).fetchall()
+    ]
+    keys = [
+        row[0]
+        for row in large.connection.execute("select key from rota.idempotency limit 20").fetchall()
+    ]
 
     def ending(transition: Any) -> list[ops.Ending]:
         return [ops.Ending(job, transition, 0.1) for job in held]
@@ -128,13 +161,19 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         "a claim that finds work": (lambda: _claim(who, 20, past_the_unknown), 20),
         "a claim that finds all there is": (lambda: _claim(who, 500, past_the_unknown), KNOWN),
         "a claim that finds nothing": (lambda: _claim(who, 500, now), 0),
-        "a claim that probes": (lambda: _claim(who, 500, now, known={"default": [0], "empty": []}), 0),
+        "a claim that probes": (
+            lambda: _claim(who, 500, now, known={"default": [0], "empty": []}),
+            0,
+        ),
         "a look back": (lambda: _claim(who, 20, now, behind_s=4000), 20),
         "a renewal": (lambda: ops.renew([(job.id, job.claims) for job in held], who), HELD),
         "a finish": (lambda: ops.finish(ending(SUCCEED), "1"), HELD),
         "a failure": (lambda: ops.leave(ending(FAIL), "1"), HELD),
         "a hand-back": (lambda: ops.leave(ending(HAND_BACK), "1"), HELD),
-        "the progress of jobs": (lambda: ops.progress([(job.id, job.claims, '{"done": 1}') for job in held]), HELD),
+        "the progress of jobs": (
+            lambda: ops.progress([(job.id, job.claims, '{"done": 1}') for job in held]),
+            HELD,
+        ),
         "a cancel of jobs that run": (lambda: act(Action.CANCEL, *(job.id for job in held)), HELD),
         "a cancel of jobs that wait": (lambda: act(Action.CANCEL, *waiting), KNOWN),
         "a reap": (lambda: ops.reap(BEGINNING, 500), LOST),

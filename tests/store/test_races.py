@@ -11,8 +11,19 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Job
-from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, insert, waits
+from rota.model.job import Job
+from tests.store.work import (
+    BEGINNING,
+    CANCEL,
+    FAIL,
+    GIVE_UP,
+    HAND_BACK,
+    SNOOZE,
+    SUCCEED,
+    Hand,
+    insert,
+    waits,
+)
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -21,10 +32,14 @@ JOBS, ROUNDS = 500, 12
 
 
 @rule("M32")
-def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(database: str, connection: Connection) -> None:
+def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(
+    database: str, connection: Connection
+) -> None:
     insert(connection, JOBS)
     connection.execute("update rota.job set idempotency_key = id::text")
-    connection.execute("insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job")
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job"
+    )
     held: list[Job] = []
     renewed = {1: 0, -1: 0}
     over, chance = Event(), random.Random(3)
@@ -52,8 +67,13 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(database: s
                 held[:] = hand.claim(JOBS).jobs
                 eventually(partial(have_both_renewed, so_far), what="both are at it")
                 shuffled = chance.sample(held, JOBS)
-                others = [(job, chance.choice([FAIL, GIVE_UP, SNOOZE, HAND_BACK])) for job in shuffled[: JOBS // 2]]
-                over_now = [(job, chance.choice([SUCCEED, CANCEL])) for job in shuffled[JOBS // 2 :]]
+                others = [
+                    (job, chance.choice([FAIL, GIVE_UP, SNOOZE, HAND_BACK]))
+                    for job in shuffled[: JOBS // 2]
+                ]
+                over_now = [
+                    (job, chance.choice([SUCCEED, CANCEL])) for job in shuffled[JOBS // 2 :]
+                ]
                 assert len(hand.settle(*others)) + len(hand.settle(*over_now)) == JOBS
                 _put_back(connection)
         finally:
@@ -68,11 +88,17 @@ def test_a_statement_locks_its_jobs_in_the_order_of_their_ids_wherever_their_row
     database: str, connection: Connection, second: Connection, write: str
 ) -> None:
     insert(connection, 3)
-    connection.execute("update rota.job set run_at = '2026-01-01Z'::timestamptz - id * interval '1 s'")
+    connection.execute(
+        "update rota.job set run_at = '2026-01-01Z'::timestamptz - id * interval '1 s'"
+    )
     hand = Hand(second)
     jobs = [hand.claim(1).jobs[0] for _ in range(3)]
     first, middle, last = sorted(job.id for job in jobs)
-    assert [id_ for (id_,) in connection.execute("select id from rota.job order by ctid")] == [last, middle, first]
+    assert [id_ for (id_,) in connection.execute("select id from rota.job order by ctid")] == [
+        last,
+        middle,
+        first,
+    ]
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as other:
         other.execute("select from rota.job where id = %s for update", [middle])
         transition = SUCCEED if write == "finishes" else FAIL
@@ -99,7 +125,9 @@ def _put_back(connection: Connection) -> None:
 
 
 @rule("M32", "M33")
-def test_finishes_against_reaps_of_the_same_jobs_settle_each_job_once(database: str, connection: Connection) -> None:
+def test_finishes_against_reaps_of_the_same_jobs_settle_each_job_once(
+    database: str, connection: Connection
+) -> None:
     together = Barrier(2)
     totals = {"finished": 0, "reaped": 0}
     with psycopg.connect(database, autocommit=True) as other:
@@ -122,29 +150,39 @@ def test_finishes_against_reaps_of_the_same_jobs_settle_each_job_once(database: 
                 finishing, reaping = pool.submit(finish), pool.submit(reap)
                 finished, reaped = finishing.result(30), reaping.result(30)
             assert finished.isdisjoint(reaped)
-            reaped |= {lost.job for lost in reaper.reap(200)}  # what the finish had locked was skipped, never waited for
+            reaped |= {
+                lost.job for lost in reaper.reap(200)
+            }  # what the finish had locked was skipped, never waited for
             assert finished | reaped == {job.id for job in jobs}
             totals["finished"] += len(finished)
             totals["reaped"] += len(reaped)
-    assert connection.execute("select count(*) from rota.job_history").fetchone() == (totals["finished"],)
+    assert connection.execute("select count(*) from rota.job_history").fetchone() == (
+        totals["finished"],
+    )
     assert connection.execute("select count(*) from rota.attempt").fetchone() == (totals["reaped"],)
 
 
 @rule("M51")
-def test_the_end_of_a_job_never_waits_for_a_producer_s_open_transaction_on_its_key(database: str, connection: Connection) -> None:
+def test_the_end_of_a_job_never_waits_for_a_producer_s_open_transaction_on_its_key(
+    database: str, connection: Connection
+) -> None:
     insert(connection, idempotency_key="k")
     insert(connection, idempotency_key="c")
     hand = Hand(connection)
     succeeds, is_cancelled = hand.claim().jobs
     connection.execute("set lock_timeout = '1 s'")
     with psycopg.connect(database) as producer:
-        refused = producer.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k'), ('t', 'c')")
+        refused = producer.execute(
+            "insert into rota.job (job_type, idempotency_key) values ('t', 'k'), ('t', 'c')"
+        )
         assert refused.rowcount == 0
         assert len(hand.settle((succeeds, SUCCEED), (is_cancelled, CANCEL))) == 2
 
 
 @rule("M30")
-def test_an_old_snapshot_held_open_elsewhere_stops_nobody(database: str, connection: Connection) -> None:
+def test_an_old_snapshot_held_open_elsewhere_stops_nobody(
+    database: str, connection: Connection
+) -> None:
     with psycopg.connect(database) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("select 1")

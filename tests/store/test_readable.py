@@ -26,24 +26,36 @@ from tests.support.rules import rule
         ("scheduled_for", "0044-03-15 BC"),
     ],
 )
-def test_a_row_that_python_cannot_read_is_refused(connection: psycopg.Connection, column: str, value: str) -> None:
+def test_a_row_that_python_cannot_read_is_refused(
+    connection: psycopg.Connection, column: str, value: str
+) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="job_times_are_readable"):
-        connection.execute(f"insert into rota.job (job_type, {column}) values ('ok', '{value}')".encode())
+        connection.execute(
+            f"insert into rota.job (job_type, {column}) values ('ok', '{value}')".encode()
+        )
 
 
 @rule("M15", "M33")
-def test_a_row_is_not_changed_to_what_python_cannot_read_either(connection: psycopg.Connection) -> None:
+def test_a_row_is_not_changed_to_what_python_cannot_read_either(
+    connection: psycopg.Connection,
+) -> None:
     connection.execute("insert into rota.job (job_type) values ('ok')")
     with pytest.raises(psycopg.errors.CheckViolation, match="job_times_are_readable"):
         connection.execute("update rota.job set run_at = '-infinity'")
 
 
 @rule("M82")
-@pytest.mark.parametrize("column", ["next_run_at", "since", "paused_at", "disabled_at", "last_run_at", "created_at"])
+@pytest.mark.parametrize(
+    "column", ["next_run_at", "since", "paused_at", "disabled_at", "last_run_at", "created_at"]
+)
 @pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC"])
-def test_a_schedule_that_python_cannot_read_is_refused(connection: psycopg.Connection, column: str, value: str) -> None:
+def test_a_schedule_that_python_cannot_read_is_refused(
+    connection: psycopg.Connection, column: str, value: str
+) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="schedule_times_are_readable"):
-        connection.execute(f"insert into rota.schedule (name, job_type, {column}) values ('s', 'ok', '{value}')".encode())
+        connection.execute(
+            f"insert into rota.schedule (name, job_type, {column}) values ('s', 'ok', '{value}')".encode()
+        )
 
 
 @rule("M22")
@@ -56,7 +68,9 @@ def test_minus_infinity_is_in_the_past_and_so_means_now(connection: psycopg.Conn
 
 @rule("M12")
 @pytest.mark.parametrize("meta", ["[1]", "5", '{"a": "' + "x" * 70_000 + '"}'])
-def test_a_meta_that_is_no_small_object_is_refused(connection: psycopg.Connection, meta: str) -> None:
+def test_a_meta_that_is_no_small_object_is_refused(
+    connection: psycopg.Connection, meta: str
+) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="job_meta_is_a_small_object"):
         connection.execute("insert into rota.job (job_type, meta) values ('ok', %s)", [meta])
 

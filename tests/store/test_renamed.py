@@ -7,7 +7,7 @@ import json
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Status
+from rota.model.job import Status
 from tests.store.work import FAIL, MISFIT, SUCCEED, Hand
 from tests.support.rules import rule
 
@@ -23,7 +23,12 @@ def _declare(connection: Connection, name: str, *aliases: str) -> None:
 
 
 def _put(connection: Connection, job_type: str, key: str | None = None) -> bool:
-    return connection.execute("insert into rota.job (job_type, idempotency_key) values (%s, %s)", [job_type, key]).rowcount == 1
+    return (
+        connection.execute(
+            "insert into rota.job (job_type, idempotency_key) values (%s, %s)", [job_type, key]
+        ).rowcount
+        == 1
+    )
 
 
 @rule("M12", "M51")
@@ -36,7 +41,9 @@ def test_two_former_names_that_share_a_key_can_become_one(connection: Connection
 
 
 @rule("M51")
-def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_expires(connection: Connection, database: str) -> None:
+def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_expires(
+    connection: Connection, database: str
+) -> None:
     with psycopg.connect(database) as late:
         late.execute("insert into rota.job (job_type, idempotency_key) values ('old', 'u1')")
         _declare(connection, "new", "old")
@@ -44,7 +51,9 @@ def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_e
     hand = Hand(connection, types=["old", "new"])
     [job] = hand.claim().jobs
     hand.settle((job, SUCCEED))
-    assert connection.execute("select expires_at is not null from rota.idempotency").fetchall() == [(True,)]
+    assert connection.execute("select expires_at is not null from rota.idempotency").fetchall() == [
+        (True,)
+    ]
 
 
 @rule("M32")
@@ -52,7 +61,9 @@ def test_two_claims_of_one_job_in_one_batch_are_told_apart(connection: Connectio
     hand = Hand(connection)
     _put(connection, "t")
     [first] = hand.claim().jobs
-    connection.execute("update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1")
+    connection.execute(
+        "update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1"
+    )
     [second] = hand.claim().jobs
     written = hand.settle((first, FAIL), (second, FAIL))
     assert set(written) == {second.id}
@@ -64,7 +75,9 @@ def test_two_claims_of_one_job_in_one_batch_are_told_apart(connection: Connectio
 
 
 @rule("M32")
-def test_a_running_job_whose_type_was_renamed_by_sql_keeps_its_lease(connection: Connection) -> None:
+def test_a_running_job_whose_type_was_renamed_by_sql_keeps_its_lease(
+    connection: Connection,
+) -> None:
     hand = Hand(connection)
     _put(connection, "t")
     [job] = hand.claim().jobs
@@ -73,7 +86,9 @@ def test_a_running_job_whose_type_was_renamed_by_sql_keeps_its_lease(connection:
 
 
 @rule("M12")
-def test_a_misfit_that_no_release_takes_for_an_hour_is_dead_in_the_end(connection: Connection) -> None:
+def test_a_misfit_that_no_release_takes_for_an_hour_is_dead_in_the_end(
+    connection: Connection,
+) -> None:
     connection.execute(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('w2', 'h', 1, '1', '2', '{t}', '{}')"
     )

@@ -33,7 +33,11 @@ def clock(connection: Connection, at: datetime) -> None:
 
 def partitions(connection: Connection, table: str = "job_history") -> list[str]:
     """The days of a table, attached or not."""
-    found = rows(connection, "select relname from pg_class where relkind = 'r' and relname ~ %s order by 1", f"^{table}_[0-9]{{8}}$")
+    found = rows(
+        connection,
+        "select relname from pg_class where relkind = 'r' and relname ~ %s order by 1",
+        f"^{table}_[0-9]{{8}}$",
+    )
     return [name.removeprefix(f"{table}_") for (name,) in found]
 
 
@@ -79,7 +83,9 @@ def hand(connection: Connection) -> Hand:
 
 
 @rule("M13")
-def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(connection: Connection, hand: Hand) -> None:
+def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(
+    connection: Connection, hand: Hand
+) -> None:
     clock(connection, TODAY + timedelta(days=15, microseconds=-1))
     assert hand.run(ops.partitions_due()) == []
     clock(connection, TODAY + timedelta(days=15))
@@ -88,11 +94,16 @@ def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(connec
     assert hand.run(ops.partitions_due()) == []
     assert partitions(connection, "attempt")[0] == "20310510"
     clock(connection, TODAY + timedelta(days=91))
-    assert {step.name for step in hand.run(ops.partitions_due())} == {"job_history_20310511", "attempt_20310510"}
+    assert {step.name for step in hand.run(ops.partitions_due())} == {
+        "job_history_20310511",
+        "attempt_20310510",
+    }
 
 
 @rule("M13")
-def test_a_pass_takes_one_day_of_a_table_and_the_next_passes_the_others(connection: Connection, hand: Hand) -> None:
+def test_a_pass_takes_one_day_of_a_table_and_the_next_passes_the_others(
+    connection: Connection, hand: Hand
+) -> None:
     clock(connection, TODAY + timedelta(days=17, hours=1))
     for left in ("20310511", "20310512", "20310513", "20310513"):
         assert one_pass(hand) == []
@@ -100,7 +111,9 @@ def test_a_pass_takes_one_day_of_a_table_and_the_next_passes_the_others(connecti
 
 
 @rule("M13")
-def test_history_is_kept_for_as_long_as_the_row_of_the_settings_says_and_for_ever_without_one(connection: Connection, hand: Hand) -> None:
+def test_history_is_kept_for_as_long_as_the_row_of_the_settings_says_and_for_ever_without_one(
+    connection: Connection, hand: Hand
+) -> None:
     clock(connection, TODAY + timedelta(days=40))
     connection.execute("update rota.retention set keep = '39 days' where what = 'history'")
     assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
@@ -114,15 +127,21 @@ def test_history_is_kept_for_as_long_as_the_row_of_the_settings_says_and_for_eve
 
 
 @rule("M13")
-def test_a_table_of_another_name_is_no_business_of_retention(connection: Connection, hand: Hand) -> None:
-    connection.execute("create table rota.job_history_20310501_mine (); create table rota.my_job_history_20310501 ()")
+def test_a_table_of_another_name_is_no_business_of_retention(
+    connection: Connection, hand: Hand
+) -> None:
+    connection.execute(
+        "create table rota.job_history_20310501_mine (); create table rota.my_job_history_20310501 ()"
+    )
     connection.execute("create schema other; create table other.job_history_20310501 ()")
     clock(connection, TODAY + timedelta(days=15))
     assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
 
 
 @rule("M13")
-def test_a_partition_that_was_taken_off_by_a_pass_that_got_no_further_is_dropped(connection: Connection, hand: Hand) -> None:
+def test_a_partition_that_was_taken_off_by_a_pass_that_got_no_further_is_dropped(
+    connection: Connection, hand: Hand
+) -> None:
     connection.execute("alter table rota.job_history detach partition rota.job_history_20310510")
     assert hand.run(ops.partitions_due()) == []
     clock(connection, TODAY + timedelta(days=15))
@@ -164,7 +183,9 @@ def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_g
 
 
 @rule("M13")
-def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(connection: Connection, hand: Hand) -> None:
+def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(
+    connection: Connection, hand: Hand
+) -> None:
     clock(connection, TODAY + timedelta(days=16))
     [first] = hand.run(ops.partitions_due())
     assert hand.run(ops.take_step(first)) is None
@@ -176,7 +197,9 @@ def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(connection
 
 
 @rule("M13")
-def test_a_partition_that_somebody_has_built_upon_stays_and_the_others_go(connection: Connection, hand: Hand) -> None:
+def test_a_partition_that_somebody_has_built_upon_stays_and_the_others_go(
+    connection: Connection, hand: Hand
+) -> None:
     connection.execute("create view public.mine as select id from rota.job_history_20310510")
     clock(connection, TODAY + timedelta(days=16))
     [why] = one_pass(hand)
@@ -195,27 +218,41 @@ def _dead(connection: Connection, days: float, **columns: Any) -> int:
     [job] = hand.claim().jobs
     hand.settle((job, GIVE_UP))
     connection.execute(
-        "update rota.job set failed_at = rota.clock() - %s, updated_at = failed_at where id = %s", [timedelta(days=days), id_]
+        "update rota.job set failed_at = rota.clock() - %s, updated_at = failed_at where id = %s",
+        [timedelta(days=days), id_],
     )
     return id_
 
 
 @rule("M13", "M44", "M51")
-def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_and_frees_its_key(connection: Connection) -> None:
+def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_and_frees_its_key(
+    connection: Connection,
+) -> None:
     waiting = _dead(connection, 89.9, idempotency_key="a")
     old = _dead(connection, 90.1, idempotency_key="b", meta='{"x": 1}')
     connection.execute(
-        "update rota.job set losses = 1, progress = '{}', cancel_reason = 'r', cancel_requested_at = now() where id = %s", [old]
+        "update rota.job set losses = 1, progress = '{}', cancel_reason = 'r', cancel_requested_at = now() where id = %s",
+        [old],
     )
-    before = connection.execute("select to_jsonb(j) from rota.jobs j where id = %s", [old]).fetchone()
+    before = connection.execute(
+        "select to_jsonb(j) from rota.jobs j where id = %s", [old]
+    ).fetchone()
     hand = Hand(connection)
     assert hand.run(ops.put_dead_away(10))[0] == 1
     assert hand.run(ops.put_dead_away(10))[0] == 0
-    after = connection.execute("select to_jsonb(j) from rota.jobs j where id = %s", [old]).fetchone()
+    after = connection.execute(
+        "select to_jsonb(j) from rota.jobs j where id = %s", [old]
+    ).fetchone()
     assert before is not None and after is not None
-    assert {name for name in after[0] if after[0][name] != before[0][name]} == {"finished_at", "resolution"}
+    assert {name for name in after[0] if after[0][name] != before[0][name]} == {
+        "finished_at",
+        "resolution",
+    }
     resolution = after[0]["resolution"]
-    assert (resolution.pop("at"), resolution) == (after[0]["finished_at"], {"by": "retention", "why": "dead for 90 days"})
+    assert (resolution.pop("at"), resolution) == (
+        after[0]["finished_at"],
+        {"by": "retention", "why": "dead for 90 days"},
+    )
     assert rows(connection, "select id, status from rota.job") == [(waiting, "dead")]
     assert rows(connection, "select id from rota.job_history") == [(old,)]
     assert rows(connection, "select key from rota.idempotency") == [("a",)]
@@ -232,14 +269,19 @@ def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(connection: Con
 
 
 @rule("M13")
-def test_dead_jobs_go_in_batches_the_oldest_first_past_those_that_somebody_holds(connection: Connection, database: str) -> None:
+def test_dead_jobs_go_in_batches_the_oldest_first_past_those_that_somebody_holds(
+    connection: Connection, database: str
+) -> None:
     ids = [_dead(connection, days) for days in (95, 96, 97, 98, 10)]
     hand = Hand(connection)
     with psycopg.connect(database) as holder:
         holder.execute("select from rota.job where id = %s for update", [ids[3]])
         connection.execute("set lock_timeout = '150ms'")
         assert hand.run(ops.put_dead_away(2))[0] == 2
-        assert rows(connection, "select id from rota.job_history order by 1") == [(ids[1],), (ids[2],)]
+        assert rows(connection, "select id from rota.job_history order by 1") == [
+            (ids[1],),
+            (ids[2],),
+        ]
         assert hand.run(ops.put_dead_away(2))[0] == 1
         assert hand.run(ops.put_dead_away(2))[0] == 0
     assert hand.run(ops.put_dead_away(2))[0] == 1
@@ -264,29 +306,45 @@ def test_a_key_is_forgotten_when_its_time_is_over_and_not_before(connection: Con
     )
     hand = Hand(connection)
     assert hand.run(ops.expire_keys(1)) == 1
-    assert rows(connection, "select count(*) from rota.idempotency where key = 'long over'") == [(0,)]
+    assert rows(connection, "select count(*) from rota.idempotency where key = 'long over'") == [
+        (0,)
+    ]
     assert hand.run(ops.expire_keys(10)) == 2
     assert hand.run(ops.expire_keys(10)) == 0
-    assert rows(connection, "select key from rota.idempotency order by 1") == [("held",), ("later",)]
+    assert rows(connection, "select key from rota.idempotency order by 1") == [
+        ("held",),
+        ("later",),
+    ]
 
 
 @rule("M51")
 def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
     connection: Connection, second: Connection, database: str
 ) -> None:
-    connection.execute("insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() - interval '1 s')")
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() - interval '1 s')"
+    )
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as retention:
-        retention.execute("select from rota.idempotency for update")  # what forgetting begins with: the key is there still, and locked
-        sent = pool.submit(second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
+        retention.execute(
+            "select from rota.idempotency for update"
+        )  # what forgetting begins with: the key is there still, and locked
+        sent = pool.submit(
+            second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
+        )
         eventually(waits(connection, second), what="the producer waits for the key")
         assert Hand(retention).run(ops.expire_keys(10)) == 1
         retention.commit()
         assert sent.result(10).statusmessage == "INSERT 0 1"
-    assert rows(connection, "select i.job = j.id from rota.idempotency i, rota.job j where i.expires_at is null") == [(True,)]
+    assert rows(
+        connection,
+        "select i.job = j.id from rota.idempotency i, rota.job j where i.expires_at is null",
+    ) == [(True,)]
 
 
 @rule("M51")
-def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(connection: Connection, database: str) -> None:
+def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(
+    connection: Connection, database: str
+) -> None:
     connection.execute(
         "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k, 1, now() - interval '1 s' from unnest('{a,b}'::text[]) k"
     )
@@ -297,7 +355,9 @@ def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(co
     assert rows(connection, "select key from rota.idempotency") == [("a",)]
 
 
-def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(connection: Connection) -> None:
+def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(
+    connection: Connection,
+) -> None:
     ages = {
         "alive": (30, 0, None),
         "silent": (30, 2, None),
@@ -314,9 +374,15 @@ def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(connectio
         )
     hand = Hand(connection)
     hand.run(ops.stop("alive"))
-    assert len(rows(connection, "select from rota.worker")) == 5, "a worker that stops does not pay for others"
+    assert len(rows(connection, "select from rota.worker")) == 5, (
+        "a worker that stops does not pay for others"
+    )
     assert hand.run(ops.forget_workers(10)) == 2
-    assert {name for (name,) in rows(connection, "select name from rota.worker")} == {"alive", "quiet", "just stopped"}
+    assert {name for (name,) in rows(connection, "select name from rota.worker")} == {
+        "alive",
+        "quiet",
+        "just stopped",
+    }
 
 
 # Settings

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.events import ScheduleDisabled
+from rota.observe.events import ScheduleDisabled
 from rota.store import ops
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
 from tests.store.work import Hand
@@ -33,9 +33,17 @@ def declared(name: str = "s", cron: str | None = "0 2 * * *", **facts: Any) -> d
     return {**given, **facts}
 
 
-def start(connection: Connection, release: str, *schedules: dict[str, Any], worker: str | None = None, deploy: bool = False) -> int:
+def start(
+    connection: Connection,
+    release: str,
+    *schedules: dict[str, Any],
+    worker: str | None = None,
+    deploy: bool = False,
+) -> int:
     """A worker of a release starts, as a worker does; with `deploy` only `rota sync` is run."""
-    count = Hand(connection).run(ops.declare_schedules(json.dumps(schedules), release, is_deploy=deploy))
+    count = Hand(connection).run(
+        ops.declare_schedules(json.dumps(schedules), release, is_deploy=deploy)
+    )
     if not deploy:
         Hand(connection, name=worker or release, release=release).beat()
     return count
@@ -55,7 +63,9 @@ def disable(connection: Connection) -> list[str]:
 
 
 @rule("M10", "M82")
-async def test_a_deploy_keeps_an_unchanged_schedule_s_next_tick_and_its_ticks_that_are_due(database: str, connection: Connection) -> None:
+async def test_a_deploy_keeps_an_unchanged_schedule_s_next_tick_and_its_ticks_that_are_due(
+    database: str, connection: Connection
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared(cron="0 * * * *"))
     async with Passes(database) as passes:
@@ -72,7 +82,9 @@ async def test_a_deploy_keeps_an_unchanged_schedule_s_next_tick_and_its_ticks_th
 
 @rule("M82")
 @pytest.mark.parametrize("changed", [{"cron": "30 2 * * *"}, {"timezone": "Europe/Stockholm"}])
-async def test_a_changed_cron_text_or_zone_counts_from_now(database: str, connection: Connection, changed: dict[str, str]) -> None:
+async def test_a_changed_cron_text_or_zone_counts_from_now(
+    database: str, connection: Connection, changed: dict[str, str]
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared(catch_up="all"))
     async with Passes(database) as passes:
@@ -87,7 +99,9 @@ async def test_a_changed_cron_text_or_zone_counts_from_now(database: str, connec
 
 
 @rule("M82")
-async def test_a_new_schedule_never_catches_up_with_ticks_before_it_existed(database: str, connection: Connection) -> None:
+async def test_a_new_schedule_never_catches_up_with_ticks_before_it_existed(
+    database: str, connection: Connection
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared(cron="* * * * *", catch_up="all"))
     async with Passes(database) as passes:
@@ -98,22 +112,32 @@ async def test_a_new_schedule_never_catches_up_with_ticks_before_it_existed(data
 
 @rule("M87")
 @pytest.mark.parametrize("origin", ["code", "api", "cli", "sql"])
-def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_schedule_over(connection: Connection, origin: str) -> None:
+def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_schedule_over(
+    connection: Connection, origin: str
+) -> None:
     if origin == "code":
         start(connection, "1", declared())
     else:
         put(connection, origin=origin)
     connection.execute("select rota.schedule_pause('s', 'the printer is broken', 'ann')")
     start(connection, "2", declared(cron="30 4 * * *"))
-    row = connection.execute("select origin, cron, paused_by, paused_why, paused_at is not null from rota.schedule").fetchone()
+    row = connection.execute(
+        "select origin, cron, paused_by, paused_why, paused_at is not null from rota.schedule"
+    ).fetchone()
     assert row == ("code", "30 4 * * *", "ann", "the printer is broken", True)
 
 
 @rule("M87")
 @pytest.mark.parametrize(
-    "how", ["select rota.schedule_pause('s', null, 'rota')", "update rota.schedule set paused_at = now(), paused_by = 'rota'"]
+    "how",
+    [
+        "select rota.schedule_pause('s', null, 'rota')",
+        "update rota.schedule set paused_at = now(), paused_by = 'rota'",
+    ],
 )
-def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(connection: Connection, how: str) -> None:
+def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(
+    connection: Connection, how: str
+) -> None:
     start(connection, "1", declared())
     connection.execute(how.encode())
     start(connection, "2", declared(cron="30 4 * * *"))
@@ -122,18 +146,29 @@ def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(connectio
 
 
 @rule("M87")
-def test_a_pause_by_rota_itself_that_a_person_takes_over_survives_deploys(connection: Connection) -> None:
+def test_a_pause_by_rota_itself_that_a_person_takes_over_survives_deploys(
+    connection: Connection,
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared("taken"), declared("left"))
-    connection.execute("select rota.schedule_refuse(name, next_run_at, since, 'it cannot be') from rota.schedule")
+    connection.execute(
+        "select rota.schedule_refuse(name, next_run_at, since, 'it cannot be') from rota.schedule"
+    )
     set_clock(connection, "2026-03-01 12:10:00")
-    connection.execute("update rota.schedule set paused_at = rota.clock(), paused_by = 'ann' where name = 'taken'")
+    connection.execute(
+        "update rota.schedule set paused_at = rota.clock(), paused_by = 'ann' where name = 'taken'"
+    )
     start(connection, "2", declared("taken", "30 4 * * *"), declared("left", "30 4 * * *"))
-    assert (fact(connection, "paused_by", "taken"), fact(connection, "paused_by", "left")) == ("ann", None)
+    assert (fact(connection, "paused_by", "taken"), fact(connection, "paused_by", "left")) == (
+        "ann",
+        None,
+    )
 
 
 @rule("M82")
-def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_and_never_deleted(connection: Connection) -> None:
+def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_and_never_deleted(
+    connection: Connection,
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared(), declared("gone"))
     set_clock(connection, "2026-03-02 12:00:00")
@@ -147,7 +182,11 @@ def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_an
     beat(connection, "1", "2")
     assert disable(connection) == ["gone"]
     assert disable(connection) == []
-    assert [fact(connection, "disabled_at", name) for name in ("s", "gone", "new")] == [None, at("2026-03-02 13:00:01"), None]
+    assert [fact(connection, "disabled_at", name) for name in ("s", "gone", "new")] == [
+        None,
+        at("2026-03-02 13:00:01"),
+        None,
+    ]
 
 
 @rule("M82")
@@ -171,11 +210,16 @@ async def test_a_disabled_schedule_enqueues_nothing_and_counts_from_now_when_it_
         start(connection, "3", declared("gone", "0 * * * *", catch_up="all"))
         await passes()
         assert ticks(connection, "gone") == before
-        assert (fact(connection, "disabled_at", "gone"), fact(connection, "next_run_at", "gone")) == (None, at("2026-03-01 21:00"))
+        assert (
+            fact(connection, "disabled_at", "gone"),
+            fact(connection, "next_run_at", "gone"),
+        ) == (None, at("2026-03-01 21:00"))
 
 
 @rule("M82")
-def test_of_two_releases_side_by_side_the_older_one_s_workers_change_nothing(connection: Connection) -> None:
+def test_of_two_releases_side_by_side_the_older_one_s_workers_change_nothing(
+    connection: Connection,
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared(cron="0 1 * * *"))
     set_clock(connection, "2026-03-01 12:10:00")
@@ -194,7 +238,9 @@ def test_a_roll_back_makes_the_old_release_the_newest_again(connection: Connecti
     start(connection, "2", declared(cron="0 2 * * *"), declared("new"))
     set_clock(connection, "2026-03-01 12:20:00")
     beat(connection, "2")
-    start(connection, "1", declared(cron="0 1 * * *"), declared("old"))  # while the last of release 2 are still up
+    start(
+        connection, "1", declared(cron="0 1 * * *"), declared("old")
+    )  # while the last of release 2 are still up
     stop(connection, "2")
     assert fact(connection, "cron") == "0 1 * * *"
     set_clock(connection, "2026-03-01 13:15:00")
@@ -215,7 +261,9 @@ def drain(connection: Connection, release: str, *schedules: dict[str, Any]) -> l
 
 
 @rule("M80", "M82")
-def test_with_drains_only_what_the_code_no_longer_declares_is_disabled_after_an_hour_too(connection: Connection) -> None:
+def test_with_drains_only_what_the_code_no_longer_declares_is_disabled_after_an_hour_too(
+    connection: Connection,
+) -> None:
     set_clock(connection, NOON)
     drain(connection, "1", declared(), declared("gone"))
     for minute in range(60):
@@ -270,7 +318,9 @@ def test_a_release_without_a_name_disables_nothing(connection: Connection) -> No
 
 
 @rule("M82")
-def test_a_deploy_that_is_synchronised_before_its_workers_start_is_not_undone_meanwhile(connection: Connection) -> None:
+def test_a_deploy_that_is_synchronised_before_its_workers_start_is_not_undone_meanwhile(
+    connection: Connection,
+) -> None:
     set_clock(connection, NOON)
     start(connection, "1", declared())
     set_clock(connection, "2026-03-03 12:00:00")

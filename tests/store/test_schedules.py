@@ -10,8 +10,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.errors import DatabaseUnavailable
-from rota.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
-from rota.schedule import plan
+from rota.model.schedule import plan
+from rota.observe.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
 from rota.store import ops
 from rota.upkeep.scheduler import PERIOD_S
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
@@ -42,11 +42,19 @@ async def test_a_row_inserted_by_sql_is_planned_by_the_next_pass_and_enqueued_wh
     set_clock(connection, "2026-03-01 12:00:00")
     await passes()
     assert ticks(connection) == [("12:00", "queued")]
-    row = connection.execute("select job_type, payload, queue, priority, schedule, scheduled_for, run_at from rota.job").fetchone()
+    row = connection.execute(
+        "select job_type, payload, queue, priority, schedule, scheduled_for, run_at from rota.job"
+    ).fetchone()
     assert row == ("t", {"a": 1}, "default", 0, "s", at("2026-03-01 12:00"), at("2026-03-01 12:00"))
-    assert (fact(connection, "next_run_at"), fact(connection, "last_run_at")) == (at("2026-03-01 13:00"), at("2026-03-01 12:00"))
+    assert (fact(connection, "next_run_at"), fact(connection, "last_run_at")) == (
+        at("2026-03-01 13:00"),
+        at("2026-03-01 12:00"),
+    )
     [event] = passes.of(RunEnqueued)
-    assert (event.job, event.scheduled_for) == (fact(connection, "last_job"), at("2026-03-01 12:00"))
+    assert (event.job, event.scheduled_for) == (
+        fact(connection, "last_job"),
+        at("2026-03-01 12:00"),
+    )
 
 
 @rule("M22", "M82")
@@ -84,7 +92,12 @@ async def test_a_tick_that_came_between_the_insert_and_the_first_pass_is_not_los
     ],
 )
 async def test_ticks_missed_while_no_worker_was_up_are_caught_up_by_the_policy(
-    connection: Connection, passes: Passes, catch_up: str, late: str, expected: list[str], missed: int
+    connection: Connection,
+    passes: Passes,
+    catch_up: str,
+    late: str,
+    expected: list[str],
+    missed: int,
 ) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, catch_up=catch_up, overlap="allow")
@@ -113,14 +126,19 @@ async def test_all_catches_up_with_a_hundred_ticks_at_most_the_latest_ones_and_s
     await passes()
     some, more = passes.of(TicksMissed)
     assert ((some.ticks, some.is_more), (more.ticks, more.is_more)) == ((620, False), (900, True))
-    assert ": 620 missed ticks passed over" in some.text() and ": more than 900 missed ticks" in more.text()
+    assert (
+        ": 620 missed ticks passed over" in some.text()
+        and ": more than 900 missed ticks" in more.text()
+    )
 
 
 # Overlap
 
 
 @rule("M82")
-async def test_a_tick_is_skipped_and_recorded_while_an_earlier_run_is_still_going(connection: Connection, passes: Passes) -> None:
+async def test_a_tick_is_skipped_and_recorded_while_an_earlier_run_is_still_going(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, queue="q", priority=7)
     await passes()
@@ -143,7 +161,10 @@ async def test_a_tick_is_skipped_and_recorded_while_an_earlier_run_is_still_goin
         7,
         at("2026-03-01 13:00"),
     )
-    assert (fact(connection, "last_job"), fact(connection, "last_run_at")) == (live, at("2026-03-01 12:00"))
+    assert (fact(connection, "last_job"), fact(connection, "last_run_at")) == (
+        live,
+        at("2026-03-01 12:00"),
+    )
     [event] = passes.of(RunSkipped)
     assert event.live == live
 
@@ -151,9 +172,17 @@ async def test_a_tick_is_skipped_and_recorded_while_an_earlier_run_is_still_goin
 @rule("M82")
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [("running", "cancelled"), ("failed", "cancelled"), ("waiting", "cancelled"), ("dead", "queued"), ("succeeded", "queued")],
+    [
+        ("running", "cancelled"),
+        ("failed", "cancelled"),
+        ("waiting", "cancelled"),
+        ("dead", "queued"),
+        ("succeeded", "queued"),
+    ],
 )
-async def test_a_run_counts_as_going_until_it_is_over_or_dead(connection: Connection, passes: Passes, status: str, expected: str) -> None:
+async def test_a_run_counts_as_going_until_it_is_over_or_dead(
+    connection: Connection, passes: Passes, status: str, expected: str
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     connection.execute("select rota.partitions_ensure(1)")
     put(connection)
@@ -183,20 +212,28 @@ async def test_overlap_allow_runs_both(connection: Connection, passes: Passes) -
 
 
 @rule("M82")
-async def test_all_that_may_not_overlap_runs_the_earliest_and_records_the_others(connection: Connection, passes: Passes) -> None:
+async def test_all_that_may_not_overlap_runs_the_earliest_and_records_the_others(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, catch_up="all")
     await passes()
     set_clock(connection, "2026-03-01 14:10:00")
     await passes()
-    assert ticks(connection) == [("12:00", "queued"), ("13:00", "cancelled"), ("14:00", "cancelled")]
+    assert ticks(connection) == [
+        ("12:00", "queued"),
+        ("13:00", "cancelled"),
+        ("14:00", "cancelled"),
+    ]
 
 
 # Once over the fleet
 
 
 @rule("M82")
-async def test_two_schedulers_at_the_same_tick_enqueue_one_job(connection: Connection, database: str) -> None:
+async def test_two_schedulers_at_the_same_tick_enqueue_one_job(
+    connection: Connection, database: str
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     for number in range(20):
         put(connection, f"s{number}", overlap="allow")
@@ -205,11 +242,15 @@ async def test_two_schedulers_at_the_same_tick_enqueue_one_job(connection: Conne
         set_clock(connection, "2026-03-01 12:00:00")
         await asyncio.gather(one(), other())
         await asyncio.gather(one(), other())
-    assert connection.execute("select count(*), count(distinct schedule) from rota.job").fetchone() == (20, 20)
+    assert connection.execute(
+        "select count(*), count(distinct schedule) from rota.job"
+    ).fetchone() == (20, 20)
 
 
 @rule("M82")
-async def test_who_has_read_a_tick_that_another_has_done_since_enqueues_nothing(connection: Connection, second: Connection) -> None:
+async def test_who_has_read_a_tick_that_another_has_done_since_enqueues_nothing(
+    connection: Connection, second: Connection
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, overlap="allow")
     connection.execute("update rota.schedule set next_run_at = '2026-03-01 12:00Z'")
@@ -239,7 +280,9 @@ async def test_a_scheduler_that_dies_between_the_job_and_the_next_tick_leaves_bo
         assert ticks(connection) == []
         doomed.execute("select 1")
         # It says that it dies before it lets go of its locks.
-        assert connection.execute("select pg_terminate_backend(%s, 30000)", [doomed.info.backend_pid]).fetchone() == (True,)
+        assert connection.execute(
+            "select pg_terminate_backend(%s, 30000)", [doomed.info.backend_pid]
+        ).fetchone() == (True,)
         with pytest.raises(psycopg.OperationalError):
             doomed.execute("select 1")
     assert fact(connection, "next_run_at") == at("2026-03-01 12:00")
@@ -290,14 +333,18 @@ async def test_a_row_that_cannot_be_planned_is_paused_with_the_reason_and_goes_o
     assert why in fact(connection, "paused_why")
     assert [event.paused for event in passes.of(ScheduleRefused)] == [True]
     assert fact(connection, "next_run_at", "other") == at("2026-03-01 12:00")
-    connection.execute("update rota.schedule set cron = '0 * * * *', timezone = 'UTC' where name = 's'")
+    connection.execute(
+        "update rota.schedule set cron = '0 * * * *', timezone = 'UTC' where name = 's'"
+    )
     assert fact(connection, "paused_at") is None
     await passes()
     assert fact(connection, "next_run_at") == at("2026-03-01 12:00")
 
 
 @rule("M10")
-async def test_a_row_whose_job_the_database_does_not_take_is_paused_and_the_others_run(connection: Connection, passes: Passes) -> None:
+async def test_a_row_whose_job_the_database_does_not_take_is_paused_and_the_others_run(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, payload='{"text": "12345678901234567890"}')
     put(connection, "other")
@@ -309,14 +356,18 @@ async def test_a_row_whose_job_the_database_does_not_take_is_paused_and_the_othe
     )
     set_clock(connection, "2026-03-01 12:00:00")
     await passes()
-    paused = connection.execute("select name, paused_by, paused_why from rota.schedule where paused_at is not null order by 1").fetchall()
+    paused = connection.execute(
+        "select name, paused_by, paused_why from rota.schedule where paused_at is not null order by 1"
+    ).fetchall()
     assert [(name, by) for name, by, _ in paused] == [("s", "rota"), ("typed", "rota")]
     assert "over the limit of 20 bytes" in paused[0][2] and "mine" in paused[1][2]
     assert ticks(connection, "other") == [("12:00", "queued")]
 
 
 @rule("M82")
-async def test_a_tick_that_somebody_s_trigger_refuses_waits_and_is_told_once(connection: Connection, passes: Passes) -> None:
+async def test_a_tick_that_somebody_s_trigger_refuses_waits_and_is_told_once(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection)
     await passes()
@@ -335,7 +386,9 @@ async def test_a_tick_that_somebody_s_trigger_refuses_waits_and_is_told_once(con
 
 
 @rule("M2", "M82")
-async def test_a_tick_that_stands_behind_a_lock_keeps_no_other_waiting(connection: Connection, passes: Passes) -> None:
+async def test_a_tick_that_stands_behind_a_lock_keeps_no_other_waiting(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, "first")
     put(connection, "other", cron="1 * * * *")
@@ -355,11 +408,23 @@ async def test_a_tick_that_stands_behind_a_lock_keeps_no_other_waiting(connectio
 
 
 @rule("M36")
-async def test_a_run_takes_what_the_schedule_leaves_out_from_its_type_expiry_too(connection: Connection, passes: Passes) -> None:
-    connection.execute("insert into rota.job_type (name, queue, priority, expires) values ('t', 'mail', 5, '10 minutes')")
+async def test_a_run_takes_what_the_schedule_leaves_out_from_its_type_expiry_too(
+    connection: Connection, passes: Passes
+) -> None:
+    connection.execute(
+        "insert into rota.job_type (name, queue, priority, expires) values ('t', 'mail', 5, '10 minutes')"
+    )
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection)
-    put(connection, "own", queue="q", priority=1, max_attempts=2, expires="1 minute", meta='{"m": 1}')
+    put(
+        connection,
+        "own",
+        queue="q",
+        priority=1,
+        max_attempts=2,
+        expires="1 minute",
+        meta='{"m": 1}',
+    )
     put(connection, "half", queue="q", priority=1)
     await passes()
     set_clock(connection, "2026-03-01 12:00:00")
@@ -367,36 +432,52 @@ async def test_a_run_takes_what_the_schedule_leaves_out_from_its_type_expiry_too
     rows = connection.execute(
         "select schedule, queue, priority, max_attempts, extract(minute from expires_at - run_at)::int, meta from rota.job order by schedule"
     ).fetchall()
-    assert rows == [("half", "q", 1, None, 10, None), ("own", "q", 1, 2, 1, {"m": 1}), ("s", "mail", 5, None, 10, None)]
+    assert rows == [
+        ("half", "q", 1, None, 10, None),
+        ("own", "q", 1, 2, 1, {"m": 1}),
+        ("s", "mail", 5, None, 10, None),
+    ]
 
 
 @rule("M82")
-async def test_jitter_puts_the_run_off_and_leaves_the_tick(connection: Connection, passes: Passes) -> None:
+async def test_jitter_puts_the_run_off_and_leaves_the_tick(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     for number in range(10):
         put(connection, f"s{number}", jitter="10 minutes")
     await passes()
     set_clock(connection, "2026-03-01 12:00:00")
     await passes()
-    rows = connection.execute("select scheduled_for, run_at - scheduled_for from rota.job").fetchall()
+    rows = connection.execute(
+        "select scheduled_for, run_at - scheduled_for from rota.job"
+    ).fetchall()
     assert {tick for tick, _ in rows} == {at("2026-03-01 12:00")}
     spreads_s = {spread.total_seconds() for _, spread in rows}
     assert len(spreads_s) == 10 and all(0 <= spread_s < 600 for spread_s in spreads_s)
 
 
 @rule("M87")
-async def test_a_pause_by_plain_sql_holds_and_its_end_counts_from_now(connection: Connection, passes: Passes) -> None:
+async def test_a_pause_by_plain_sql_holds_and_its_end_counts_from_now(
+    connection: Connection, passes: Passes
+) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection, catch_up="all")
     await passes()
     connection.execute("update rota.schedule set paused_at = rota.clock()")
-    assert connection.execute("select paused_by = session_user from rota.schedule").fetchone() == (True,)
+    assert connection.execute("select paused_by = session_user from rota.schedule").fetchone() == (
+        True,
+    )
     set_clock(connection, "2026-03-01 14:10:00")
     await passes()
     assert ticks(connection) == []
     connection.execute("update rota.schedule set paused_at = null")
     await passes()
-    assert (ticks(connection), fact(connection, "next_run_at"), fact(connection, "paused_by")) == ([], at("2026-03-01 15:00"), None)
+    assert (ticks(connection), fact(connection, "next_run_at"), fact(connection, "paused_by")) == (
+        [],
+        at("2026-03-01 15:00"),
+        None,
+    )
 
 
 @rule("M82", "M87")
@@ -414,7 +495,9 @@ async def test_while_everything_is_paused_nothing_ticks_and_afterwards_it_is_as_
     connection.execute("update rota.site set paused_at = null")
     seen = Hand(connection).run(ops.schedules_due(EVER, 10))
     connection.execute("update rota.site set paused_at = rota.clock()")
-    assert Hand(connection).run(ops.advance(seen.due[0], plan(seen.due[0], seen.now))) is None, "one who had read it before"
+    assert Hand(connection).run(ops.advance(seen.due[0], plan(seen.due[0], seen.now))) is None, (
+        "one who had read it before"
+    )
     connection.execute("update rota.site set paused_at = null")
     await passes()
     assert ticks(connection) == [("13:00", "queued")]
@@ -424,7 +507,9 @@ async def test_while_everything_is_paused_nothing_ticks_and_afterwards_it_is_as_
 
 
 @rule("M14")
-def test_an_idle_pass_reads_the_next_tick_from_the_index_and_not_what_has_gone_by(connection: Connection) -> None:
+def test_an_idle_pass_reads_the_next_tick_from_the_index_and_not_what_has_gone_by(
+    connection: Connection,
+) -> None:
     put(connection, "s", cron="0 * * * *")
     connection.execute("update rota.schedule set next_run_at = rota.clock() + interval '1 hour'")
     connection.execute(
@@ -440,7 +525,9 @@ def test_an_idle_pass_reads_the_next_tick_from_the_index_and_not_what_has_gone_b
 
 
 @rule("M10", "M14")
-def test_the_runs_of_a_schedule_are_found_without_the_rest_of_history(connection: Connection) -> None:
+def test_the_runs_of_a_schedule_are_found_without_the_rest_of_history(
+    connection: Connection,
+) -> None:
     connection.execute("select rota.partitions_ensure(7)")
     connection.execute(
         "insert into rota.job_history (id, queue, job_type, payload, status, priority, run_at, attempts, claims, created_at, updated_at,"

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from rota.errors import SchemaError
-from rota.job import OVER, TRANSITIONS, Status
+from rota.model.job import OVER, TRANSITIONS, Status
 from rota.store.migrate import Migrated, as_sql, definitions, migrate, migrations
 from tests.store.catalog import described, whole
 from tests.support.rules import rule
@@ -51,15 +51,21 @@ def _statuses(connection: psycopg.Connection[TupleRow], constraint: str) -> set[
 
 
 @rule("M11")
-def test_the_checks_allow_exactly_the_statuses_of_the_state_machine(connection: psycopg.Connection[TupleRow]) -> None:
+def test_the_checks_allow_exactly_the_statuses_of_the_state_machine(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     live, over = _statuses(connection, "job_status"), _statuses(connection, "job_history_status")
-    put_away = {Status.DEAD.value}  # a dead job moves to history when it is resolved, and stays dead
+    put_away = {
+        Status.DEAD.value
+    }  # a dead job moves to history when it is resolved, and stays dead
     assert over == {status.value for status in OVER} | put_away
     assert live == {status.value for status in Status} - over | put_away
 
 
 @rule("M11")
-def test_every_transition_leads_to_a_status_that_some_table_takes(connection: psycopg.Connection[TupleRow]) -> None:
+def test_every_transition_leads_to_a_status_that_some_table_takes(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     stored = _statuses(connection, "job_status") | _statuses(connection, "job_history_status")
     assert {target.value for target in TRANSITIONS.values()} <= stored
     live = {source.value for source, _ in TRANSITIONS if source is not None and source not in OVER}
@@ -71,7 +77,9 @@ def test_the_schema_is_the_one_in_the_snapshot(connection: psycopg.Connection[Tu
     now = described(connection)
     if WRITES:
         SNAPSHOT.write_text(now, encoding="utf-8")
-    assert now == SNAPSHOT.read_text(encoding="utf-8"), "the schema changed: WRITE_SNAPSHOTS=1 writes the snapshot again"
+    assert now == SNAPSHOT.read_text(encoding="utf-8"), (
+        "the schema changed: WRITE_SNAPSHOTS=1 writes the snapshot again"
+    )
 
 
 def test_ten_migrations_that_start_at_once_apply_each_file_once(empty_database: str) -> None:
@@ -89,13 +97,17 @@ def test_ten_migrations_that_start_at_once_apply_each_file_once(empty_database: 
     assert [row[0] for row in recorded] == NAMES
 
 
-def test_migrating_again_changes_nothing(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_migrating_again_changes_nothing(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     before = whole(connection)
     assert migrate(database) == NOTHING
     assert whole(connection) == before
 
 
-def test_the_plain_sql_makes_the_same_schema_as_migrate(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_the_plain_sql_makes_the_same_schema_as_migrate(
+    empty_database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     with _connect(empty_database) as other:
         with other.transaction():
             other.execute(as_sql().encode())
@@ -103,7 +115,9 @@ def test_the_plain_sql_makes_the_same_schema_as_migrate(empty_database: str, con
     assert migrate(empty_database) == NOTHING
 
 
-def test_a_schema_of_another_name_is_the_same_schema(empty_database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_a_schema_of_another_name_is_the_same_schema(
+    empty_database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     name = "work_queue_2"
     with _connect(empty_database) as other:
         assert migrate(empty_database, name) == ALL
@@ -117,31 +131,51 @@ def test_a_schema_of_another_name_is_the_same_schema(empty_database: str, connec
 
 
 @rule("M15")
-def test_a_database_that_takes_a_backslash_for_an_escape_carries_it_as_well(empty_database: str) -> None:
+def test_a_database_that_takes_a_backslash_for_an_escape_carries_it_as_well(
+    empty_database: str,
+) -> None:
     with _connect(empty_database) as connection:
         name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("alter database {} set standard_conforming_strings = off").format(name))
+        connection.execute(
+            sql.SQL("alter database {} set standard_conforming_strings = off").format(name)
+        )
     migrate(empty_database)
     with _connect(empty_database) as connection:
         connection.execute("insert into rota.job (job_type) values ('a'), ('b'), ('c')")
-        assert connection.execute("select answer from rota.job_cancel(array[1], 'password=geheim123')").fetchall() == [("cancelled",)]
+        assert connection.execute(
+            "select answer from rota.job_cancel(array[1], 'password=geheim123')"
+        ).fetchall() == [("cancelled",)]
         assert connection.execute("select why from rota.action").fetchall() == [("password=***",)]
-        connection.execute("update rota.job set last_error = case id when 2 then %s else '100 percent' end", ["100%_\\"])
-        found = connection.execute("select id from rota.jobs_find(null, null, null, null, null, null, %s, null, null, null, 10)", ["%_\\"])
+        connection.execute(
+            "update rota.job set last_error = case id when 2 then %s else '100 percent' end",
+            ["100%_\\"],
+        )
+        found = connection.execute(
+            "select id from rota.jobs_find(null, null, null, null, null, null, %s, null, null, null, 10)",
+            ["%_\\"],
+        )
         assert found.fetchall() == [(2,)]
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(empty_database: str) -> None:
     with _connect(empty_database) as connection:
         connection.execute("create schema rota; create table rota.worker (mine int)")
-        with pytest.raises(SchemaError, match=r"holds what Rota would make.*another name \(--schema\)"):
+        with pytest.raises(
+            SchemaError, match=r"holds what Rota would make.*another name \(--schema\)"
+        ):
             migrate(empty_database)
-        left = connection.execute("select relname from pg_class where relnamespace = 'rota'::regnamespace").fetchall()
+        left = connection.execute(
+            "select relname from pg_class where relnamespace = 'rota'::regnamespace"
+        ).fetchall()
     assert left == [("worker",)]
 
 
-def test_two_schemas_in_one_database_do_not_meet(database: str, connection: psycopg.Connection[TupleRow]) -> None:
+def test_two_schemas_in_one_database_do_not_meet(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
     migrate(database, "second")
     connection.execute("insert into second.job (job_type, idempotency_key) values ('t', 'k')")
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
-    assert connection.execute("select (select count(*) from rota.job), (select count(*) from second.job)").fetchone() == (1, 1)
+    assert connection.execute(
+        "select (select count(*) from rota.job), (select count(*) from second.job)"
+    ).fetchone() == (1, 1)

@@ -17,8 +17,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
-from rota.errors import ConfigurationError, DatabaseUnavailable, SchemaError, SchemaMissing, SchemaTooNew
-from rota.jsonb import PAYLOAD_BYTES_LEAST
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST
+from rota.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    SchemaError,
+    SchemaMissing,
+    SchemaTooNew,
+)
 from rota.store.migrate import PAYLOAD_BYTES_MOST, Migrated, migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -45,10 +51,13 @@ def _is_empty(url: str) -> bool:
 def _serve_as_old_postgresql(listening: socket.socket) -> None:
     """Speak the protocol as far as a client needs it to hear which version it met."""
     with listening.accept()[0] as client:
-        while client.recv(8192)[4:8] != struct.pack("!i", 196608):  # requests for encryption are declined, until the start of a session
+        while client.recv(8192)[4:8] != struct.pack(
+            "!i", 196608
+        ):  # requests for encryption are declined, until the start of a session
             client.sendall(b"N")
         said = b"".join(
-            b"S" + struct.pack("!i", 4 + len(fact)) + fact for fact in (b"server_version\x0013.9\x00", b"server_encoding\x00UTF8\x00")
+            b"S" + struct.pack("!i", 4 + len(fact)) + fact
+            for fact in (b"server_version\x0013.9\x00", b"server_encoding\x00UTF8\x00")
         )
         client.sendall(b"R" + struct.pack("!ii", 8, 0) + said + b"Z" + struct.pack("!ic", 5, b"I"))
         client.recv(8192)
@@ -70,7 +79,9 @@ def test_every_schema_error_ends_the_command_line_with_3_and_survives_pickling()
         assert (type(error), error.exit_code, str(error)) == (kind, 3, "why")
 
 
-def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(empty_database: str, role: str, admin: Admin) -> None:
+def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(
+    empty_database: str, role: str, admin: Admin
+) -> None:
     url = make_conninfo(empty_database, user=role)
     name = psycopg.conninfo.conninfo_to_dict(empty_database)["dbname"]
     with pytest.raises(SchemaError) as refused:
@@ -85,21 +96,36 @@ def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(empty_data
 def test_who_does_not_own_the_schema_is_told_the_owner(empty_database: str, role: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
         connection.execute("create schema rota")
-    with pytest.raises(SchemaError, match=f"role '{role}' does not own schema 'rota': run `rota migrate` as its owner, 'postgres'"):
+    with pytest.raises(
+        SchemaError,
+        match=f"role '{role}' does not own schema 'rota': run `rota migrate` as its owner, 'postgres'",
+    ):
         migrate(make_conninfo(empty_database, user=role))
 
 
-def test_a_schema_that_a_dba_made_for_the_role_needs_no_right_on_the_database(empty_database: str, role: str) -> None:
+def test_a_schema_that_a_dba_made_for_the_role_needs_no_right_on_the_database(
+    empty_database: str, role: str
+) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(sql.SQL("create schema rota authorization {}").format(sql.Identifier(role)))
+        connection.execute(
+            sql.SQL("create schema rota authorization {}").format(sql.Identifier(role))
+        )
     assert migrate(make_conninfo(empty_database, user=role)).applied
 
 
-def test_a_database_that_is_not_utf8_is_refused_by_name(server: PostgresServer, admin: Admin) -> None:
+def test_a_database_that_is_not_utf8_is_refused_by_name(
+    server: PostgresServer, admin: Admin
+) -> None:
     name = f"t_{uuid4().hex[:12]}"
-    admin.execute(sql.SQL("create database {} encoding 'SQL_ASCII' locale 'C' template template0").format(sql.Identifier(name)))
+    admin.execute(
+        sql.SQL("create database {} encoding 'SQL_ASCII' locale 'C' template template0").format(
+            sql.Identifier(name)
+        )
+    )
     try:
-        with pytest.raises(SchemaError, match=f"database '{name}' has encoding SQL_ASCII: Rota needs UTF8"):
+        with pytest.raises(
+            SchemaError, match=f"database '{name}' has encoding SQL_ASCII: Rota needs UTF8"
+        ):
             migrate(server.url(name))
         assert _is_empty(server.url(name))
     finally:
@@ -108,26 +134,36 @@ def test_a_database_that_is_not_utf8_is_refused_by_name(server: PostgresServer, 
 
 def test_a_read_only_server_is_refused(empty_database: str, admin: Admin) -> None:
     name = psycopg.conninfo.conninfo_to_dict(empty_database)["dbname"]
-    admin.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(sql.Identifier(str(name))))
+    admin.execute(
+        sql.SQL("alter database {} set default_transaction_read_only = on").format(
+            sql.Identifier(str(name))
+        )
+    )
     with pytest.raises(SchemaError, match="is read-only"):
         migrate(empty_database)
 
 
 def _of_the_future(connection: Admin, oldest_release: str) -> None:
     connection.execute(
-        "insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_future', %s, '99.0')", [oldest_release]
+        "insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_future', %s, '99.0')",
+        [oldest_release],
     )
 
 
 def test_a_schema_too_new_for_this_release_is_refused(database: str, connection: Admin) -> None:
     _of_the_future(connection, "99.0")
-    with pytest.raises(SchemaTooNew, match=r"has migration 9999_future, which needs Rota 99.0 or newer; this is .*: install the newer"):
+    with pytest.raises(
+        SchemaTooNew,
+        match=r"has migration 9999_future, which needs Rota 99.0 or newer; this is .*: install the newer",
+    ):
         migrate(database)
     with pytest.raises(SchemaTooNew):
         rota.App(database).sync()
 
 
-def test_a_newer_schema_that_this_release_can_live_with_is_served(database: str, connection: Admin) -> None:
+def test_a_newer_schema_that_this_release_can_live_with_is_served(
+    database: str, connection: Admin
+) -> None:
     _of_the_future(connection, "0.1.0")
     assert migrate(database) == Migrated([], [], {})
     assert rota.App(database).sync() == 0
@@ -153,7 +189,9 @@ def test_a_schema_that_lacks_a_migration_names_it(database: str, connection: Adm
 
 
 @rule("M12")
-def test_a_dump_without_its_rows_is_refused_with_what_to_do(database: str, connection: Admin) -> None:
+def test_a_dump_without_its_rows_is_refused_with_what_to_do(
+    database: str, connection: Admin
+) -> None:
     connection.execute("delete from rota.migration")
     with pytest.raises(SchemaError, match="DROP SCHEMA rota CASCADE and migrate again"):
         migrate(database)
@@ -162,34 +200,55 @@ def test_a_dump_without_its_rows_is_refused_with_what_to_do(database: str, conne
 
 
 @pytest.mark.parametrize("limit", [PAYLOAD_BYTES_LEAST - 1, PAYLOAD_BYTES_MOST + 1])
-def test_a_payload_limit_out_of_range_is_refused_before_anything_is_made(empty_database: str, limit: int) -> None:
-    with pytest.raises(SchemaError, match="the payload limit must be from 1,024 to 16,777,216 bytes"):
+def test_a_payload_limit_out_of_range_is_refused_before_anything_is_made(
+    empty_database: str, limit: int
+) -> None:
+    with pytest.raises(
+        SchemaError, match="the payload limit must be from 1,024 to 16,777,216 bytes"
+    ):
         migrate(empty_database, payload_bytes_max=limit)
     assert _is_empty(empty_database)
 
 
-@pytest.mark.parametrize("name", ["", "Rota", "1st", "my-jobs", "a" * 51, 'x"; drop schema public; --'])
+@pytest.mark.parametrize(
+    "name", ["", "Rota", "1st", "my-jobs", "a" * 51, 'x"; drop schema public; --']
+)
 def test_a_schema_name_that_would_need_quoting_is_refused(empty_database: str, name: str) -> None:
     with pytest.raises(ConfigurationError, match="a schema's name is"):
         migrate(empty_database, name)
 
 
-def test_a_schema_name_of_postgresqls_own_is_refused_before_it_is_asked(empty_database: str) -> None:
+def test_a_schema_name_of_postgresqls_own_is_refused_before_it_is_asked(
+    empty_database: str,
+) -> None:
     for name in ("pg_jobs", "pg_catalog"):
         with pytest.raises(ConfigurationError, match="does not begin with pg_"):
             migrate(empty_database, name)
 
 
-def test_a_role_that_may_not_connect_is_a_setting_and_not_an_outage(admin: Admin, empty_database: str, role: str) -> None:
+def test_a_role_that_may_not_connect_is_a_setting_and_not_an_outage(
+    admin: Admin, empty_database: str, role: str
+) -> None:
     name = str(conninfo_to_dict(empty_database)["dbname"])
     admin.execute(sql.SQL("revoke connect on database {} from public").format(sql.Identifier(name)))
-    with pytest.raises(ConfigurationError, match=r"the role of the URL may not connect to its database: .*permission denied"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"the role of the URL may not connect to its database: .*permission denied",
+    ):
         migrate(make_conninfo(empty_database, user=role))
 
 
-def test_a_wrong_password_is_a_setting_and_not_an_outage(server: PostgresServer, admin: Admin, empty_database: str, role: str) -> None:
-    admin.execute("do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$")
-    admin.execute(sql.SQL("alter role {} password 'right'; grant password_users to {}").format(sql.Identifier(role), sql.Identifier(role)))
+def test_a_wrong_password_is_a_setting_and_not_an_outage(
+    server: PostgresServer, admin: Admin, empty_database: str, role: str
+) -> None:
+    admin.execute(
+        "do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$"
+    )
+    admin.execute(
+        sql.SQL("alter role {} password 'right'; grant password_users to {}").format(
+            sql.Identifier(role), sql.Identifier(role)
+        )
+    )
     url = make_conninfo(empty_database, user=role, password="wrong")
     for use in (lambda: migrate(url), rota.App(url).jobs):
         with pytest.raises(ConfigurationError, match="refuses the user or password"):
@@ -200,7 +259,11 @@ def test_a_server_that_is_not_there_is_an_outage_and_nobody_waits_for_it() -> No
     with socket.socket() as deaf:  # bound and not listening: nobody else can be there meanwhile
         deaf.bind(("127.0.0.1", 0))
         url = f"postgresql://someone@127.0.0.1:{deaf.getsockname()[1]}/any"
-        for use in (lambda: migrate(url), rota.App(url).jobs, lambda: asyncio.run(rota.App(url).ajobs())):
+        for use in (
+            lambda: migrate(url),
+            rota.App(url).jobs,
+            lambda: asyncio.run(rota.App(url).ajobs()),
+        ):
             with pytest.raises(DatabaseUnavailable, match="refused"):
                 use()
 

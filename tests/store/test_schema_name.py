@@ -34,7 +34,9 @@ def _parameters(statement: bytes) -> list[str]:
     return [part.split(b")s")[0].decode() for part in statement.split(b"%(")[1:]]
 
 
-def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(empty_database: str, schema: str) -> None:
+def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(
+    empty_database: str, schema: str
+) -> None:
     app = rota.App(empty_database, schema=schema)
 
     @app.job("welcome", queue="email", priority=5, aliases=("greet",))
@@ -55,10 +57,12 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(empty_databas
 
     app.sync()
     first = welcome.using(idempotency_key="k").enqueue(user=1)
-    assert welcome.using(idempotency_key="k").enqueue(user=1) == rota.Enqueued(first.id, False, "queued")
-    assert app.enqueue_many([welcome.using(idempotency_key="k").new(2), fails.new(), snoozes.new()])[0] == rota.Enqueued(
+    assert welcome.using(idempotency_key="k").enqueue(user=1) == rota.Enqueued(
         first.id, False, "queued"
     )
+    assert app.enqueue_many(
+        [welcome.using(idempotency_key="k").new(2), fails.new(), snoozes.new()]
+    )[0] == rota.Enqueued(first.id, False, "queued")
     cancels.using(idempotency_key="c").enqueue()
     with psycopg.connect(empty_database, autocommit=True) as connection:
         _insert_plainly(connection, schema)
@@ -69,11 +73,17 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(empty_databas
     }  # fmt: skip
     assert cancels.using(idempotency_key="c").enqueue().created
     dead = app.jobs(status="dead")[0]
-    assert [attempt.error_type for attempt in app.database.run(ops.attempts(dead.id))] == ["LookupError"]
+    assert [attempt.error_type for attempt in app.database.run(ops.attempts(dead.id))] == [
+        "LookupError"
+    ]
     app.close()
 
 
 def _insert_plainly(connection: psycopg.Connection[TupleRow], schema: str) -> None:
-    connection.execute(f"insert into {schema}.job (job_type, payload) values ('greet', '{{\"user\": 7}}')".encode())
-    row = connection.execute(f"select queue, priority from {schema}.jobs where job_type = 'greet'".encode()).fetchone()
+    connection.execute(
+        f"insert into {schema}.job (job_type, payload) values ('greet', '{{\"user\": 7}}')".encode()
+    )
+    row = connection.execute(
+        f"select queue, priority from {schema}.jobs where job_type = 'greet'".encode()
+    ).fetchone()
     assert row == ("email", 5)

@@ -31,7 +31,9 @@ def found(hand: Hand, **wanted: Any) -> list[int]:
 def move(connection: Connection, table: str, column: str, id_: int, ago: str) -> None:
     """Let something have happened earlier."""
     [(at,)] = connection.execute("select rota.clock() - %s::interval", [ago])
-    connection.execute("select rota.partition_ensure('job_history', (%s at time zone 'UTC')::date)", [at])
+    connection.execute(
+        "select rota.partition_ensure('job_history', (%s at time zone 'UTC')::date)", [at]
+    )
     connection.execute(f"update rota.{table} set {column} = %s where id = %s".encode(), [at, id_])
 
 
@@ -41,11 +43,14 @@ class Search:
     def __init__(self, connection: Connection, **wanted: Any) -> None:
         query = next(ops.find(Filter(**wanted)))
         hand = Hand(connection)
-        connection.execute(hand.database.statements[query.name], query.params)  # what planning reads of the catalog, it reads once
+        connection.execute(
+            hand.database.statements[query.name], query.params
+        )  # what planning reads of the catalog, it reads once
         with connection.transaction(force_rollback=True):
             before = self._read(connection)
             row = connection.execute(
-                b"explain (analyze, buffers, format json) " + hand.database.statements[query.name], query.params
+                b"explain (analyze, buffers, format json) " + hand.database.statements[query.name],
+                query.params,
             ).fetchone()
             self.read = self._read(connection) - before
         assert row is not None
@@ -55,17 +60,31 @@ class Search:
 
     def days(self, table: str = "job_history", how: str = "") -> set[str]:
         """The days of a table that were looked into; `how`: by `seq` or by `idx`."""
-        return {name.rpartition("_")[2] for name, kind in self.read if name.startswith(f"{table}_2") and kind.startswith(how)}
+        return {
+            name.rpartition("_")[2]
+            for name, kind in self.read
+            if name.startswith(f"{table}_2") and kind.startswith(how)
+        }
 
     @staticmethod
     def _read(connection: Connection) -> Counter[tuple[str, str]]:
-        rows = connection.execute("select relname, seq_scan, idx_scan from pg_stat_xact_user_tables where schemaname = 'rota'").fetchall()
-        return Counter({(name, kind): count or 0 for name, seq, idx in rows for kind, count in (("seq", seq), ("idx", idx))})
+        rows = connection.execute(
+            "select relname, seq_scan, idx_scan from pg_stat_xact_user_tables where schemaname = 'rota'"
+        ).fetchall()
+        return Counter(
+            {
+                (name, kind): count or 0
+                for name, seq, idx in rows
+                for kind, count in (("seq", seq), ("idx", idx))
+            }
+        )
 
 
 @pytest.mark.slow
 @rule("M85", "M14")
-def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page(connection: Connection) -> None:
+def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page(
+    connection: Connection,
+) -> None:
     fill(connection, ROWS)
     connection.execute("analyze rota.job, rota.job_history, rota.attempt, rota.idempotency")
     today = datetime.now(UTC)
@@ -97,7 +116,11 @@ def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page
         assert search.blocks < PAGE_BLOCKS, (wanted, search.blocks)
         assert not search.days() & past or "error" in wanted, wanted
     # What is rare is found by reading two days of history, whole, and no others.
-    for wanted in ({"job_type": "rare"}, {"job_type": "nothing"}, {"status": "cancelled", "queue": "none"}):
+    for wanted in (
+        {"job_type": "rare"},
+        {"job_type": "nothing"},
+        {"status": "cancelled", "queue": "none"},
+    ):
         search = Search(connection, limit=20, **wanted)
         assert search.blocks < two_days * 1.5 + PAGE_BLOCKS, (wanted, search.blocks, two_days)
         assert not search.days() & past
@@ -109,13 +132,19 @@ def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page
     assert search.blocks < two_days * 1.5 + PAGE_BLOCKS and not search.days(how="seq") & past
     assert found(Hand(connection), idempotency_key=key) == [old]
     # And the measure itself: a rare type of the whole fortnight reads it all.
-    assert Search(connection, job_type="rare", since=timedelta(days=20)).days() >= past - {min(past)}
+    assert Search(connection, job_type="rare", since=timedelta(days=20)).days() >= past - {
+        min(past)
+    }
 
 
 @rule("M85")
 def test_no_index_of_history_is_needed_for_it(connection: Connection) -> None:
-    indexes = connection.execute("select indexdef from pg_indexes where schemaname = 'rota' and tablename = 'job_history'").fetchall()
-    assert [text.partition(" ON ")[2] for (text,) in indexes] == ["ONLY rota.job_history USING btree (id)"]
+    indexes = connection.execute(
+        "select indexdef from pg_indexes where schemaname = 'rota' and tablename = 'job_history'"
+    ).fetchall()
+    assert [text.partition(" ON ")[2] for (text,) in indexes] == [
+        "ONLY rota.job_history USING btree (id)"
+    ]
 
 
 @rule("M85")
@@ -133,32 +162,53 @@ def test_pages_follow_each_other_without_a_gap_or_a_repetition(connection: Conne
 
 
 @rule("M85")
-def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_now(connection: Connection) -> None:
+def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_now(
+    connection: Connection,
+) -> None:
     hand = Hand(connection, queues=["q"])
     succeeded, old, dead, long_dead = insert(connection, 4, queue="q")
     jobs = {job.id: job for job in hand.claim().jobs}
-    hand.settle((jobs[succeeded], SUCCEED), (jobs[old], SUCCEED), (jobs[dead], GIVE_UP), (jobs[long_dead], GIVE_UP))
+    hand.settle(
+        (jobs[succeeded], SUCCEED),
+        (jobs[old], SUCCEED),
+        (jobs[dead], GIVE_UP),
+        (jobs[long_dead], GIVE_UP),
+    )
     move(connection, "job_history", "finished_at", old, "3 days")
     move(connection, "job", "failed_at", long_dead, "3 days")
     [queued] = insert(connection)
     move(connection, "job", "created_at", queued, "9 days")
 
-    assert found(hand) == [queued, long_dead, dead, succeeded], "all that waits for somebody, and what ended within a day"
+    assert found(hand) == [queued, long_dead, dead, succeeded], (
+        "all that waits for somebody, and what ended within a day"
+    )
     assert found(hand, since=timedelta(hours=1)) == [queued, dead, succeeded]
     assert found(hand, since=timedelta(days=4)) == [queued, long_dead, dead, old, succeeded]
     assert found(hand, since=timedelta(days=4), until=timedelta(days=2)) == [long_dead, old]
-    assert found(hand, until=timedelta(days=3) - timedelta(hours=1)) == [long_dead, old], "a day before"
-    assert found(hand, since=datetime.now(UTC) - timedelta(hours=1), status="succeeded") == [succeeded]
+    assert found(hand, until=timedelta(days=3) - timedelta(hours=1)) == [long_dead, old], (
+        "a day before"
+    )
+    assert found(hand, since=datetime.now(UTC) - timedelta(hours=1), status="succeeded") == [
+        succeeded
+    ]
     assert found(hand, status="dead") == [long_dead, dead]
     assert found(hand, status="dead", since=timedelta(hours=1)) == [dead]
-    assert found(hand, until=datetime.now(UTC) + timedelta(hours=1), since=timedelta(hours=1)) == [queued, dead, succeeded]
+    assert found(hand, until=datetime.now(UTC) + timedelta(hours=1), since=timedelta(hours=1)) == [
+        queued,
+        dead,
+        succeeded,
+    ]
 
 
 @rule("M85")
-def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job(connection: Connection) -> None:
+def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job(
+    connection: Connection,
+) -> None:
     hand = Hand(connection)
     # Two hours ago may be yesterday.
-    connection.execute("select rota.partition_ensure('attempt', (rota.clock() at time zone 'UTC')::date - 1)")
+    connection.execute(
+        "select rota.partition_ensure('attempt', (rota.clock() at time zone 'UTC')::date - 1)"
+    )
     late, off, failed, dead, fine = insert(connection, 5)
 
     def again() -> dict[int, Any]:
@@ -166,22 +216,39 @@ def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job
         return {job.id: job for job in hand.claim().jobs}
 
     jobs = again()
-    hand.settle(*((jobs[id_], FAIL) for id_ in (late, off, failed)), (jobs[dead], GIVE_UP), (jobs[fine], SUCCEED))
+    hand.settle(
+        *((jobs[id_], FAIL) for id_ in (late, off, failed)),
+        (jobs[dead], GIVE_UP),
+        (jobs[fine], SUCCEED),
+    )
     jobs = again()
     hand.settle((jobs[late], SUCCEED), (jobs[off], CANCEL), (jobs[failed], FAIL))
 
     every = [dead, failed, off, late]
     assert (
-        found(hand, error_type="OSError") == found(hand, error="NO ROUTE to") == found(hand, error_type="OSError", error="route") == every
+        found(hand, error_type="OSError")
+        == found(hand, error="NO ROUTE to")
+        == found(hand, error_type="OSError", error="route")
+        == every
     )
     assert found(hand, error="no route", status="succeeded") == [late]
     assert found(hand, error="no route", status="failed") == [failed]
     assert found(hand, error="no route", before=off) == [late]
-    assert found(hand, error_type="OSError", queue="other") == found(hand, error_type="OSError", job_type="u") == []
-    assert found(hand, error="no_route") == found(hand, error="%") == found(hand, error="\\") == [], "no pattern, but a text"
+    assert (
+        found(hand, error_type="OSError", queue="other")
+        == found(hand, error_type="OSError", job_type="u")
+        == []
+    )
+    assert (
+        found(hand, error="no_route") == found(hand, error="%") == found(hand, error="\\") == []
+    ), "no pattern, but a text"
     connection.execute("update rota.attempt set finished_at = finished_at - interval '2 hours'")
-    assert found(hand, error="no route", since=timedelta(hours=1)) == [dead, failed], "of those not over, the last error counts"
-    assert found(hand, error="no route", since=timedelta(hours=3), until=timedelta(hours=1)) == every
+    assert found(hand, error="no route", since=timedelta(hours=1)) == [dead, failed], (
+        "of those not over, the last error counts"
+    )
+    assert (
+        found(hand, error="no route", since=timedelta(hours=3), until=timedelta(hours=1)) == every
+    )
 
 
 @rule("M85", "M51")
@@ -191,7 +258,9 @@ def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Conne
     [second] = insert(connection, job_type="u", idempotency_key="k")
     insert(connection, idempotency_key="other")
     hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-    connection.execute("select rota.partition_ensure('job_history', (max(finished_at) at time zone 'UTC')::date - 9) from rota.job_history")
+    connection.execute(
+        "select rota.partition_ensure('job_history', (max(finished_at) at time zone 'UTC')::date - 9) from rota.job_history"
+    )
     connection.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
     assert found(hand) == []
     assert found(hand, idempotency_key="k") == [second, first]
@@ -208,6 +277,8 @@ def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Conne
         ({"error": 5}, "error must be"),
     ],
 )
-def test_a_search_for_what_cannot_be_is_refused(app: rota.App, wanted: dict[str, Any], message: str) -> None:
+def test_a_search_for_what_cannot_be_is_refused(
+    app: rota.App, wanted: dict[str, Any], message: str
+) -> None:
     with pytest.raises(rota.UsageError, match=message):
         app.jobs(**wanted)

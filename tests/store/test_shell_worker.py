@@ -26,7 +26,11 @@ from tests.worker.process import WorkerProcess
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
 (SCRIPT,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
-GRANTS = next(block for block in re.findall(r"```sql\n-- as the owner\n(.*?)```", PAGE, re.DOTALL) if "my_sql_worker" in block)
+GRANTS = next(
+    block
+    for block in re.findall(r"```sql\n-- as the owner\n(.*?)```", PAGE, re.DOTALL)
+    if "my_sql_worker" in block
+)
 Connection = psycopg.Connection[TupleRow]
 
 
@@ -45,7 +49,12 @@ class ShellWorkers:
         self.ran = place / "ran"
         self.script = place / "worker.sh"
         self.script.write_text(SCRIPT)
-        self.environment = {**os.environ, "PATH": f"{_psql().parent}:{os.environ['PATH']}", "ROTA_DATABASE_URL": url, "RENEW_S": "0.3"}
+        self.environment = {
+            **os.environ,
+            "PATH": f"{_psql().parent}:{os.environ['PATH']}",
+            "ROTA_DATABASE_URL": url,
+            "RENEW_S": "0.3",
+        }
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def program(self, job_type: str, text: str) -> None:
@@ -61,7 +70,13 @@ class ShellWorkers:
         environment = {**self.environment, "WORKER": f"shell-{len(self.processes)}"}
         self.processes.append(
             subprocess.Popen(
-                command, cwd=self.place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=self.place,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         )
         log.close()
@@ -85,7 +100,9 @@ def shells(database: str, connection: Connection, tmp_path: Path) -> Iterator[Sh
     yield workers
     workers.kill()
     with psycopg.connect(database, autocommit=True) as last:
-        last.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(role)))
+        last.execute(
+            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(role))
+        )
 
 
 def _over(connection: Connection) -> dict[str, int]:
@@ -98,16 +115,30 @@ def _over(connection: Connection) -> dict[str, int]:
 
 @rule("M15")
 def test_the_worker_in_bash_is_forty_lines() -> None:
-    assert len(SCRIPT.splitlines()) <= 50 and sum(1 for line in SCRIPT.splitlines() if line.strip() and not line.startswith("#")) <= 40
+    assert (
+        len(SCRIPT.splitlines()) <= 50
+        and sum(1 for line in SCRIPT.splitlines() if line.strip() and not line.startswith("#"))
+        <= 40
+    )
 
 
 @rule("M15", "M30")
-@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
+@pytest.mark.skipif(
+    shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
+)
 def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once(
-    shells: ShellWorkers, database: str, connection: Connection, app: rota.App, tmp_path: Path, request: pytest.FixtureRequest
+    shells: ShellWorkers,
+    database: str,
+    connection: Connection,
+    app: rota.App,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     go = shells.place / "go"
-    shells.program("nap", f'read -r payload; echo "$payload" >> {shells.ran}; while [ ! -e {go} ]; do sleep 0.05; done; echo done')
+    shells.program(
+        "nap",
+        f'read -r payload; echo "$payload" >> {shells.ran}; while [ ! -e {go} ]; do sleep 0.05; done; echo done',
+    )
     shell = shells.start("nap")
     insert(connection, 100, job_type="nap", queue="default")
     eventually(shells.ran.exists, what="the worker in bash runs a job")
@@ -117,8 +148,12 @@ def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once
     eventually(python.notes, what="the one in Python runs a job beside it")
     go.touch()
     eventually(lambda: sum(_over(connection).values()) == 100, 90, what="all jobs are over")
-    assert connection.execute("select count(*), max(attempts) from rota.job_history").fetchone() == (100, 1)
-    by_shell = connection.execute("select count(*) from rota.job_history where locked_by = 'shell-0' and result = '\"done\"'").fetchone()
+    assert connection.execute(
+        "select count(*), max(attempts) from rota.job_history"
+    ).fetchone() == (100, 1)
+    by_shell = connection.execute(
+        "select count(*) from rota.job_history where locked_by = 'shell-0' and result = '\"done\"'"
+    ).fetchone()
     ran_by_shell = len(shells.ran.read_text().splitlines())
     ran_by_python = len([note for note in python.notes() if note.startswith("start")])
     assert by_shell == (ran_by_shell,) and ran_by_shell + ran_by_python == 100
@@ -126,19 +161,31 @@ def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once
     for process in (shell, python.process):
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-    assert connection.execute("select count(*) from rota.worker where stopped_at is null").fetchone() == (0,)
+    assert connection.execute(
+        "select count(*) from rota.worker where stopped_at is null"
+    ).fetchone() == (0,)
 
 
 @rule("M15", "M31", "M43")
-@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
+@pytest.mark.skipif(
+    shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
+)
 def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_on_sigterm(
     shells: ShellWorkers, connection: Connection, app: rota.App
 ) -> None:
-    shells.program("fails", "echo 'first \"line\"' >&2; printf 'second \\377 it'\"'\"'s\\n' >&2; exit 3")
+    shells.program(
+        "fails", "echo 'first \"line\"' >&2; printf 'second \\377 it'\"'\"'s\\n' >&2; exit 3"
+    )
     shells.program("hopeless", "echo no such image >&2; exit 65")
-    shells.program("long", f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo went")
+    shells.program(
+        "long",
+        f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo went",
+    )
     connection.execute("select rota.declare('fails', retry_after => '{1 h}')")
-    (fails,), (hopeless,) = insert(connection, job_type="fails"), insert(connection, job_type="hopeless")
+    (fails,), (hopeless,) = (
+        insert(connection, job_type="fails"),
+        insert(connection, job_type="hopeless"),
+    )
     shell = shells.start("fails", "hopeless", "long")
     eventually(lambda: app.get(hopeless).status is rota.Status.DEAD, what="both have failed")
     assert (app.get(fails).status, app.get(fails).error_type, app.get(fails).last_error) == (
@@ -146,7 +193,10 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
         "Exit3",
         'first "line" second it\'s',
     )
-    assert (app.get(hopeless).error_type, app.get(hopeless).last_error) == ("Exit65", "no such image")
+    assert (app.get(hopeless).error_type, app.get(hopeless).last_error) == (
+        "Exit65",
+        "no such image",
+    )
     (called_off,) = insert(connection, job_type="long")
     eventually(shells.ran.exists, what="the long one runs")
     app.cancel(called_off)
@@ -162,14 +212,23 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
 
 
 @rule("M15")
-@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
-def test_a_worker_in_bash_settles_a_job_whatever_its_program_prints(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:
+@pytest.mark.skipif(
+    shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
+)
+def test_a_worker_in_bash_settles_a_job_whatever_its_program_prints(
+    shells: ShellWorkers, connection: Connection, app: rota.App
+) -> None:
     shells.program("latin", "printf 'caf\\351 open'")
     shells.program("long_line", "head -c 200000 /dev/zero | tr '\\0' x")
     shells.program("long_complaint", "head -c 200000 /dev/zero | tr '\\0' x >&2; exit 65")
-    jobs = {name: insert(connection, job_type=name)[0] for name in ("latin", "long_line", "long_complaint")}
+    jobs = {
+        name: insert(connection, job_type=name)[0]
+        for name in ("latin", "long_line", "long_complaint")
+    }
     shells.start(*jobs)
-    eventually(lambda: app.get(jobs["long_complaint"]).status is rota.Status.DEAD, what="the third is over")
+    eventually(
+        lambda: app.get(jobs["long_complaint"]).status is rota.Status.DEAD, what="the third is over"
+    )
     came_to = {name: (app.get(job).status, app.get(job).result) for name, job in jobs.items()}
     assert came_to["latin"] == (rota.Status.SUCCEEDED, "caf open")
     assert came_to["long_line"] == (rota.Status.SUCCEEDED, None)  # over 64 KiB: left out
@@ -177,11 +236,18 @@ def test_a_worker_in_bash_settles_a_job_whatever_its_program_prints(shells: Shel
 
 
 @rule("M15", "M33")
-@pytest.mark.skipif(shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested")
-def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(shells: ShellWorkers, connection: Connection, app: rota.App) -> None:
+@pytest.mark.skipif(
+    shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
+)
+def test_a_worker_in_bash_that_was_killed_loses_its_job_to_the_next(
+    shells: ShellWorkers, connection: Connection, app: rota.App
+) -> None:
     stopped = shells.place / "stopped"
     heeds, waits = f"trap 'kill $!; touch {stopped}; exit 1' TERM", "sleep 60 & wait"
-    shells.program("long", f"{heeds}; echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] && exit; {waits}")
+    shells.program(
+        "long",
+        f"{heeds}; echo $$ >> {shells.ran}; [ $(wc -l < {shells.ran}) = 2 ] && exit; {waits}",
+    )
     (job,) = insert(connection, job_type="long")
     shell = shells.start("long")
     eventually(shells.ran.exists, what="it runs")

@@ -17,10 +17,10 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.config import WorkerConfig
-from rota.events import Bus
-from rota.job import Job
-from rota.settle import Transition
+from rota.declare.config import WorkerConfig
+from rota.model.job import Job
+from rota.model.settle import Transition
+from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation
@@ -97,7 +97,9 @@ class Spikes:
 
     def entries(self, index: str) -> int:
         """How many entries of an index have been read, by all."""
-        row = self.connection.execute("select idx_tup_read from pg_stat_user_indexes where indexrelname = %s", [index]).fetchone()
+        row = self.connection.execute(
+            "select idx_tup_read from pg_stat_user_indexes where indexrelname = %s", [index]
+        ).fetchone()
         assert row is not None
         read: int = row[0]
         return read
@@ -105,13 +107,19 @@ class Spikes:
     def _undone(self, query: Any) -> tuple[dict[str, Any], dict[str, int], int]:
         with self.connection.transaction(force_rollback=True):
             entries, scans = self._read()
-            statement = b"explain (analyze, buffers, format json) " + self.database.statements[query.name]
+            statement = (
+                b"explain (analyze, buffers, format json) " + self.database.statements[query.name]
+            )
             row = self.connection.execute(statement, query.params).fetchone()
             entries_then, scans_then = self._read()
         assert row is not None
         return (
             row[0][0]["Plan"],
-            {name: count - entries[name] for name, count in entries_then.items() if count != entries[name]},
+            {
+                name: count - entries[name]
+                for name, count in entries_then.items()
+                if count != entries[name]
+            },
             scans_then - scans,
         )
 
@@ -121,7 +129,9 @@ class Spikes:
             "select i.indexrelid::regclass::text, coalesce(pg_stat_get_xact_tuples_returned(i.indexrelid), 0)"
             " from pg_index i where i.indrelid = 'rota.job'::regclass"
         ).fetchall()
-        tables = self.connection.execute("select pg_stat_get_xact_numscans('rota.job'::regclass)").fetchone()
+        tables = self.connection.execute(
+            "select pg_stat_get_xact_numscans('rota.job'::regclass)"
+        ).fetchone()
         assert tables is not None
         return {name.removeprefix("rota."): count for name, count in indexes}, tables[0]
 
@@ -141,9 +151,17 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
             yield Spikes(server.url(NAME), connection)
 
 
-def _claim(queue: str, after: datetime = BEGINNING, after_id: int = 0, *, behind: timedelta = timedelta(0)) -> Operation[ops.Claimed]:
+def _claim(
+    queue: str, after: datetime = BEGINNING, after_id: int = 0, *, behind: timedelta = timedelta(0)
+) -> Operation[ops.Claimed]:
     branches = ops.Branches([queue], [CLAIM], [1], [1], [0], [after], [after_id], [behind])
-    return ops.claim(ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]), branches, CLAIM, [BEGINNING], None)
+    return ops.claim(
+        ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]),
+        branches,
+        CLAIM,
+        [BEGINNING],
+        None,
+    )
 
 
 def _of_a_claim(spikes: Spikes, claim: Operation[ops.Claimed]) -> Cost:
@@ -169,8 +187,12 @@ def test_a_claim_reads_what_it_takes_and_nothing_of_the_spike(spikes: Spikes) ->
         cost = _of_a_claim(spikes, _claim(queue, *_frontier(spikes, queue)))
         assert set(cost.entries) == set(small.entries) == {"job_ready", "job_pkey"}, queue
         assert cost.whole_tables == 0, queue
-        assert cost.entries["job_ready"] <= 2 * small.entries["job_ready"] <= 3 * CLAIM, f"{queue}: {cost}"
-        assert cost.blocks <= small.blocks + SPARE_BLOCKS <= BLOCKS_MAX, f"{queue}: {cost}, small: {small}"
+        assert cost.entries["job_ready"] <= 2 * small.entries["job_ready"] <= 3 * CLAIM, (
+            f"{queue}: {cost}"
+        )
+        assert cost.blocks <= small.blocks + SPARE_BLOCKS <= BLOCKS_MAX, (
+            f"{queue}: {cost}, small: {small}"
+        )
     # And the measure itself: a first look, from the beginning, walks over the unknown jobs, and that shows.
     first = _of_a_claim(spikes, _claim("unknown"))
     assert first.entries["job_ready"] >= MILLION
@@ -179,11 +201,15 @@ def test_a_claim_reads_what_it_takes_and_nothing_of_the_spike(spikes: Spikes) ->
 
 @pytest.mark.slow
 @rule("M14", "M88")
-def test_claims_of_a_million_jobs_due_at_the_same_instant_go_on_by_id_and_cost_the_same_each(spikes: Spikes) -> None:
+def test_claims_of_a_million_jobs_due_at_the_same_instant_go_on_by_id_and_cost_the_same_each(
+    spikes: Spikes,
+) -> None:
     hand = Hand(spikes.connection, queues=["due"])
     with psycopg.connect(spikes.url) as other:
         other.execute("set transaction isolation level repeatable read")
-        other.execute("select count(*) from rota.queue")  # an old snapshot: no index entry of a claimed job can be forgotten
+        other.execute(
+            "select count(*) from rota.queue"
+        )  # an old snapshot: no index entry of a claimed job can be forgotten
         taken: list[Job] = []
         begin = _frontier(spikes, "due")
         first = _of_a_claim(spikes, _claim("due", *begin))
@@ -211,8 +237,12 @@ def test_renewals_finishes_reaps_and_expiries_cost_beside_the_spikes_what_they_c
     for name, cost in _costs(spikes).items():
         assert cost.whole_tables == 0, name
         assert set(cost.entries) == INDEXES[name], name
-        assert sum(cost.entries.values()) <= 2 * sum(alone[name].entries.values()), f"{name}: {cost}, alone: {alone[name]}"
-        assert cost.blocks <= alone[name].blocks + SPARE_BLOCKS, f"{name}: {cost}, alone: {alone[name]}"
+        assert sum(cost.entries.values()) <= 2 * sum(alone[name].entries.values()), (
+            f"{name}: {cost}, alone: {alone[name]}"
+        )
+        assert cost.blocks <= alone[name].blocks + SPARE_BLOCKS, (
+            f"{name}: {cost}, alone: {alone[name]}"
+        )
 
 
 INDEXES = {
@@ -229,24 +259,41 @@ INDEXES = {
 def _costs(where: Spikes) -> dict[str, Cost]:
     """What each statement costs on a hundred jobs, and two of them on none."""
     hour = timedelta(hours=1)  # so that no lease expires meanwhile but those of the lost
-    held, lost = (Hand(where.connection, queues=[queue], lease=hour).claim(HELD).jobs for queue in ("held", "lost"))
-    where.connection.execute("update rota.job set locked_until = now() - interval '1 min' where id = any (%s)", [[job.id for job in lost]])
+    held, lost = (
+        Hand(where.connection, queues=[queue], lease=hour).claim(HELD).jobs
+        for queue in ("held", "lost")
+    )
+    where.connection.execute(
+        "update rota.job set locked_until = now() - interval '1 min' where id = any (%s)",
+        [[job.id for job in lost]],
+    )
     nobody, now = msgspec.structs.replace(held[0], id=0), _now(where)
 
     def renewed(*jobs: Job) -> Operation[Any]:
-        return ops.renew([(job.id, job.claims) for job in jobs], ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]))
+        return ops.renew(
+            [(job.id, job.claims) for job in jobs],
+            ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]),
+        )
 
     def ended(write: Any, transition: Transition, *jobs: Job) -> Operation[Any]:
         return write([ops.Ending(job, transition, 0.1) for job in jobs], "1")  # type: ignore[no-any-return]
 
     return {
         "renew": where.cost(renewed(*held), HELD, like=renewed(nobody)),
-        "finish": where.cost(ended(ops.finish, SUCCEED, *held), HELD, like=ended(ops.finish, SUCCEED, nobody)),
-        "fail": where.cost(ended(ops.leave, FAIL, *held), HELD, like=ended(ops.leave, FAIL, nobody)),
+        "finish": where.cost(
+            ended(ops.finish, SUCCEED, *held), HELD, like=ended(ops.finish, SUCCEED, nobody)
+        ),
+        "fail": where.cost(
+            ended(ops.leave, FAIL, *held), HELD, like=ended(ops.leave, FAIL, nobody)
+        ),
         "reap": where.cost(ops.reap(BEGINNING, 500), HELD, like=ops.reap(now, 500)),
         "reap of nothing": where.cost(ops.reap(now, 500), 1, like=ops.reap(now, 500)),
-        "expire": where.cost(ops.expire("w", BEGINNING, 0, 500), LATE, like=ops.expire("w", now, 0, 500)),
-        "expire of nothing": where.cost(ops.expire("w", now, 0, 500), 1, like=ops.expire("w", now, 0, 500)),
+        "expire": where.cost(
+            ops.expire("w", BEGINNING, 0, 500), LATE, like=ops.expire("w", now, 0, 500)
+        ),
+        "expire of nothing": where.cost(
+            ops.expire("w", now, 0, 500), 1, like=ops.expire("w", now, 0, 500)
+        ),
     }
 
 
@@ -258,14 +305,22 @@ def test_of_a_million_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: 
     after = begin
     with psycopg.connect(spikes.url) as other, _ahead(spikes.connection, "25 h"):
         other.execute("set transaction isolation level repeatable read")
-        other.execute("select count(*) from rota.queue")  # an old snapshot: no index entry of an expired job can be forgotten
+        other.execute(
+            "select count(*) from rota.queue"
+        )  # an old snapshot: no index entry of an expired job can be forgotten
         nothing = datetime(2100, 1, 1, tzinfo=UTC)
         for _ in range(5):
-            cost = spikes.cost(ops.expire("w", *after, batch), batch, like=ops.expire("w", nothing, 0, batch))
+            cost = spikes.cost(
+                ops.expire("w", *after, batch), batch, like=ops.expire("w", nothing, 0, batch)
+            )
             assert cost.entries["job_expires"] < 3 * batch
-            after = max((gone.expires_at, gone.job) for gone in hand.run(ops.expire("w", *after, batch))[1])
+            after = max(
+                (gone.expires_at, gone.job) for gone in hand.run(ops.expire("w", *after, batch))[1]
+            )
         # And the measure itself: one that begins at the beginning again passes over all that are gone.
-        again = spikes.cost(ops.expire("w", *begin, batch), batch, like=ops.expire("w", nothing, 0, batch))
+        again = spikes.cost(
+            ops.expire("w", *begin, batch), batch, like=ops.expire("w", nothing, 0, batch)
+        )
         assert again.entries["job_expires"] >= 6 * batch
 
 
@@ -273,7 +328,9 @@ def test_of_a_million_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: 
 def _ahead(connection: Connection, by: str) -> Iterator[None]:
     """Let the database's clock go ahead for a while."""
     clock = "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
-    connection.execute(f"{clock} $$ select pg_catalog.statement_timestamp() + interval '{by}' $$".encode())
+    connection.execute(
+        f"{clock} $$ select pg_catalog.statement_timestamp() + interval '{by}' $$".encode()
+    )
     try:
         yield
     finally:
@@ -293,7 +350,9 @@ def _now(spikes: Spikes) -> datetime:
 async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing_for_each_poll(
     spikes: Spikes, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.claimer.monotonic", lambda: 1000.0)  # else another look at everything is due after a second
+    monkeypatch.setattr(
+        "rota.worker.claimer.monotonic", lambda: 1000.0
+    )  # else another look at everything is due after a second
     if spikes.connection.info.server_version < 150_000:
         pytest.skip("PostgreSQL 14 cannot be told to count at once what another session has read")
     jobs = rota.Jobs()

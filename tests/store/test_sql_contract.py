@@ -20,7 +20,11 @@ from rota.store.migrate import migrate
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in SQL)\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(
+    r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in SQL)\n(.*?)```",
+    PAGE,
+    re.DOTALL,
+)
 STATEMENT = re.compile(r"(.+?);(?:  -- ([A-Z]+ [0-9 ]+))?\n", re.DOTALL)
 ROLES = ["my_producer", "my_reader", "my_operator", "my_sql_worker", "my_worker"]
 Connection = psycopg.Connection[TupleRow]
@@ -35,7 +39,9 @@ def roles(admin: Connection, database: str) -> Iterator[dict[str, str]]:
     yield made
     with psycopg.connect(database, autocommit=True) as connection:
         for name in made.values():
-            connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+            connection.execute(
+                sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name))
+            )
 
 
 def _run(connection: Connection, block: str, roles: dict[str, str]) -> None:
@@ -76,9 +82,15 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
             with psycopg.connect(_as(database, by[who]), autocommit=True) as own:
                 _run(own, block, roles)
     assert connection.execute("select count(*) from rota.job").fetchone() == (1004,)
-    assert connection.execute("select result from rota.job_history where status = 'succeeded'").fetchall() == [({"width": 640},)]
-    assert connection.execute("select count(*) from rota.job_history where status = 'cancelled'").fetchone() == (2,)
-    assert connection.execute("select resolution ->> 'as' from rota.job_history where status = 'dead' order by id").fetchall() == [
+    assert connection.execute(
+        "select result from rota.job_history where status = 'succeeded'"
+    ).fetchall() == [({"width": 640},)]
+    assert connection.execute(
+        "select count(*) from rota.job_history where status = 'cancelled'"
+    ).fetchone() == (2,)
+    assert connection.execute(
+        "select resolution ->> 'as' from rota.job_history where status = 'dead' order by id"
+    ).fetchall() == [
         ("fixed",),
         ("ignored",),
     ]
@@ -89,7 +101,9 @@ def test_no_block_of_sql_escapes_the_tests() -> None:
 
 
 @rule("M15", "M51")
-def test_the_python_client_enqueues_with_the_grants_of_a_producer(database: str, connection: Connection, roles: dict[str, str]) -> None:
+def test_the_python_client_enqueues_with_the_grants_of_a_producer(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
     _grant(connection, roles)
     app = rota.App(_as(database, roles["my_producer"]))
 
@@ -97,8 +111,13 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(database: str,
     def handler(data: str) -> None: ...
 
     first = handler.using(idempotency_key="k").enqueue("x" * 1000)
-    assert handler.using(idempotency_key="k").enqueue("x") == rota.Enqueued(first.id, False, "queued")
-    assert [one.created for one in app.enqueue_many([handler.new("y"), handler.using(idempotency_key="k").new("z")])] == [True, False]
+    assert handler.using(idempotency_key="k").enqueue("x") == rota.Enqueued(
+        first.id, False, "queued"
+    )
+    assert [
+        one.created
+        for one in app.enqueue_many([handler.new("y"), handler.using(idempotency_key="k").new("z")])
+    ] == [True, False]
     for refused in (app.jobs, app.sync):
         with pytest.raises(rota.SchemaError, match="lacks a privilege"):
             refused()
@@ -121,23 +140,39 @@ def test_a_reader_can_do_all_that_only_reads(
 ) -> None:
     _grant(connection, roles)
     connection.execute("insert into rota.job (job_type) values ('t')")
-    connection.execute("insert into rota.job (job_type, status, failed_at) values ('t', 'dead', now())")
-    connection.execute("insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')")
-    url = make_conninfo(database, options=f"-c role={roles['my_reader']} -c default_transaction_read_only=on")
+    connection.execute(
+        "insert into rota.job (job_type, status, failed_at) values ('t', 'dead', now())"
+    )
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
+    )
+    url = make_conninfo(
+        database, options=f"-c role={roles['my_reader']} -c default_transaction_read_only=on"
+    )
 
     for command in READING:
-        assert (run([*command, "--url", url, "--schema", "rota"]), capsys.readouterr().err) in [(0, ""), (0, OF_THE_LAST_DAY)], command
+        assert (run([*command, "--url", url, "--schema", "rota"]), capsys.readouterr().err) in [
+            (0, ""),
+            (0, OF_THE_LAST_DAY),
+        ], command
     run(["doctor", "--url", url, "--schema", "rota", "--json"])
     looked = json.loads(capsys.readouterr().out)
     assert [check["name"] for check in looked["checks"] if check["level"] == "skipped"] == ["app"]
 
     reader = rota.App(url)
     assert [reader.get(1).id, reader.join(2).id, reader.story(1).job.id] == [1, 2, 1]
-    assert (len(reader.jobs()), len(reader.jobs(error="x")), reader.stats().jobs["queued"]) == (2, 0, 1)
+    assert (len(reader.jobs()), len(reader.jobs(error="x")), reader.stats().jobs["queued"]) == (
+        2,
+        0,
+        1,
+    )
     assert [one.name for one in reader.schedules()] == [reader.get_schedule("s").name] == ["s"]
     assert (reader.schedule_runs("s"), reader.pauses()) == ([], [])
     reader.close()
-    with psycopg.connect(_as(database, roles["my_reader"])) as own, pytest.raises(psycopg.errors.InsufficientPrivilege):
+    with (
+        psycopg.connect(_as(database, roles["my_reader"])) as own,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
         own.execute("update rota.job set priority = 1")
 
 
@@ -145,10 +180,14 @@ OF_THE_LAST_DAY = "of what is over, the last day; --since 14d for more\n"
 
 
 @rule("M15", "M87")
-def test_the_python_client_cancels_with_the_grants_of_an_operator(database: str, connection: Connection, roles: dict[str, str]) -> None:
+def test_the_python_client_cancels_with_the_grants_of_an_operator(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
     _grant(connection, roles)
     connection.execute("insert into rota.job (job_type) values ('t')")
-    refused, operator = (rota.App(_as(database, roles[name])) for name in ("my_producer", "my_operator"))
+    refused, operator = (
+        rota.App(_as(database, roles[name])) for name in ("my_producer", "my_operator")
+    )
     with pytest.raises(rota.SchemaError, match="lacks a privilege"):
         refused.cancel(1)
     assert operator.cancel(1) is rota.Status.CANCELLED
@@ -178,7 +217,9 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
     _grant(connection, roles)
     connection.execute("insert into rota.job (job_type) values ('t'), ('t'), ('t'), ('t'), ('t')")
     connection.execute("update rota.job set status = 'dead', failed_at = now() where id in (3, 4)")
-    connection.execute("insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
+    )
     target = ["--url", _as(database, roles["my_operator"]), "--schema", "rota"]
     for command in BY_ID:
         assert (run([*command, *target]), capsys.readouterr().err) == (0, ""), command
@@ -186,10 +227,16 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
     acted = "select count(*) from rota.action"
     before = connection.execute(acted).fetchone()
     for command in READING_TOO:
-        assert run([*command, *target]) == 3 and "lacks a privilege" in capsys.readouterr().err, command
+        assert run([*command, *target]) == 3 and "lacks a privilege" in capsys.readouterr().err, (
+            command
+        )
     assert connection.execute(acted).fetchone() == before, "an error, and it was done all the same"
 
-    connection.execute(sql.SQL("grant {} to {}").format(sql.Identifier(roles["my_reader"]), sql.Identifier(roles["my_operator"])))
+    connection.execute(
+        sql.SQL("grant {} to {}").format(
+            sql.Identifier(roles["my_reader"]), sql.Identifier(roles["my_operator"])
+        )
+    )
     for command in READING_TOO:
         assert run([*command, *target]) == 0, capsys.readouterr().err
     app = rota.App(target[1])
@@ -230,7 +277,10 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ("my_sql_worker", "update rota.worker set release = '1'"),
         ("my_sql_worker", "select rota.job_cancel('{1}')"),
         ("my_sql_worker", "select rota.job_put_back(1, 0, 1)"),
-        ("my_sql_worker", "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')"),
+        (
+            "my_sql_worker",
+            "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')",
+        ),
         ("my_producer", "select rota.job_retry_now('{1}')"),
         ("my_producer", "select rota.job_bury('{1}')"),
         ("my_producer", "select rota.job_requeue('{1}')"),
@@ -254,12 +304,17 @@ def test_what_a_role_was_not_granted_it_may_not_do(
 ) -> None:
     _grant(connection, roles)
     connection.execute("insert into rota.job (job_type) values ('t')")
-    with psycopg.connect(_as(database, roles[role]), autocommit=True) as own, pytest.raises(psycopg.errors.InsufficientPrivilege):
+    with (
+        psycopg.connect(_as(database, roles[role]), autocommit=True) as own,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
         own.execute(statement.encode())
 
 
 @rule("M15")
-def test_a_worker_that_owns_the_schema_needs_no_other_right(database: str, connection: Connection, roles: dict[str, str]) -> None:
+def test_a_worker_that_owns_the_schema_needs_no_other_right(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
     connection.execute("drop schema rota cascade")
     for who, block in BLOCKS:
         if who == "the superuser":
@@ -284,7 +339,10 @@ def test_a_worker_that_owns_the_schema_needs_no_other_right(database: str, conne
 def _table(heading: str) -> dict[str, str]:
     """The first two columns of a table of the page, by the start of its heading."""
     text = PAGE[PAGE.index(heading) :].split("\n\n")[0]
-    return {name: kind.split(",")[0].strip() for name, kind in re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", text, re.MULTILINE)}
+    return {
+        name: kind.split(",")[0].strip()
+        for name, kind in re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", text, re.MULTILINE)
+    }
 
 
 def _columns(connection: Connection, relation: str) -> dict[str, str]:
@@ -297,7 +355,9 @@ def _columns(connection: Connection, relation: str) -> dict[str, str]:
 
 @rule("M15")
 def test_the_page_lists_the_columns_of_the_view_and_no_others(connection: Connection) -> None:
-    assert list(_table("| column of `rota.jobs`").items()) == list(_columns(connection, "rota.jobs").items())
+    assert list(_table("| column of `rota.jobs`").items()) == list(
+        _columns(connection, "rota.jobs").items()
+    )
 
 
 @rule("M15")

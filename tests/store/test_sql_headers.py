@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.job import Job
+from rota.model.job import Job
 from rota.store import statements
 from rota.store.migrate import Definition, definitions, migrations
 from rota.store.statements import Statements, read_function, source, sql_files
@@ -18,11 +18,17 @@ from tests.support.server import PostgresServer
 
 NAMES = [file.name.removesuffix(".sql") for file in sql_files("statements")]
 DEFINITIONS = definitions()
-FUNCTIONS = {made.name: read_function(made.text) for made in DEFINITIONS if "create or replace function" in made.text}
+FUNCTIONS = {
+    made.name: read_function(made.text)
+    for made in DEFINITIONS
+    if "create or replace function" in made.text
+}
 CALLED = [
     name
     for name, header in FUNCTIONS.items()
-    if name not in NAMES and header.returns != "trigger" and not {"job", "schedule"} & {kind for _, kind in header.arguments}
+    if name not in NAMES
+    and header.returns != "trigger"
+    and not {"job", "schedule"} & {kind for _, kind in header.arguments}
 ]
 """Those that a client can call by their header: a row of the schema's tables is no parameter."""
 LABELS = ["Parameters", "Rows", "Locks", "Keeps"]
@@ -36,7 +42,11 @@ FACT = re.compile(r"(\w+) (\w+(?:\[\])?)")
 
 def _header(name: str) -> dict[str, str]:
     """The parts of a header, each as one line."""
-    lines = [line.removeprefix("--").strip() for line in source(name).splitlines() if line.startswith("--")]
+    lines = [
+        line.removeprefix("--").strip()
+        for line in source(name).splitlines()
+        if line.startswith("--")
+    ]
     parts: dict[str, str] = {"": ""}
     label = ""
     for line in lines:
@@ -80,7 +90,9 @@ def _casts(name: str) -> dict[str, set[str]]:
     return found
 
 
-def _asked(connection: psycopg.Connection[TupleRow], name: str) -> tuple[list[str], list[str], list[str]]:
+def _asked(
+    connection: psycopg.Connection[TupleRow], name: str
+) -> tuple[list[str], list[str], list[str]]:
     """What the server says of a statement: its parameters' types in order of appearance, the names and the types of its rows."""
     parameters: list[str] = []
 
@@ -95,10 +107,16 @@ def _asked(connection: psycopg.Connection[TupleRow], name: str) -> tuple[list[st
     given = [described.param_type(at) for at in range(described.nparams)]
     rows = [described.ftype(at) for at in range(described.nfields)]
     kinds: dict[int, str] = dict(
-        connection.execute("select oid, format_type(oid, null) from pg_type where oid = any (%s)", [given + rows]).fetchall()
+        connection.execute(
+            "select oid, format_type(oid, null) from pg_type where oid = any (%s)", [given + rows]
+        ).fetchall()
     )
     names = [(described.fname(at) or b"").decode() for at in range(described.nfields)]
-    return [f"{name} {kinds[oid]}" for name, oid in zip(parameters, given, strict=True)], names, [kinds[oid] for oid in rows]
+    return (
+        [f"{name} {kinds[oid]}" for name, oid in zip(parameters, given, strict=True)],
+        names,
+        [kinds[oid] for oid in rows],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,7 +128,9 @@ def test_a_header_says_what_the_statement_does_takes_returns_locks_and_keeps(nam
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_parameters_of_a_header_are_those_that_the_server_sees(connection: psycopg.Connection[TupleRow], name: str) -> None:
+def test_the_parameters_of_a_header_are_those_that_the_server_sees(
+    connection: psycopg.Connection[TupleRow], name: str
+) -> None:
     said = _facts(_header(name)["Parameters"])
     given, _, _ = _asked(connection, name)
     assert {f"{parameter} {kind}" for parameter, kind in said.items()} == set(given)
@@ -119,7 +139,9 @@ def test_the_parameters_of_a_header_are_those_that_the_server_sees(connection: p
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_rows_of_a_header_are_those_that_the_server_returns(connection: psycopg.Connection[TupleRow], name: str) -> None:
+def test_the_rows_of_a_header_are_those_that_the_server_returns(
+    connection: psycopg.Connection[TupleRow], name: str
+) -> None:
     said = _facts(_header(name)["Rows"])
     _, names, kinds = _asked(connection, name)
     assert list(said.items()) == list(zip(names, kinds, strict=True))
@@ -127,7 +149,9 @@ def test_the_rows_of_a_header_are_those_that_the_server_returns(connection: psyc
 
 def test_the_columns_of_a_search_are_the_fields_of_a_job_in_their_order() -> None:
     in_json = {"payload", "meta", "progress", "result", "resolution"}
-    columns = [f"{name}_json" if name in in_json else name for name in _facts(_header("jobs")["Rows"])]
+    columns = [
+        f"{name}_json" if name in in_json else name for name in _facts(_header("jobs")["Rows"])
+    ]
     of_a_claim = {"start_recorded", "suspected"}
     assert columns == [name for name in Job.__struct_fields__ if name not in of_a_claim]
 
@@ -152,14 +176,21 @@ def test_a_definition_begins_with_what_it_is_for(made: Definition) -> None:
     assert made.text.startswith("-- ")
 
 
-@pytest.mark.parametrize("text", [*(made.text for made in DEFINITIONS), *(made.text for made in migrations())])
+@pytest.mark.parametrize(
+    "text", [*(made.text for made in DEFINITIONS), *(made.text for made in migrations())]
+)
 def test_no_file_names_the_schema(text: str) -> None:
     code = re.sub(r"--.*|'[^']*'", "", text)
     assert not re.search(r"\brota\.", code)
 
 
 def test_every_file_can_be_pasted_into_psql(database: str, server: PostgresServer) -> None:
-    pasted = ["\\set ON_ERROR_STOP on", "\\set schema rota", "begin;", "set local search_path = rota, pg_temp;"]
+    pasted = [
+        "\\set ON_ERROR_STOP on",
+        "\\set schema rota",
+        "begin;",
+        "set local search_path = rota, pg_temp;",
+    ]
     pasted += [made.text for made in DEFINITIONS]
     pasted.append("set local search_path = public;")
     for name in NAMES:
@@ -175,10 +206,13 @@ def test_every_file_can_be_pasted_into_psql(database: str, server: PostgresServe
     assert done.returncode == 0 and done.stdout.endswith("came to its end\n"), done.stderr
 
 
-def test_no_function_has_the_name_of_one_of_the_servers(connection: psycopg.Connection[TupleRow]) -> None:
+def test_no_function_has_the_name_of_one_of_the_servers(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
     # Our files name no schema, and the server's own functions are found before ours.
     taken = connection.execute(
-        "select proname from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = any (%s)", [list(FUNCTIONS)]
+        "select proname from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = any (%s)",
+        [list(FUNCTIONS)],
     ).fetchall()
     assert taken == []
 
@@ -190,7 +224,11 @@ def test_the_schema_is_put_in_where_a_statement_names_it(monkeypatch: Any) -> No
     assert Statements("other")["any"] == made.encode()
 
 
-def test_a_percent_sign_in_a_statement_is_no_parameter_of_the_driver(connection: psycopg.Connection[TupleRow], monkeypatch: Any) -> None:
-    monkeypatch.setattr(statements, "source", lambda name: "-- 100 %\nselect 7 % 4 as rest, :number::int as number")
+def test_a_percent_sign_in_a_statement_is_no_parameter_of_the_driver(
+    connection: psycopg.Connection[TupleRow], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(
+        statements, "source", lambda name: "-- 100 %\nselect 7 % 4 as rest, :number::int as number"
+    )
     row = connection.execute(Statements("rota")["any"], {"number": 1}).fetchone()
     assert row == (3, 1)

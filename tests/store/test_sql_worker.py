@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow, dict_row
 from psycopg.types.json import Jsonb
 
 import rota
-from rota.policy import Exponential
+from rota.model.retry import Exponential
 from tests.pure.test_redaction import LINES
 from tests.store.planned import at, set_clock
 from tests.store.work import SUCCEED, Hand, expire, insert
@@ -25,7 +25,13 @@ LOST = "RT001"
 class Shell:
     """A worker that can call functions and nothing else."""
 
-    def __init__(self, connection: Connection, name: str = "shell", queue: str = "default", types: tuple[str, ...] = ("t",)) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        name: str = "shell",
+        queue: str = "default",
+        types: tuple[str, ...] = ("t",),
+    ) -> None:
         self.connection = connection
         self.name = name
         self.queue = queue
@@ -37,13 +43,17 @@ class Shell:
         given = [sql.Placeholder() for _ in values] + [
             sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in named
         ]
-        statement = sql.SQL("select * from rota.{}({})").format(sql.Identifier(function), sql.SQL(", ").join(given))
+        statement = sql.SQL("select * from rota.{}({})").format(
+            sql.Identifier(function), sql.SQL(", ").join(given)
+        )
         with self.connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(statement, [*values, *named.values()]).fetchall()
 
     def claim(self, count: int = 1, **named: Any) -> list[dict[str, Any]]:
         """Claim, from where the last claim ended."""
-        rows = self.call("claim", self.queue, self.types, self.name, count, after=Jsonb(self.seen), **named)
+        rows = self.call(
+            "claim", self.queue, self.types, self.name, count, after=Jsonb(self.seen), **named
+        )
         self.seen = rows[-1].pop("seen")
         return [row for row in rows if row["id"] is not None]
 
@@ -81,18 +91,32 @@ def _refused(shell: Shell, function: str, *values: Any) -> str | None:
 
 
 @rule("M15", "M31")
-def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_in_python(shell: Shell, app: rota.App) -> None:
+def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_in_python(
+    shell: Shell, app: rota.App
+) -> None:
     shell.call("declare", "t", lease="50 s", max_attempts=4)
     (made,) = shell.call("enqueue", "t", Jsonb({"a": 1}), priority=7)
     (job,) = shell.claim()
-    assert (job["id"], job["payload"], job["attempt"], job["max_attempts"], made["created"]) == (made["id"], {"a": 1}, 1, 4, True)
+    assert (job["id"], job["payload"], job["attempt"], job["max_attempts"], made["created"]) == (
+        made["id"],
+        {"a": 1},
+        1,
+        4,
+        True,
+    )
     row = _row(shell.connection, job["id"])
     assert (row["status"], row["locked_by"], row["priority"]) == ("running", "shell", 7)
     assert row["locked_until"] - row["started_at"] == timedelta(seconds=50)
     shell.call("progress", job["id"], job["claims"], 1, 2, "half")
-    assert shell.call("succeed", job["id"], job["claims"], Jsonb({"rows": 3})) == [{"succeed": "succeeded"}]
+    assert shell.call("succeed", job["id"], job["claims"], Jsonb({"rows": 3})) == [
+        {"succeed": "succeeded"}
+    ]
     seen = app.get(job["id"])
-    assert (seen.status, seen.result, seen.locked_by) == (rota.Status.SUCCEEDED, {"rows": 3}, "shell")
+    assert (seen.status, seen.result, seen.locked_by) == (
+        rota.Status.SUCCEEDED,
+        {"rows": 3},
+        "shell",
+    )
     assert seen.progress is not None and (seen.progress.done, seen.progress.note) == (1, "half")
 
 
@@ -105,7 +129,9 @@ def _tried(shell: Shell, job: int, claim: int) -> dict[str, str | None]:
 
 
 @rule("M15", "M32")
-def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(shell: Shell, connection: Connection) -> None:
+def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection)
     job, claim = shell.one()
     expire(connection)
@@ -118,7 +144,9 @@ def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(shell: Shell, con
 
 
 @rule("M15", "M32")
-def test_the_number_of_a_job_that_nobody_holds_is_no_claim(shell: Shell, connection: Connection) -> None:
+def test_the_number_of_a_job_that_nobody_holds_is_no_claim(
+    shell: Shell, connection: Connection
+) -> None:
     (queued,) = insert(connection)
     assert set(_tried(shell, queued, 0).values()) == {LOST}
     job, claim = shell.one()
@@ -129,10 +157,14 @@ def test_the_number_of_a_job_that_nobody_holds_is_no_claim(shell: Shell, connect
 
 
 @rule("M15", "M50")
-def test_asked_again_after_a_lost_answer_an_end_says_the_same(shell: Shell, connection: Connection) -> None:
+def test_asked_again_after_a_lost_answer_an_end_says_the_same(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection, 2)
     (first, claim), (second, other) = shell.one(), shell.one()
-    assert [shell.call("succeed", first, claim)[0]["succeed"] for _ in range(2)] == ["succeeded"] * 2
+    assert [shell.call("succeed", first, claim)[0]["succeed"] for _ in range(2)] == [
+        "succeeded"
+    ] * 2
     said = [shell.call("fail", second, other, "OSError", "no route") for _ in range(2)]
     assert said[0] == said[1] and said[0][0]["status"] == "failed"
     assert _row(connection, second)["attempts"] == 1
@@ -140,12 +172,16 @@ def test_asked_again_after_a_lost_answer_an_end_says_the_same(shell: Shell, conn
 
 
 @rule("M15", "M40", "M42")
-def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(shell: Shell, connection: Connection) -> None:
+def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(
+    shell: Shell, connection: Connection
+) -> None:
     shell.call("declare", "t", max_attempts=3, retry_after=["10 s", "60 s"])
     insert(connection)
     for attempt, plan_s in ((1, 10.0), (2, 60.0)):
         job, claim = shell.one()
-        (answer,) = shell.call("fail", job, claim, "OSError", "no route to host", response_code=503, stack="a\nb")
+        (answer,) = shell.call(
+            "fail", job, claim, "OSError", "no route to host", response_code=503, stack="a\nb"
+        )
         row = _row(connection, job)
         assert answer["status"] == "failed"
         delay_s = (answer["run_at"] - row["failed_at"]).total_seconds()
@@ -159,12 +195,20 @@ def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(shell: She
         connection.execute("update rota.job set run_at = now()")
     job, claim = shell.one()
     assert shell.call("fail", job, claim, "OSError")[0]["status"] == "dead"
-    kept = connection.execute("select attempt, outcome, worker, verdict from rota.attempt order by attempt").fetchall()
-    assert kept == [(1, "failed", "shell", "transient"), (2, "failed", "shell", "transient"), (3, "dead", "shell", "transient")]
+    kept = connection.execute(
+        "select attempt, outcome, worker, verdict from rota.attempt order by attempt"
+    ).fetchall()
+    assert kept == [
+        (1, "failed", "shell", "transient"),
+        (2, "failed", "shell", "transient"),
+        (3, "dead", "shell", "transient"),
+    ]
 
 
 @rule("M15", "M40", "M41")
-def test_a_failure_may_be_fatal_or_say_itself_when_to_try_again(shell: Shell, connection: Connection) -> None:
+def test_a_failure_may_be_fatal_or_say_itself_when_to_try_again(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection, 2)
     (first, claim), (second, other) = shell.one(), shell.one()
     assert shell.call("fail", first, claim, "ValueError", "bad", fatal=True)[0]["status"] == "dead"
@@ -175,7 +219,9 @@ def test_a_failure_may_be_fatal_or_say_itself_when_to_try_again(shell: Shell, co
 
 
 @rule("M15")
-def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(shell: Shell, connection: Connection, app: rota.App) -> None:
+def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(
+    shell: Shell, connection: Connection, app: rota.App
+) -> None:
     app.job("python")(lambda: None)
     app.sync()
     shell.call("declare", "sql")
@@ -199,7 +245,9 @@ def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(shell: She
         {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"}, {"aliases": ["t"]}, {"version": 0}, {"release": ""},
     ],
 )  # fmt: skip
-def test_a_declaration_that_no_job_could_be_made_of_is_refused(shell: Shell, wrong: dict[str, Any]) -> None:
+def test_a_declaration_that_no_job_could_be_made_of_is_refused(
+    shell: Shell, wrong: dict[str, Any]
+) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=next(iter(wrong))):
         shell.call("declare", "t", **wrong)
 
@@ -218,13 +266,23 @@ def test_a_claim_that_makes_no_sense_is_refused(shell: Shell) -> None:
 
 
 @rule("M15", "M51")
-def test_an_enqueue_in_sql_answers_for_a_taken_key_as_python_does(shell: Shell, app: rota.App) -> None:
+def test_an_enqueue_in_sql_answers_for_a_taken_key_as_python_does(
+    shell: Shell, app: rota.App
+) -> None:
     handler = app.job("t", queue="q", priority=3)(lambda: None)
     app.sync()
     (first,) = shell.call("enqueue", "t", idempotency_key="k")
-    assert (first["created"], app.get(first["id"]).queue, app.get(first["id"]).priority) == (True, "q", 3)
-    assert shell.call("enqueue", "t", idempotency_key="k") == [{"id": first["id"], "created": False, "status": "queued"}]
-    assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(first["id"], False, "queued")
+    assert (first["created"], app.get(first["id"]).queue, app.get(first["id"]).priority) == (
+        True,
+        "q",
+        3,
+    )
+    assert shell.call("enqueue", "t", idempotency_key="k") == [
+        {"id": first["id"], "created": False, "status": "queued"}
+    ]
+    assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(
+        first["id"], False, "queued"
+    )
     app.cancel(first["id"])
     assert shell.call("enqueue", "t", idempotency_key="k")[0]["created"] is True
 
@@ -240,13 +298,18 @@ def test_an_expired_job_is_dead_and_not_handed_out(shell: Shell, connection: Con
 
 
 @rule("M15", "M33")
-def test_a_claim_in_sql_is_a_start_so_a_job_that_may_begin_once_is_not_handed_out_again(shell: Shell, connection: Connection) -> None:
+def test_a_claim_in_sql_is_a_start_so_a_job_that_may_begin_once_is_not_handed_out_again(
+    shell: Shell, connection: Connection
+) -> None:
     (once,) = insert(connection, max_attempts=1)
     (plain,) = insert(connection)
     assert shell.ids(2) == [once, plain]
     expire(connection)
     Hand(connection).reap()
-    assert (_row(connection, once)["status"], _row(connection, plain)["status"]) == ("dead", "queued")
+    assert (_row(connection, once)["status"], _row(connection, plain)["status"]) == (
+        "dead",
+        "queued",
+    )
     assert shell.ids(2) == [plain]
     expire(connection)
     Hand(connection).reap()
@@ -287,44 +350,67 @@ def test_a_renewal_extends_the_lease_by_the_type_s_also_while_another_session_ho
 
 
 @rule("M15")
-def test_a_snoozed_job_waits_and_one_handed_back_is_due_at_once_both_uncharged(shell: Shell, connection: Connection) -> None:
+def test_a_snoozed_job_waits_and_one_handed_back_is_due_at_once_both_uncharged(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection, 2)
     (first, claim), (second, other) = shell.one(), shell.one()
     (answer,) = shell.call("snooze", first, claim, timedelta(minutes=5))
     row = _row(connection, first)
-    assert (row["status"], row["attempts"], answer["run_at"] - row["updated_at"]) == ("queued", 0, timedelta(minutes=5))
+    assert (row["status"], row["attempts"], answer["run_at"] - row["updated_at"]) == (
+        "queued",
+        0,
+        timedelta(minutes=5),
+    )
     shell.call("hand_back", second, other)
-    assert (_row(connection, second)["status"], _row(connection, second)["attempts"]) == ("queued", 0)
+    assert (_row(connection, second)["status"], _row(connection, second)["attempts"]) == (
+        "queued",
+        0,
+    )
     assert shell.ids(2) == [second]
 
 
 @rule("M15", "M84")
-def test_a_worker_in_sql_is_a_worker_among_the_others_until_it_leaves(shell: Shell, connection: Connection) -> None:
+def test_a_worker_in_sql_is_a_worker_among_the_others_until_it_leaves(
+    shell: Shell, connection: Connection
+) -> None:
     set_clock(connection, "2026-03-01 12:00:00")
     shell.claim(release="7")
-    assert connection.execute("select name, release, job_types, stopped_at from rota.worker").fetchall() == [("shell", "7", ["t"], None)]
+    assert connection.execute(
+        "select name, release, job_types, stopped_at from rota.worker"
+    ).fetchall() == [("shell", "7", ["t"], None)]
     version = connection.execute("select xmin::text, heartbeat_at from rota.worker").fetchone()
     set_clock(connection, "2026-03-01 12:00:05")
     shell.claim(release="7")
-    assert connection.execute("select xmin::text, heartbeat_at from rota.worker").fetchone() == version, "no write within five seconds"
+    assert (
+        connection.execute("select xmin::text, heartbeat_at from rota.worker").fetchone() == version
+    ), "no write within five seconds"
     set_clock(connection, "2026-03-01 12:00:06")
     shell.claim(release="7")
-    assert connection.execute("select heartbeat_at from rota.worker").fetchone() == (at("2026-03-01 12:00:06"),)
+    assert connection.execute("select heartbeat_at from rota.worker").fetchone() == (
+        at("2026-03-01 12:00:06"),
+    )
     Shell(connection, queue="more", types=("u",)).claim(release="7")
     row = connection.execute("select job_types, queues from rota.worker").fetchone()
     assert row == (["t", "u"], {"default": None, "more": None})
     shell.call("leave", "shell")
     assert connection.execute("select from rota.worker where stopped_at is null").fetchall() == []
     shell.claim(release="7")
-    assert len(connection.execute("select from rota.worker where stopped_at is null").fetchall()) == 1
+    assert (
+        len(connection.execute("select from rota.worker where stopped_at is null").fetchall()) == 1
+    )
 
 
 # Where it looks
 
 
 @rule("M15", "M61")
-def test_claims_in_sql_take_the_most_urgent_first_and_find_every_priority(shell: Shell, connection: Connection) -> None:
-    made = {priority: insert(connection, priority=priority)[0] for priority in (0, -100, 5, 100, 42)}
+def test_claims_in_sql_take_the_most_urgent_first_and_find_every_priority(
+    shell: Shell, connection: Connection
+) -> None:
+    made = {
+        priority: insert(connection, priority=priority)[0] for priority in (0, -100, 5, 100, 42)
+    }
     insert(connection, job_type="unknown", priority=50)
     insert(connection, queue="other")
     insert(connection, run_at="8000-01-01 00:00:00+00")
@@ -334,14 +420,18 @@ def test_claims_in_sql_take_the_most_urgent_first_and_find_every_priority(shell:
 
 
 @rule("M15")
-def test_a_job_under_a_former_name_goes_to_the_worker_of_the_new_one_under_that_name(shell: Shell, connection: Connection) -> None:
+def test_a_job_under_a_former_name_goes_to_the_worker_of_the_new_one_under_that_name(
+    shell: Shell, connection: Connection
+) -> None:
     shell.call("declare", "t", aliases=["old"])
     (job,) = insert(connection, job_type="old")
     assert [(one["id"], one["job_type"]) for one in shell.claim()] == [(job, "t")]
 
 
 @rule("M14", "M15")
-def test_a_claim_in_sql_walks_over_what_is_gone_once_and_not_again(shell: Shell, connection: Connection, second: Connection) -> None:
+def test_a_claim_in_sql_walks_over_what_is_gone_once_and_not_again(
+    shell: Shell, connection: Connection, second: Connection
+) -> None:
     _insert_large(connection, "2026-01-01 00:00:00+00")
     with second.transaction():  # so that no dead entry can be removed, nor marked as dead
         second.execute("set transaction isolation level repeatable read")
@@ -390,7 +480,8 @@ def test_what_becomes_claimable_behind_the_frontier_is_found_when_asked_for_or_a
     connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
     assert shell.ids(2) == [job], "a hand-back asks all workers to look back"
     connection.execute(
-        "update rota.job set status = 'queued', locked_by = null, locked_until = null, run_at = '2026-01-01' where id = %s", [reaped]
+        "update rota.job set status = 'queued', locked_by = null, locked_until = null, run_at = '2026-01-01' where id = %s",
+        [reaped],
     )
     assert shell.ids() == []
     shell.look_at_everything()
@@ -398,7 +489,9 @@ def test_what_becomes_claimable_behind_the_frontier_is_found_when_asked_for_or_a
 
 
 @rule("M15", "M14")
-def test_an_import_that_committed_late_is_taken_to_its_end_once_a_look_has_found_it(shell: Shell, connection: Connection) -> None:
+def test_an_import_that_committed_late_is_taken_to_its_end_once_a_look_has_found_it(
+    shell: Shell, connection: Connection
+) -> None:
     shell.claim()
     late = insert(connection, 5)
     connection.execute("update rota.job set run_at = now() - interval '1 h'")
@@ -408,7 +501,9 @@ def test_an_import_that_committed_late_is_taken_to_its_end_once_a_look_has_found
 
 
 @rule("M15", "M14")
-def test_a_claim_in_sql_looks_from_the_beginning_every_ten_seconds_however_often_it_is_made(shell: Shell, connection: Connection) -> None:
+def test_a_claim_in_sql_looks_from_the_beginning_every_ten_seconds_however_often_it_is_made(
+    shell: Shell, connection: Connection
+) -> None:
     _come_to_the_end(shell, connection)
     behind = _behind(connection, "2026-03-01 11:00:00+00")
     for second in (2, 4, 6, 9):
@@ -419,7 +514,9 @@ def test_a_claim_in_sql_looks_from_the_beginning_every_ten_seconds_however_often
 
 
 @rule("M15")
-def test_a_job_that_commits_a_few_seconds_late_is_found_by_the_next_claim_in_sql(shell: Shell, connection: Connection) -> None:
+def test_a_job_that_commits_a_few_seconds_late_is_found_by_the_next_claim_in_sql(
+    shell: Shell, connection: Connection
+) -> None:
     _come_to_the_end(shell, connection)
     late = _behind(connection, "2026-03-01 11:59:56+00")
     _behind(connection, "2026-03-01 11:59:54+00")
@@ -442,7 +539,9 @@ def test_a_request_to_look_back_that_commits_after_the_claim_is_heeded_by_the_ne
 
 
 @rule("M15", "M61")
-def test_a_request_to_look_back_holds_for_the_lower_priorities_until_they_are_looked_at(shell: Shell, connection: Connection) -> None:
+def test_a_request_to_look_back_holds_for_the_lower_priorities_until_they_are_looked_at(
+    shell: Shell, connection: Connection
+) -> None:
     (low,) = insert(connection, priority=0)
     urgent = insert(connection, 3, priority=10)
     connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [low])
@@ -456,7 +555,9 @@ def test_a_request_to_look_back_holds_for_the_lower_priorities_until_they_are_lo
 
 
 @rule("M15")
-def test_a_position_serves_the_queue_and_the_types_that_it_was_made_for_only(shell: Shell, connection: Connection) -> None:
+def test_a_position_serves_the_queue_and_the_types_that_it_was_made_for_only(
+    shell: Shell, connection: Connection
+) -> None:
     _come_to_the_end(shell, connection)
     typed = _behind(connection, "2026-03-01 11:00:00+00", job_type="u")
     other = _behind(connection, "2026-03-01 11:00:00+00", queue="other")
@@ -487,7 +588,9 @@ def _behind(connection: Connection, run_at: str, **columns: Any) -> int:
 
 
 @rule("M15", "M30")
-def test_workers_in_sql_and_in_python_get_each_job_once(shell: Shell, connection: Connection, second: Connection) -> None:
+def test_workers_in_sql_and_in_python_get_each_job_once(
+    shell: Shell, connection: Connection, second: Connection
+) -> None:
     ids = insert(connection, 30)
     with connection.transaction():
         mine = shell.ids(10)
@@ -497,7 +600,9 @@ def test_workers_in_sql_and_in_python_get_each_job_once(shell: Shell, connection
 
 
 @rule("M15", "M32")
-def test_what_python_holds_a_shell_with_another_claim_cannot_end(shell: Shell, connection: Connection) -> None:
+def test_what_python_holds_a_shell_with_another_claim_cannot_end(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection)
     hand = Hand(connection)
     (job,) = hand.claim().jobs
@@ -506,21 +611,31 @@ def test_what_python_holds_a_shell_with_another_claim_cannot_end(shell: Shell, c
 
 
 @rule("M15", "M45")
-def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(shell: Shell, connection: Connection) -> None:
+def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection)
-    text = 'first\nsecond\t\x1b[31mred \u2028 postgres://me:p/w@db/x password=hunter2 {"api_key": "a b"} Bearer abcdefghijkl ' + "x" * 900
+    text = (
+        'first\nsecond\t\x1b[31mred \u2028 postgres://me:p/w@db/x password=hunter2 {"api_key": "a b"} Bearer abcdefghijkl '
+        + "x" * 900
+    )
     shell.call("fail", *shell.one(), "My\nError", text, stack="line 1\n token = abc\x07\nline 3")
     row = _row(connection, 1)
     assert row["error_type"] == "My Error" and len(row["last_error"]) == 500
-    assert row["last_error"].startswith('first second [31mred postgres://***@db/x password=*** {"api_key": ***} Bearer *** xxx')
+    assert row["last_error"].startswith(
+        'first second [31mred postgres://***@db/x password=*** {"api_key": ***} Bearer *** xxx'
+    )
     stack = connection.execute("select stack from rota.attempt").fetchone()
-    assert stack == ("line 1\n token = ***\ufffd\nline 3",) or stack == ("line 1\n token = ***\nline 3",)
+    assert stack == ("line 1\n token = ***\ufffd\nline 3",) or stack == (
+        "line 1\n token = ***\nline 3",
+    )
 
 
 @rule("M15", "M45")
 def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connection) -> None:
     redacted = connection.execute(
-        "select given, rota.redact(given, 500) from unnest(%s::text[]) given", ([text for text, _ in LINES],)
+        "select given, rota.redact(given, 500) from unnest(%s::text[]) given",
+        ([text for text, _ in LINES],),
     ).fetchall()
     assert redacted == LINES
 
@@ -528,13 +643,21 @@ def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connectio
 @rule("M15", "M45")
 def test_a_long_text_that_is_hard_to_search_holds_nobody_up(connection: Connection) -> None:
     beyond = "select rota.redact('password=\"' || repeat('a', 10000) || '\" and so on', 500)"
-    assert connection.execute(beyond).fetchone() == ("password=***",), "what lies far beyond what is shown is not searched"
-    connection.execute("set statement_timeout = '30 s'")  # without a limit it would take half an hour
-    assert connection.execute("select length(rota.redact(repeat('token:''a', 100000), 500))").fetchone() == (500,)
+    assert connection.execute(beyond).fetchone() == ("password=***",), (
+        "what lies far beyond what is shown is not searched"
+    )
+    connection.execute(
+        "set statement_timeout = '30 s'"
+    )  # without a limit it would take half an hour
+    assert connection.execute(
+        "select length(rota.redact(repeat('token:''a', 100000), 500))"
+    ).fetchone() == (500,)
 
 
 @rule("M15")
-def test_a_result_that_is_too_large_is_left_out_with_a_warning(shell: Shell, connection: Connection) -> None:
+def test_a_result_that_is_too_large_is_left_out_with_a_warning(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection)
     heard: list[str] = []
     connection.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
@@ -545,7 +668,9 @@ def test_a_result_that_is_too_large_is_left_out_with_a_warning(shell: Shell, con
 
 
 @rule("M15", "M13")
-def test_the_first_end_of_a_day_makes_the_day_s_partition(shell: Shell, connection: Connection) -> None:
+def test_the_first_end_of_a_day_makes_the_day_s_partition(
+    shell: Shell, connection: Connection
+) -> None:
     insert(connection, 3)
     held = [shell.one() for _ in range(3)]
     for function, more in (("succeed", ()), ("fail", ("Error",)), ("hand_back", ())):
@@ -556,7 +681,9 @@ def test_the_first_end_of_a_day_makes_the_day_s_partition(shell: Shell, connecti
 
 
 @rule("M15", "M87")
-def test_a_worker_in_sql_gets_nothing_from_a_paused_queue_and_everything_after(shell: Shell, connection: Connection, app: rota.App) -> None:
+def test_a_worker_in_sql_gets_nothing_from_a_paused_queue_and_everything_after(
+    shell: Shell, connection: Connection, app: rota.App
+) -> None:
     shell.claim()
     app.pause_queue("default")
     jobs = insert(connection, 3)
@@ -573,16 +700,25 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"job_type": "t" * 201}, "job_type must be 1 to 200 characters, not 201"),
     ({"payload": Jsonb([1])}, "payload must be a JSON object, as in .*, not array"),
     ({"payload": Jsonb(None)}, "payload must be a JSON object, as in .*, not null"),
-    ({"payload": Jsonb({"a": "x" * 65_536})}, "payload is 65545 bytes, over the limit of 65536: store the data elsewhere"),
+    (
+        {"payload": Jsonb({"a": "x" * 65_536})},
+        "payload is 65545 bytes, over the limit of 65536: store the data elsewhere",
+    ),
     ({"queue": ""}, "queue must be 1 to 100 characters, not 0; leave it out for the type's"),
     ({"priority": 1000}, "priority must be from -100 to 100, not 1000"),
     ({"run_at": "infinity"}, "run_at must lie before the year 9000, not at infinity"),
-    ({"expires_at": "-infinity"}, "expires_at must lie from the year 1970 to before 9200, not at -infinity"),
+    (
+        {"expires_at": "-infinity"},
+        "expires_at must lie from the year 1970 to before 9200, not at -infinity",
+    ),
     ({"expires_at": "infinity"}, "expires_at must lie .*, not at infinity; leave it out for never"),
     ({"max_attempts": 0}, "max_attempts must be from 1 to 10000, not 0"),
     ({"max_attempts": 10_001}, "max_attempts must be from 1 to 10000, not 10001"),
     ({"idempotency_key": ""}, "idempotency_key must be 1 to 255 characters, not 0"),
-    ({"idempotency_key": "k" * 256}, "idempotency_key must be 1 to 255 characters, not 256; hash a longer one"),
+    (
+        {"idempotency_key": "k" * 256},
+        "idempotency_key must be 1 to 255 characters, not 256; hash a longer one",
+    ),
     ({"meta": Jsonb("text")}, "meta must be a JSON object, as in .*, not string"),
     ({"meta": Jsonb({"a": "x" * 65_536})}, "meta is 65545 bytes, over the limit"),
     ({"payload_version": 40_000}, "payload_version must be from 1 to 32767, not 40000"),
@@ -597,16 +733,30 @@ def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^rota.enqueue: {says}"):
             shell.call("enqueue", **{"job_type": "t", **given_badly})
     assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
-    connection.execute("insert into rota.job (id, job_type, status, failed_at) values (7, 't', 'dead', now())")
-    for payload, says in [(Jsonb([1]), "payload must be a JSON object"), (Jsonb({"a": "x" * 65_536}), "payload is 65545 bytes")]:
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^rota.job_requeue: {says}.*; nothing was changed"):
+    connection.execute(
+        "insert into rota.job (id, job_type, status, failed_at) values (7, 't', 'dead', now())"
+    )
+    for payload, says in [
+        (Jsonb([1]), "payload must be a JSON object"),
+        (Jsonb({"a": "x" * 65_536}), "payload is 65545 bytes"),
+    ]:
+        with pytest.raises(
+            psycopg.errors.InvalidParameterValue,
+            match=f"^rota.job_requeue: {says}.*; nothing was changed",
+        ):
             shell.call("job_requeue", [7], "why", "who", payload)
     with pytest.raises(
-        psycopg.errors.InvalidParameterValue, match="p_payload_version must be from 1 to 32767, not -1; nothing was changed"
+        psycopg.errors.InvalidParameterValue,
+        match="p_payload_version must be from 1 to 32767, not -1; nothing was changed",
     ):
-        connection.execute("select * from rota.job_requeue('{7}', p_payload => '{}', p_payload_version => -1::smallint)")
+        connection.execute(
+            "select * from rota.job_requeue('{7}', p_payload => '{}', p_payload_version => -1::smallint)"
+        )
     for function in ("queue_pause('q', 'infinity')", "pause_all('infinity')"):
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match="until must lie before the year 9000, not at infinity"):
+        with pytest.raises(
+            psycopg.errors.InvalidParameterValue,
+            match="until must lie before the year 9000, not at infinity",
+        ):
             connection.execute(f"select * from rota.{function}".encode())
     assert connection.execute("select id, status from rota.job").fetchall() == [(7, "dead")]
     fine = {
@@ -617,7 +767,9 @@ def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_
         "idempotency_key": "k" * 255,
         "meta": Jsonb({}),
     }
-    [enqueued] = shell.call("enqueue", **fine, queue="q" * 100, expires_at="9199-12-31Z", payload_version=32_767)
+    [enqueued] = shell.call(
+        "enqueue", **fine, queue="q" * 100, expires_at="9199-12-31Z", payload_version=32_767
+    )
     assert enqueued["created"]
 
 
@@ -626,7 +778,8 @@ def test_what_the_functions_refuse_is_what_the_table_refuses(connection: Connect
     for given_badly, _ in BAD_JOBS:
         columns = {"job_type": "t", **given_badly}
         statement = sql.SQL("insert into rota.job ({}) values ({})").format(
-            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(sql.Placeholder() * len(columns))
+            sql.SQL(", ").join(map(sql.Identifier, columns)),
+            sql.SQL(", ").join(sql.Placeholder() * len(columns)),
         )
         with pytest.raises(psycopg.Error):
             connection.execute(statement, list(columns.values()))

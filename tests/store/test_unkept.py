@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.job import Job
+from rota.model.job import Job
 from rota.store import ops
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule
@@ -23,7 +23,9 @@ def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
     return connection.execute(query.encode(), params or None).fetchall()
 
 
-def declare(connection: Connection, name: str, *, history: str = "all", aliases: tuple[str, ...] = ()) -> None:
+def declare(
+    connection: Connection, name: str, *, history: str = "all", aliases: tuple[str, ...] = ()
+) -> None:
     declared = {
         "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10, "timeout_s": 60, "lease_s": 60,
         "expires_s": None, "key_ttl_s": 60, "history": history, "on_lost": "retry", "version": None, "retry_after_s": [10],
@@ -36,22 +38,38 @@ def _ended(connection: Connection) -> dict[int, str]:
 
 
 @rule("M13")
-def test_a_type_that_keeps_failures_only_leaves_no_row_of_a_success_but_of_everything_else(connection: Connection) -> None:
+def test_a_type_that_keeps_failures_only_leaves_no_row_of_a_success_but_of_everything_else(
+    connection: Connection,
+) -> None:
     declare(connection, "quiet", history="failures")
     quiet, kept = insert(connection, 5, job_type="quiet"), insert(connection, 2)
     hand = Hand(connection, types=["quiet", "t"])
     jobs = {job.id: job for job in hand.claim().jobs}
     ends = [SUCCEED, CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, CANCEL]
     written = hand.settle(*((jobs[id_], end) for id_, end in zip(quiet + kept, ends, strict=True)))
-    assert [written[id_].status for id_ in quiet + kept] == ["succeeded", "cancelled", "failed", "dead", "queued", "succeeded", "cancelled"]
+    assert [written[id_].status for id_ in quiet + kept] == [
+        "succeeded",
+        "cancelled",
+        "failed",
+        "dead",
+        "queued",
+        "succeeded",
+        "cancelled",
+    ]
     assert _ended(connection) == {quiet[1]: "cancelled", kept[0]: "succeeded", kept[1]: "cancelled"}
-    assert dict(rows(connection, "select id, status from rota.job")) == {quiet[2]: "failed", quiet[3]: "dead", quiet[4]: "queued"}
+    assert dict(rows(connection, "select id, status from rota.job")) == {
+        quiet[2]: "failed",
+        quiet[3]: "dead",
+        quiet[4]: "queued",
+    }
     assert rows(connection, "select job from rota.attempt order by 1") == [(quiet[2],), (quiet[3],)]
 
 
 @rule("M13", "M12")
 @pytest.mark.parametrize("history", ["failures", "all"])
-def test_under_a_former_name_the_row_of_the_present_one_decides(connection: Connection, history: str) -> None:
+def test_under_a_former_name_the_row_of_the_present_one_decides(
+    connection: Connection, history: str
+) -> None:
     declare(connection, "old", history="all" if history == "failures" else "failures")
     declare(connection, "new", history=history, aliases=("old",))
     ids = insert(connection, job_type="old")
@@ -61,7 +79,9 @@ def test_under_a_former_name_the_row_of_the_present_one_decides(connection: Conn
 
 
 @rule("M51")
-def test_a_key_of_a_success_that_left_no_row_is_still_taken_and_its_job_succeeded(app: rota.App, connection: Connection) -> None:
+def test_a_key_of_a_success_that_left_no_row_is_still_taken_and_its_job_succeeded(
+    app: rota.App, connection: Connection
+) -> None:
     @app.job("quiet", history="failures")
     def quiet() -> None: ...
 
@@ -82,7 +102,9 @@ def _quiet_job(connection: Connection, hand: Hand) -> Job:
 
 
 @rule("M32")
-def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(connection: Connection) -> None:
+def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(
+    connection: Connection,
+) -> None:
     declare(connection, "quiet", history="failures")
     hand = Hand(connection, "mine", types=["quiet"])
     job = _quiet_job(connection, hand)
@@ -98,9 +120,14 @@ def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(connection
 
 @rule("M32")
 @pytest.mark.parametrize("end", [SUCCEED, CANCEL], ids=["succeeded", "cancelled"])
-def test_who_lost_a_job_does_not_take_its_successors_success_for_its_own(connection: Connection, end: Any) -> None:
+def test_who_lost_a_job_does_not_take_its_successors_success_for_its_own(
+    connection: Connection, end: Any
+) -> None:
     declare(connection, "quiet", history="failures")
-    late, successor = Hand(connection, "late", types=["quiet"]), Hand(connection, "successor", types=["quiet"])
+    late, successor = (
+        Hand(connection, "late", types=["quiet"]),
+        Hand(connection, "successor", types=["quiet"]),
+    )
     job = _quiet_job(connection, late)
     expire(connection)
     successor.reap()
@@ -122,7 +149,9 @@ def test_a_job_of_another_type_that_is_nowhere_was_not_finished(connection: Conn
 
 
 @rule("M13")
-def test_a_finished_job_keeps_what_was_known_of_its_losses_its_progress_and_who_wanted_it_stopped(connection: Connection) -> None:
+def test_a_finished_job_keeps_what_was_known_of_its_losses_its_progress_and_who_wanted_it_stopped(
+    connection: Connection,
+) -> None:
     insert(connection)
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -130,5 +159,8 @@ def test_a_finished_job_keeps_what_was_known_of_its_losses_its_progress_and_who_
         "update rota.job set losses = 2, progress = '{\"done\": 1}', cancel_requested_at = '2031-01-01 00:00:00+00', cancel_reason = 'why'"
     )
     hand.settle((job, SUCCEED))
-    kept = rows(connection, "select losses, progress, cancel_requested_at, cancel_reason from rota.job_history")
+    kept = rows(
+        connection,
+        "select losses, progress, cancel_requested_at, cancel_reason from rota.job_history",
+    )
     assert kept == [(2, {"done": 1}, datetime(2031, 1, 1, tzinfo=UTC), "why")]

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.job import Action, Job, Status
-from rota.outcome import Failure
-from rota.settle import Transition
+from rota.model.job import Action, Job, Status
+from rota.model.outcome import Failure
+from rota.model.settle import Transition
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation, drive
@@ -28,10 +28,18 @@ FAIL = Transition("retry", Status.FAILED, delay_s=60.0, failure=FAILURE)
 GIVE_UP = Transition("give up", Status.DEAD, failure=FAILURE)
 SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=60.0)
 HAND_BACK = Transition("hand back", Status.QUEUED, charged=False)
-MISFIT = Transition("hand back", Status.QUEUED, charged=False, failure=Failure("PayloadError", "misfit", "fatal", "misfit"), misfit=True)
+MISFIT = Transition(
+    "hand back",
+    Status.QUEUED,
+    charged=False,
+    failure=Failure("PayloadError", "misfit", "fatal", "misfit"),
+    misfit=True,
+)
 
 
-def waits(connection: psycopg.Connection[TupleRow], own: psycopg.Connection[TupleRow]) -> Callable[[], bool]:
+def waits(
+    connection: psycopg.Connection[TupleRow], own: psycopg.Connection[TupleRow]
+) -> Callable[[], bool]:
     """Whether the session of `own` waits for a lock, asked on the other connection."""
     pid = own.info.backend_pid
     query = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
@@ -57,13 +65,21 @@ class Hand:
     database: Database = field(init=False)
 
     def __post_init__(self) -> None:
-        self.database = Database("", self.schema)  # only its statements: everything runs on `connection`
+        self.database = Database(
+            "", self.schema
+        )  # only its statements: everything runs on `connection`
 
     @property
     def who(self) -> ops.Claimant:
         """Who claims."""
         leases = list(self.leases) or [self.lease] * len(self.types)
-        return ops.Claimant(self.name, self.release, list(self.types), leases, [name in self.records for name in self.types])
+        return ops.Claimant(
+            self.name,
+            self.release,
+            list(self.types),
+            leases,
+            [name in self.records for name in self.types],
+        )
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation on the connection. Raises StoreError."""
@@ -90,9 +106,13 @@ class Hand:
             [after_id] * branches,
             [timedelta(0)] * branches,
         )
-        return self.run(ops.claim(self.who, where, limit, [BEGINNING] * len(self.queues), known, refused))
+        return self.run(
+            ops.claim(self.who, where, limit, [BEGINNING] * len(self.queues), known, refused)
+        )
 
-    def settle(self, *decided: tuple[Job, Transition], ran_s: float | None = 0.5) -> dict[int, ops.Written]:
+    def settle(
+        self, *decided: tuple[Job, Transition], ran_s: float | None = 0.5
+    ) -> dict[int, ops.Written]:
         """Write what became of jobs, as a finisher does: those that are over, then the others."""
         endings = [ops.Ending(job, transition, ran_s) for job, transition in decided]
         over = [ending for ending in endings if ending.transition.status.is_over]
@@ -102,7 +122,9 @@ class Hand:
             settled |= self.run(ops.finish(over, self.release))
         if others:
             settled |= self.run(ops.leave(others, self.release))
-        written = {job: outcome for job, outcome in settled.items() if isinstance(outcome, ops.Written)}
+        written = {
+            job: outcome for job, outcome in settled.items() if isinstance(outcome, ops.Written)
+        }
         assert len(written) == len(settled), settled
         return written
 
@@ -112,7 +134,11 @@ class Hand:
 
     def start(self, *jobs: Job) -> set[int]:
         """Record starts; the ids of those that were."""
-        return {id_ for id_, recorded in self.run(ops.start([(job.id, job.claims) for job in jobs])).items() if recorded is True}
+        return {
+            id_
+            for id_, recorded in self.run(ops.start([(job.id, job.claims) for job in jobs])).items()
+            if recorded is True
+        }
 
     def reap(self, limit: int = 500, steady_s: float | None = None) -> list[ops.Reaped]:
         """Take expired jobs from whoever held them."""
@@ -137,17 +163,22 @@ def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: 
     given = {"job_type": "t", "queue": "default", "priority": 0, **columns}
     values = ", ".join(f"%({name})s" for name in given)
     done = connection.execute(
-        f"insert into rota.job ({', '.join(given)}) select {values} from generate_series(1, {count}) returning id".encode(), given
+        f"insert into rota.job ({', '.join(given)}) select {values} from generate_series(1, {count}) returning id".encode(),
+        given,
     )
     return [row[0] for row in done.fetchall()]
 
 
 def expire(connection: psycopg.Connection[TupleRow]) -> None:
     """Let all leases be over."""
-    connection.execute("update rota.job set locked_until = rota.clock() - interval '1 s' where status = 'running'")
+    connection.execute(
+        "update rota.job set locked_until = rota.clock() - interval '1 s' where status = 'running'"
+    )
 
 
-def act(action: Action, *ids: int, why: str | None = None, by: str = "tester") -> Operation[list[ops.Answer]]:
+def act(
+    action: Action, *ids: int, why: str | None = None, by: str = "tester"
+) -> Operation[list[ops.Answer]]:
     """Do something to jobs, as a person does."""
     answers, refusals = yield from ops.act_on_many(ops.Act(action, by, why), ids)
     assert refusals == {}

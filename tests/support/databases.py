@@ -20,7 +20,10 @@ from tests.support.wait import eventually
 def once_nobody_is_in(name: str, admin: psycopg.Connection[TupleRow]) -> None:
     """Wait for the sessions of a database to be gone: one that is closed ends a moment later, and to copy, rename or drop it the server waits 5 s."""
     sessions = "select count(*) from pg_stat_activity where datname = %s"
-    eventually(lambda: admin.execute(sessions, [name]).fetchone() == (0,), what=f"nobody is in {name} any more")
+    eventually(
+        lambda: admin.execute(sessions, [name]).fetchone() == (0,),
+        what=f"nobody is in {name} any more",
+    )
 
 
 class Databases:
@@ -39,7 +42,12 @@ class Databases:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._making.close()
         self._dropping.close()
 
@@ -55,7 +63,9 @@ class Databases:
         self._last = name
 
     def _drop(self, name: str) -> None:
-        with suppress(ObjectInUse):  # a session of the database dropped last did not end in time: it stays until the server goes
+        with suppress(
+            ObjectInUse
+        ):  # a session of the database dropped last did not end in time: it stays until the server goes
             self._dropping.wait()
         self._dropping.begin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
@@ -73,7 +83,9 @@ class _Aside:
 
     def begin(self, statement: LiteralString, *names: str) -> None:
         self.wait()
-        self._connection.pgconn.send_query(sql.SQL(statement).format(*map(sql.Identifier, names)).as_bytes(self._connection))
+        self._connection.pgconn.send_query(
+            sql.SQL(statement).format(*map(sql.Identifier, names)).as_bytes(self._connection)
+        )
 
     def wait(self) -> None:
         """Raises psycopg.Error when the server has refused what was begun last."""

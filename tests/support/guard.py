@@ -35,7 +35,9 @@ class Run:
         self._alive = _alive_lock(self.place).open("w")
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         # A session of its own: Ctrl-C is for the run, and the guard must outlive it.
-        self._guard = subprocess.Popen([sys.executable, __file__, str(self.place)], start_new_session=True)
+        self._guard = subprocess.Popen(
+            [sys.executable, __file__, str(self.place)], start_new_session=True
+        )
 
     def end(self) -> None:
         """Let the guard do its work, and wait for it."""
@@ -65,8 +67,15 @@ def in_memory() -> str | None:
     except OSError:
         return None
     can_run = not room.f_flag & os.ST_NOEXEC  # the server's programs may have to be copied there
-    enough = room.f_bavail * room.f_frsize >= ROOM_BYTES and psutil.virtual_memory().available >= 2 * ROOM_BYTES
-    return MEMORY if can_run and enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ else None
+    enough = (
+        room.f_bavail * room.f_frsize >= ROOM_BYTES
+        and psutil.virtual_memory().available >= 2 * ROOM_BYTES
+    )
+    return (
+        MEMORY
+        if can_run and enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ
+        else None
+    )
 
 
 def until_the_run_ends(place: Path) -> None:

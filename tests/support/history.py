@@ -62,7 +62,13 @@ BATCH = 500_000
 def fill(connection: psycopg.Connection, rows: int, days: int = DAYS) -> None:
     """Add the history of so many jobs over so many days up to now."""
     every = round(1 / WITH_ERRORS)
-    shape = {"errors_every": every, "dead_every": every * DEAD_EVERY, "cancelled_every": every * 4, "types": TYPES, "queues": QUEUES}
+    shape = {
+        "errors_every": every,
+        "dead_every": every * DEAD_EVERY,
+        "cancelled_every": every * 4,
+        "types": TYPES,
+        "queues": QUEUES,
+    }
     connection.execute(_PARTITIONS.encode(), {"days": days})
     row = connection.execute("select coalesce(max(id), 0) from rota.job_history").fetchone()
     for low in range(1, rows + 1, BATCH):
@@ -79,4 +85,6 @@ def fill(connection: psycopg.Connection, rows: int, days: int = DAYS) -> None:
             connection.execute(_PAST.format(**shape).encode(), asked)
             for statement in (_HISTORY, _DEAD, _ATTEMPTS, _KEYS):
                 connection.execute(statement.format().encode().replace(b"%%", b"%"))
-    connection.execute(b"select setval(pg_get_serial_sequence('rota.job', 'id'), (select max(id) from rota.job_history))")
+    connection.execute(
+        b"select setval(pg_get_serial_sequence('rota.job', 'id'), (select max(id) from rota.job_history))"
+    )

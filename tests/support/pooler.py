@@ -59,13 +59,20 @@ class Pooler:
         assert found is not None
         settings = self._place / "pgbouncer.ini"
         settings.write_text(
-            _SETTINGS.format(server_port=self._server.port, port=self.port, server_connections=SERVER_CONNECTIONS, more=self._more)
+            _SETTINGS.format(
+                server_port=self._server.port,
+                port=self.port,
+                server_connections=SERVER_CONNECTIONS,
+                more=self._more,
+            )
         )
         as_user: dict[str, Any] = {}
         if os.geteuid() == 0:  # it refuses to be root
             as_user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([found, str(settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **as_user)
+            self._process = subprocess.Popen(
+                [found, str(settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **as_user
+            )
         eventually(self._answers, what="PgBouncer listens")
         return self
 

@@ -34,5 +34,7 @@ def enter(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for file in project.glob("*.py"):
-        monkeypatch.setitem(sys.modules, file.stem, ModuleType(file.stem))  # only what was set is taken out again
+        monkeypatch.setitem(
+            sys.modules, file.stem, ModuleType(file.stem)
+        )  # only what was set is taken out again
         monkeypatch.delitem(sys.modules, file.stem)

@@ -38,7 +38,9 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop).result(10)
+        server = asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop
+        ).result(10)
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
         return self
@@ -90,7 +92,9 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
-        with suppress(OSError, asyncio.CancelledError):  # the server is not there: the client's connection is closed
+        with suppress(
+            OSError, asyncio.CancelledError
+        ):  # the server is not there: the client's connection is closed
             await self._lead(reader, writer)
         writer.close()
 
@@ -106,7 +110,10 @@ class Proxy:
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.target)
         self._writers.add(server_writer)
         server_writer.write(hello)
-        ways = [asyncio.create_task(_pass_on(reader, server_writer, line)), asyncio.create_task(_pass_on(server_reader, writer, line))]
+        ways = [
+            asyncio.create_task(_pass_on(reader, server_writer, line)),
+            asyncio.create_task(_pass_on(server_reader, writer, line)),
+        ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:

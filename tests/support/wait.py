@@ -23,5 +23,7 @@ def eventually(predicate: Callable[[], Found], timeout_s: float = 30, *, what: s
         if answer:
             return answer
         if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {timeout_s:g} s: {what or predicate!r}; last answer: {answer!r}")
+            raise AssertionError(
+                f"not within {timeout_s:g} s: {what or predicate!r}; last answer: {answer!r}"
+            )
         time.sleep(LOOK_EVERY_S)

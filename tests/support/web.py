@@ -53,7 +53,9 @@ def serving() -> Iterator[Web]:
             if web.status is None:
                 web.over.wait(60)
                 return
-            self.send_response(400 if web.refused is not None and web.refused in body else web.status)
+            self.send_response(
+                400 if web.refused is not None and web.refused in body else web.status
+            )
             if web.location is not None:
                 self.send_header("Location", web.location)
             self.send_header("Content-Length", "0")
@@ -68,7 +70,9 @@ def serving() -> Iterator[Web]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         server.block_on_close = False
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         thread.start()
         web.url = f"http://127.0.0.1:{server.server_address[1]}/hook/the-secret"
         try:

@@ -132,7 +132,9 @@ class Night:
         [cron] = psutil.Process(self.pid).children()
         cron.suspend()
         eventually(
-            lambda: all(gone(process) for process in cron.children(recursive=True)), 120, what="the drains that cron has started are done"
+            lambda: all(gone(process) for process in cron.children(recursive=True)),
+            120,
+            what="the drains that cron has started are done",
         )
 
     def end(self) -> None:
@@ -151,7 +153,12 @@ def missing() -> str | None:
         return "CRON IS NOT INSTALLED: no drain was woken by cron itself"
     if os.geteuid() != 0:
         return "NOT ROOT: no drain was woken by cron itself"
-    if subprocess.run([*ALONE, "mount -t tmpfs none /run"], capture_output=True, check=False).returncode != 0:
+    if (
+        subprocess.run(
+            [*ALONE, "mount -t tmpfs none /run"], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         return "NO NAMESPACES: no drain was woken by cron itself, as it would read this machine's crontabs"
     return None
 
@@ -163,8 +170,22 @@ def begin(place: Path) -> None:
             _home(place).mkdir()
             with (_home(place) / "night.log").open("wb") as log:
                 # A session of its own, for Ctrl-C is for the run; this one ends with it. Nobody's child, for nobody waits for it.
-                command = ["setsid", "--fork", sys.executable, "-m", "tests.system.night", str(place)]
-                subprocess.run(command, cwd=Path(__file__).parents[2], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+                command = [
+                    "setsid",
+                    "--fork",
+                    sys.executable,
+                    "-m",
+                    "tests.system.night",
+                    str(place),
+                ]
+                subprocess.run(
+                    command,
+                    cwd=Path(__file__).parents[2],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    check=True,
+                )
 
 
 def begun(place: Path) -> Night:
@@ -178,7 +199,14 @@ def begun(place: Path) -> Night:
 def rota_crontab(directory: Path, environment: dict[str, str], *options: str) -> str:
     """What `rota crontab` prints in a project."""
     command = [sys.executable, "-m", "rota", "crontab", "--app", "shop:app", *options]
-    return subprocess.run(command, cwd=directory, env={**os.environ, **environment}, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def project(directory: Path, url: str) -> dict[str, str]:
@@ -204,20 +232,34 @@ def _go_on(place: Path) -> None:
     directory = home / "the shop"
     directory.mkdir()
     environment = project(directory, server.url())
-    printed = [rota_crontab(directory, environment, "--user", "root", "--log", name) for name in LOGS]
+    printed = [
+        rota_crontab(directory, environment, "--user", "root", "--log", name) for name in LOGS
+    ]
     crontabs = home / "cron.d"
     crontabs.mkdir(mode=0o755)
     (crontabs / "rota").write_text("".join(printed))
     (crontabs / "rota").chmod(0o644)
     subprocess.run(
-        [sys.executable, "-m", "rota", "sync", "--app", "shop:app"], cwd=directory, env={**os.environ, **environment}, check=True
+        [sys.executable, "-m", "rota", "sync", "--app", "shop:app"],
+        cwd=directory,
+        env={**os.environ, **environment},
+        check=True,
     )
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(JOBS.encode())
-    bare: dict[str, Any] = {"env": {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}, "stdin": subprocess.DEVNULL, "cwd": "/"}
+    bare: dict[str, Any] = {
+        "env": {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+        "stdin": subprocess.DEVNULL,
+        "cwd": "/",
+    }
     with subprocess.Popen([*ALONE, SCRIPT, str(program()), str(crontabs)], **bare) as cron:
         try:
-            facts = {"url": server.url(), "directory": str(directory), "crontab": "".join(printed), "pid": cron.pid}
+            facts = {
+                "url": server.url(),
+                "directory": str(directory),
+                "crontab": "".join(printed),
+                "pid": cron.pid,
+            }
             (home / "facts.json.new").write_text(json.dumps(facts))
             (home / "facts.json.new").rename(home / "facts.json")
             until_the_run_ends(place)

@@ -19,7 +19,9 @@ from tests.system.night import COUNT, LOGS, MINUTES, Night
 pytestmark = [pytest.mark.system]
 
 WAIT_S = 270
-REPORT = re.compile(r"^claimed (\d+), succeeded (\d+), failed (\d+), dead (\d+), oldest due: .+$", re.MULTILINE)
+REPORT = re.compile(
+    r"^claimed (\d+), succeeded (\d+), failed (\d+), dead (\d+), oldest due: .+$", re.MULTILINE
+)
 
 
 @pytest.fixture
@@ -34,23 +36,39 @@ def this_night(place: Path) -> Iterator[Night]:
 
 @pytest.mark.slow
 @rule("M2", "M3", "M33", "M80", "M82")
-def test_two_lines_of_a_crontab_do_every_job_once_in_the_night_of_a_server_without_a_daemon(this_night: Night) -> None:
+def test_two_lines_of_a_crontab_do_every_job_once_in_the_night_of_a_server_without_a_daemon(
+    this_night: Night,
+) -> None:
     def reports(log: str) -> list[tuple[int, ...]]:
         return [tuple(map(int, figures)) for figures in REPORT.findall(this_night.log(log))]
 
     def is_over() -> bool:
-        return all(len(reports(log)) > MINUTES for log in LOGS) and not connection.execute("select from rota.job limit 1").fetchone()
+        return (
+            all(len(reports(log)) > MINUTES for log in LOGS)
+            and not connection.execute("select from rota.job limit 1").fetchone()
+        )
 
     with psycopg.connect(this_night.url, autocommit=True) as connection:
         eventually(is_over, WAIT_S, what="\n".join(this_night.log(log) for log in LOGS))
         this_night.rest()  # a minute may just have begun
         this_night.end()
-        ended = connection.execute("select id, job_type, status, result, priority from rota.job_history").fetchall()
-        ticks = [row[0] for row in connection.execute("select scheduled_for from rota.runs where schedule = 'minutely' order by job")]
-        lost = connection.execute("select worker, error_type, count(*) from rota.attempt group by 1, 2 order by 2").fetchall()
+        ended = connection.execute(
+            "select id, job_type, status, result, priority from rota.job_history"
+        ).fetchall()
+        ticks = [
+            row[0]
+            for row in connection.execute(
+                "select scheduled_for from rota.runs where schedule = 'minutely' order by job"
+            )
+        ]
+        lost = connection.execute(
+            "select worker, error_type, count(*) from rota.attempt group by 1, 2 order by 2"
+        ).fetchall()
 
     assert len(ticks) >= MINUTES
-    assert ticks == [ticks[0] + n * timedelta(minutes=1) for n in range(len(ticks))], "each tick is one job over both lines"
+    assert ticks == [ticks[0] + n * timedelta(minutes=1) for n in range(len(ticks))], (
+        "each tick is one job over both lines"
+    )
     assert len(ended) == COUNT + len(ticks) and {row[2] for row in ended} == {"succeeded"}
     notes = Counter((Path(this_night.directory) / "notes.txt").read_text().splitlines())
     for job, job_type, _, result, priority in ended:
@@ -60,10 +78,14 @@ def test_two_lines_of_a_crontab_do_every_job_once_in_the_night_of_a_server_witho
             assert result["terminals"] == []
         if priority:
             environment = result["environment"]
-            assert environment["PATH"] == "/usr/bin:/bin" and not {"TERM", "LANG", "LC_ALL"} & set(environment)
+            assert environment["PATH"] == "/usr/bin:/bin" and not {"TERM", "LANG", "LC_ALL"} & set(
+                environment
+            )
     assert {(error, count) for _, error, count in lost} == {("LeaseExpired", 3), ("OSError", 1)}
     done = [report for log in LOGS for report in reports(log)]
-    assert sum(succeeded for _, succeeded, _, _ in done) == COUNT + len(ticks), "nothing that was said is lost"
+    assert sum(succeeded for _, succeeded, _, _ in done) == COUNT + len(ticks), (
+        "nothing that was said is lost"
+    )
     assert sum(failed for _, _, failed, _ in done) == 1 and sum(dead for *_, dead in done) == 0
     for log in LOGS:
         said = this_night.log(log)

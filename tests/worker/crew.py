@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 import rota
-from rota import member
+from rota.runtime import supervised
 
 app = rota.App(lease=os.environ.get("CREW_LEASE", "2m"), release="crew-1")
 
 LOOK_EVERY_S = 0.02
-member.ORPHAN_S = float(os.environ.get("CREW_ORPHAN_S", member.ORPHAN_S))
+supervised.ORPHAN_S = float(os.environ.get("CREW_ORPHAN_S", supervised.ORPHAN_S))
 NOTES = os.open(os.environ["CREW_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 RETRY = rota.Fixed("1s", jitter=0)
 

@@ -23,7 +23,13 @@ class FleetProcess:
     """A parent; `around` is a command that runs it, as `unshare` does."""
 
     def __init__(
-        self, place: Path, url: str, processes: int, *options: str, app: str = "tests.worker.crew:app", around: tuple[str, ...] = ()
+        self,
+        place: Path,
+        url: str,
+        processes: int,
+        *options: str,
+        app: str = "tests.worker.crew:app",
+        around: tuple[str, ...] = (),
     ) -> None:
         self.notes_file = place / "notes"
         self.log_file = place / f"fleet-{len(list(place.glob('fleet-*.log')))}.log"
@@ -56,11 +62,21 @@ class FleetProcess:
 
     def until_working(self, count: int) -> None:
         """Wait until so many workers were about to claim, since the beginning."""
-        eventually(lambda: self._living_log().count(" started, release ") >= count, 120, what=f"{count} workers have started")
+        eventually(
+            lambda: self._living_log().count(" started, release ") >= count,
+            120,
+            what=f"{count} workers have started",
+        )
 
     def until_noted(self, what: str) -> int:
         """Wait until a handler has said so; return the pid of its process."""
-        return next(pid for pid, said in eventually(lambda: [n for n in notes(self.notes_file) if n[1] == what], what=what) if pid)
+        return next(
+            pid
+            for pid, said in eventually(
+                lambda: [n for n in notes(self.notes_file) if n[1] == what], what=what
+            )
+            if pid
+        )
 
     def signal(self, number: signal.Signals) -> None:
         """Send the parent a signal."""
@@ -72,7 +88,13 @@ class FleetProcess:
 
     def end(self) -> None:
         """Kill whatever is left."""
-        left = self._seen | {*(psutil.Process(self.pid).children(recursive=True) if self.process.poll() is None else ())}
+        left = self._seen | {
+            *(
+                psutil.Process(self.pid).children(recursive=True)
+                if self.process.poll() is None
+                else ()
+            )
+        }
         self.process.kill()
         for one in left:
             with suppress(psutil.NoSuchProcess):

@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 import rota
-from rota.config import WorkerConfig
-from rota.events import Bus, DatabaseLost, Event, WorkerStarted
-from rota.job_type import declared
+from rota.declare.config import WorkerConfig
+from rota.declare.job_type import declared
+from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew
@@ -29,7 +29,14 @@ class Hand:
     """
 
     def __init__(
-        self, url: str, jobs: rota.Jobs, *, lease_s: float = 120.0, notify: bool = True, lifespan: Any = None, **config: Any
+        self,
+        url: str,
+        jobs: rota.Jobs,
+        *,
+        lease_s: float = 120.0,
+        notify: bool = True,
+        lifespan: Any = None,
+        **config: Any,
     ) -> None:
         self.events: list[Event] = []
         self.report: Report | None = None
@@ -37,9 +44,13 @@ class Hand:
         self._loop = asyncio.get_running_loop()
         bus = Bus()
         bus.on(Event, self._hear)
-        declaration = msgspec.json.encode([declared(job_type, lease_s) for job_type in jobs.types.values()]).decode()
+        declaration = msgspec.json.encode(
+            [declared(job_type, lease_s) for job_type in jobs.types.values()]
+        ).decode()
         crew = Crew(jobs.types, "hand-1", lease_s, declaration, lifespan)
-        self.worker = Worker(Database(url, notify=notify), crew, bus, WorkerConfig(**{"grace_s": 5.0, **config}))
+        self.worker = Worker(
+            Database(url, notify=notify), crew, bus, WorkerConfig(**{"grace_s": 5.0, **config})
+        )
         self.name = self.worker.name
         self._task: asyncio.Task[Report] | None = None
 
@@ -61,11 +72,17 @@ class Hand:
         """Have the worker claim now, as it does when a slot has got free. From any thread."""
         self._loop.call_soon_threadsafe(self.part(Claimer).wake)
 
-    async def heard(self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None) -> E:
+    async def heard(
+        self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None
+    ) -> E:
         """Wait until so many events of a class have happened, of one job if it is named; return the last of them."""
 
         def found() -> list[E]:
-            return [event for event in self.events if isinstance(event, kind) and job in (None, getattr(event, "job", None))]
+            return [
+                event
+                for event in self.events
+                if isinstance(event, kind) and job in (None, getattr(event, "job", None))
+            ]
 
         await self.until(lambda: len(found()) >= count, timeout_s)
         return found()[count - 1]
@@ -74,7 +91,11 @@ class Hand:
         """Wait until a service says that it has lost the database; where that hardly answers, others may lose it as well. Return the first event."""
 
         def found() -> list[DatabaseLost]:
-            return [event for event in self.events if isinstance(event, DatabaseLost) and event.service == service]
+            return [
+                event
+                for event in self.events
+                if isinstance(event, DatabaseLost) and event.service == service
+            ]
 
         await self.until(lambda: bool(found()))
         return found()[0]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import rota
-from rota.outcome import Outcome
+from rota.model.outcome import Outcome
 
 jobs = rota.Jobs()
 app = rota.App(jobs=[jobs, "tests.worker.apart:jobs"], release="heavy-1")
@@ -52,7 +52,13 @@ def recycled() -> int:
 def seen(ctx: rota.Context) -> dict[str, Any]:
     """Say what the context says."""
     assert rota.context() is ctx
-    return {"id": ctx.job.id, "worker": ctx.worker, "state": ctx.state, "cancelled": ctx.cancelled, "attempts": ctx.job.attempts}
+    return {
+        "id": ctx.job.id,
+        "worker": ctx.worker,
+        "state": ctx.state,
+        "cancelled": ctx.cancelled,
+        "attempts": ctx.job.attempts,
+    }
 
 
 @jobs.job("tells", executor="process", takes_context=True)
@@ -195,7 +201,9 @@ async def stops_awaiting(place: str) -> None:
 def eats(place: str, in_another: bool) -> NoReturn:
     """Hold more memory than allowed, itself or in another process."""
     if in_another:
-        other = subprocess.Popen([sys.executable, "-c", "import time; held = b'x' * 200 * 1024**2; time.sleep(300)"])
+        other = subprocess.Popen(
+            [sys.executable, "-c", "import time; held = b'x' * 200 * 1024**2; time.sleep(300)"]
+        )
         say(place, f"{os.getpid()} {other.pid}")
     else:
         say(place, f"{os.getpid()} {_start_a_program()}")

@@ -25,7 +25,12 @@ class WorkerProcess:
     def __init__(self, place: Path, url: str, *, lease: str = "2m", **options: Any) -> None:
         self.notes_file = place / "notes"
         self.log_file = place / f"worker-{len(list(place.glob('worker-*')))}.log"
-        environment = {**os.environ, "ROTA_DATABASE_URL": url, "CREW_LEASE": lease, "CREW_NOTES": str(self.notes_file)}
+        environment = {
+            **os.environ,
+            "ROTA_DATABASE_URL": url,
+            "CREW_LEASE": lease,
+            "CREW_NOTES": str(self.notes_file),
+        }
         with self.log_file.open("wb") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             command = ["-m", options.pop("module", "tests.worker.crew"), json.dumps(options)]
@@ -56,7 +61,10 @@ class WorkerProcess:
     def freeze(self) -> None:
         """Stop it where it stands, until SIGCONT; returns when it has stopped."""
         self.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, what="it has stopped")
+        eventually(
+            lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED,
+            what="it has stopped",
+        )
 
     def wait(self, timeout_s: float = 30) -> int:
         """Wait for its end; return the exit status."""
@@ -69,12 +77,16 @@ class WorkerProcess:
 
     def name(self, connection: psycopg.Connection[TupleRow]) -> str:
         """What it is called in the database."""
-        row = connection.execute("select name from rota.worker where pid = %s", [self.pid]).fetchone()
+        row = connection.execute(
+            "select name from rota.worker where pid = %s", [self.pid]
+        ).fetchone()
         assert row is not None
         return str(row[0])
 
     def _has_started(self) -> bool:
-        lives = self.process.poll() is None  # asked first: its first job may end it before anybody has looked
+        lives = (
+            self.process.poll() is None
+        )  # asked first: its first job may end it before anybody has looked
         has_started = " started, release " in self.log
         assert lives or has_started, self.log
         return has_started

@@ -27,14 +27,19 @@ def value(connection: Connection, query: str, *params: object) -> object:
 def put(connection: Connection, job_type: str, **payload: object) -> int:
     """Insert a job the plain way; return its id."""
     [(id_,)] = rows(
-        connection, "insert into rota.job (job_type, payload) values (%s, %s::jsonb) returning id", job_type, json.dumps(payload)
+        connection,
+        "insert into rota.job (job_type, payload) values (%s, %s::jsonb) returning id",
+        job_type,
+        json.dumps(payload),
     )
     return int(id_)
 
 
 def put_many(connection: Connection, job_type: str, count: int) -> None:
     """Insert as many in one statement."""
-    connection.execute("insert into rota.job (job_type) select %s from generate_series(1, %s)", [job_type, count])
+    connection.execute(
+        "insert into rota.job (job_type) select %s from generate_series(1, %s)", [job_type, count]
+    )
 
 
 def status(connection: Connection, job: int) -> str:
@@ -44,7 +49,9 @@ def status(connection: Connection, job: int) -> str:
 
 def expire_leases(connection: Connection) -> None:
     """Let the leases of all running jobs be over: what the reaper then meets is what a lease's time would have led to, which a test need not wait for."""
-    connection.execute("update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'")
+    connection.execute(
+        "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'"
+    )
 
 
 def over(connection: Connection) -> int:
@@ -53,7 +60,9 @@ def over(connection: Connection) -> int:
     return int(count)
 
 
-def until_asked(connection: Connection, role: str, times: int, *, unless: Callable[[], bool] = lambda: False) -> None:
+def until_asked(
+    connection: Connection, role: str, times: int, *, unless: Callable[[], bool] = lambda: False
+) -> None:
     """Wait until the workers' connection of that role has begun so many statements from now on: all but the last are answered, one after the other.
     Or until `unless` holds."""
     begun: set[object] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import rota
-from rota.events import JobSucceeded, LeaseLost
-from rota.job import Status
+from rota.model.job import Status
+from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
@@ -32,7 +32,11 @@ async def test_a_worker_hears_that_its_job_was_taken_and_the_next_attempt_begins
         job = put(connection, "again")
         await told.until_started()
         await until_the_keeper_rests(connection)
-        stands = await (app.aretry_now(job, why="hangs") if action == "retry_now" else app.abury(job, why="hangs"))
+        stands = await (
+            app.aretry_now(job, why="hangs")
+            if action == "retry_now"
+            else app.abury(job, why="hangs")
+        )
         await hand.heard(LeaseLost)  # the next renewal is 20 minutes away
         if action == "retry_now":
             await hand.heard(JobSucceeded)
@@ -43,7 +47,9 @@ async def test_a_worker_hears_that_its_job_was_taken_and_the_next_attempt_begins
         assert rows(connection, "select status, claims from rota.jobs") == [("dead", 2)]
     else:
         assert (stands, ran) == (Status.QUEUED, [1, 3])
-        assert rows(connection, "select status, attempts, claims from rota.jobs") == [("succeeded", 1, 3)]
+        assert rows(connection, "select status, attempts, claims from rota.jobs") == [
+            ("succeeded", 1, 3)
+        ]
     assert rows(connection, "select error_type, outcome from rota.attempt") == [
         ("LeaseTaken", "queued") if action == "retry_now" else ("Buried", "dead")
     ]

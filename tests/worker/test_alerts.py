@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 import rota
-from rota import web as calls
 from rota.errors import ConfigurationError
-from rota.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
+from rota.observe.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
+from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import beforehand
@@ -61,7 +61,12 @@ async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
     connection.execute(DEAD)
     [fired] = await upkeep.passes()
     assert isinstance(fired, AlertFired)
-    assert (fired.rule, fired.value, fired.severity, fired.repeated) == ("dead jobs", 10, "critical", False)
+    assert (fired.rule, fired.value, fired.severity, fired.repeated) == (
+        "dead jobs",
+        10,
+        "critical",
+        False,
+    )
     assert await other.passes() == []
     connection.execute(AGAIN)
     assert await other.passes() == []
@@ -77,7 +82,9 @@ async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
 
 
 @rule("M86", "M84")
-async def test_what_somebody_called_a_queue_does_not_make_a_second_line(database: str, connection: Connection) -> None:
+async def test_what_somebody_called_a_queue_does_not_make_a_second_line(
+    database: str, connection: Connection
+) -> None:
     connection.execute(
         "insert into rota.job (job_type, queue, priority, run_at) values ('t', E'q\\nERROR all is lost\\x1b[2J', 0, rota.clock())"
     )
@@ -131,11 +138,19 @@ def fail(web: Web, how: str) -> str:
 @rule("M86")
 @pytest.mark.parametrize("how", ["says 500", "leads elsewhere", "hangs", "refuses"])
 async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
-    how: str, database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, closed_port: int
+    how: str,
+    database: str,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    closed_port: int,
 ) -> None:
     connection.execute(DEAD)
     with serving() as web:
-        url = f"http://127.0.0.1:{closed_port}/hook/the-secret" if how == "refuses" else fail(web, how)
+        url = (
+            f"http://127.0.0.1:{closed_port}/hook/the-secret"
+            if how == "refuses"
+            else fail(web, how)
+        )
         with monkeypatch.context() as patched:
             patched.setattr(calls, "ANSWER_S", 0.3 if how == "hangs" else 60)
             patched.setattr(calls, "CALL_S", 60)
@@ -144,7 +159,10 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
         assert isinstance(not_told, AlertNotTold)
         assert "127.0.0.1" in not_told.reason and "secret" not in not_told.text()
         if how != "refuses":
-            eventually(lambda: web.asked, what="it was asked, though it may be for later than was waited for an answer")
+            eventually(
+                lambda: web.asked,
+                what="it was asked, though it may be for later than was waited for an answer",
+            )
         assert len(web.asked) == (0 if how == "refuses" else 1), "a redirect is not followed"
 
         web.status, web.location = 200, None
@@ -155,19 +173,31 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
 
 
 @rule("M86")
-async def test_one_that_the_url_refuses_does_not_keep_the_others_back(database: str, connection: Connection) -> None:
+async def test_one_that_the_url_refuses_does_not_keep_the_others_back(
+    database: str, connection: Connection
+) -> None:
     connection.execute(DEAD)
-    connection.execute("insert into rota.alert_rule (name, kind, period) values ('a dead one', 'dead', '1 h'), ('the dead', 'dead', '1 h')")
+    connection.execute(
+        "insert into rota.alert_rule (name, kind, period) values ('a dead one', 'dead', '1 h'), ('the dead', 'dead', '1 h')"
+    )
     with serving() as web:
         web.refused = b" dead"  # two of the three, so that one of them comes before another, whatever their order
         await Upkeep(database, web.url).passes()
-    assert sorted(asked.json["rule"] for asked in web.asked) == ["a dead one", "dead jobs", "the dead"]
-    refused = connection.execute("select rule from rota.alert where posted < told order by rule").fetchall()
+    assert sorted(asked.json["rule"] for asked in web.asked) == [
+        "a dead one",
+        "dead jobs",
+        "the dead",
+    ]
+    refused = connection.execute(
+        "select rule from rota.alert where posted < told order by rule"
+    ).fetchall()
     assert refused == [("a dead one",), ("the dead",)]
 
 
 @rule("M86")
-async def test_a_worker_without_a_url_leaves_the_posting_to_one_that_has_it(database: str, connection: Connection) -> None:
+async def test_a_worker_without_a_url_leaves_the_posting_to_one_that_has_it(
+    database: str, connection: Connection
+) -> None:
     connection.execute(DEAD)
     [fired] = await Upkeep(database).passes()
     assert isinstance(fired, AlertFired)
@@ -177,13 +207,18 @@ async def test_a_worker_without_a_url_leaves_the_posting_to_one_that_has_it(data
 
 
 @rule("M86")
-async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(database: str, connection: Connection) -> None:
+async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
+    database: str, connection: Connection
+) -> None:
     connection.execute("alter table rota.attempt rename to elsewhere")
     connection.execute(DEAD)
     upkeep = Upkeep(database)
     told = await upkeep.passes()
     assert [one.rule for one in told if isinstance(one, AlertFired)] == ["dead jobs"]
-    assert sorted(one.rule for one in told if isinstance(one, AlertNotTold)) == ["failure rate", "same error"]
+    assert sorted(one.rule for one in told if isinstance(one, AlertNotTold)) == [
+        "failure rate",
+        "same error",
+    ]
     assert upkeep.service.passes == 0, "such a pass is no reason to ping"
 
 
@@ -192,7 +227,9 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beforehand, "EACH_S", 60)
-    connection.execute("insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)")
+    connection.execute(
+        "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)"
+    )
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     jobs, paged = rota.Jobs(), []
 
@@ -212,7 +249,10 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 
 @rule("M86", "M80", "M84")
 async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away_that_it_is_over_once(
-    database: str, connection: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    connection: Connection,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(beforehand, "EACH_S", 60)
     caplog.set_level(logging.INFO, "rota")
@@ -230,9 +270,16 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away
             connection.execute(AGAIN)
             caplog.clear()
             web.asked.clear()
-            await asyncio.gather(*(Hand(database, jobs, drain=True, alert_url=web.url).run() for _ in range(count)))
-            told = [f"{record.levelname} {record.getMessage().partition(':')[0]}" for record in caplog.records]
-            return [one for one in told if " alert " in one] + [f"{asked.json['state']} {asked.json['told']}" for asked in web.asked]
+            await asyncio.gather(
+                *(Hand(database, jobs, drain=True, alert_url=web.url).run() for _ in range(count))
+            )
+            told = [
+                f"{record.levelname} {record.getMessage().partition(':')[0]}"
+                for record in caplog.records
+            ]
+            return [one for one in told if " alert " in one] + [
+                f"{asked.json['state']} {asked.json['told']}" for asked in web.asked
+            ]
 
         assert await drain(1) == []
         assert await drain() == ["ERROR alert 'dead jobs'", "fires 1"]
@@ -258,14 +305,23 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
         async with asyncio.timeout(30):
             await beforehand.beforehand([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
-    if not notify and not upkeep.service._taken:  # its time was over before it was answered that the rules are its own
+    if (
+        not notify and not upkeep.service._taken
+    ):  # its time was over before it was answered that the rules are its own
         connection.execute(AGAIN)
     assert [type(told) for told in await upkeep.passes()] == [AlertFired]
 
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://example.com/x", "https:///the-path", "not a url", "https://user:word@example.com/", "http://example.com/a b", "http://h:0"],
+    [
+        "ftp://example.com/x",
+        "https:///the-path",
+        "not a url",
+        "https://user:word@example.com/",
+        "http://example.com/a b",
+        "http://h:0",
+    ],
 )
 def test_a_url_that_cannot_be_called_is_refused_without_showing_it(url: str, database: str) -> None:
     app = rota.App(database, alert_url=url)
@@ -299,10 +355,19 @@ def test_a_drain_that_found_no_database_does_not_ping() -> None:
 
 @rule("M86", "M80")
 @pytest.mark.parametrize(
-    ("how", "says"), [("says 500", "answered 500"), ("hangs", "did not answer within 0.3 s"), ("dribbles", "did not answer within 0.7 s")]
+    ("how", "says"),
+    [
+        ("says 500", "answered 500"),
+        ("hangs", "did not answer within 0.3 s"),
+        ("dribbles", "did not answer within 0.7 s"),
+    ],
 )
 def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
-    how: str, says: str, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    how: str,
+    says: str,
+    database: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calls, "ANSWER_S", 0.3 if how == "hangs" else 60)
     monkeypatch.setattr(calls, "CALL_S", 0.7 if how == "dribbles" else 60)
@@ -314,11 +379,16 @@ def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
         calls.ping(url)  # as the parent of several processes does
     lines = [record for record in caplog.records if "ping" in record.getMessage()]
     assert [line.levelname for line in lines] == ["WARNING", "WARNING"]
-    assert all(f"127.0.0.1 {says}; the work itself went well" in line.getMessage() for line in lines) and "secret" not in caplog.text
+    assert (
+        all(f"127.0.0.1 {says}; the work itself went well" in line.getMessage() for line in lines)
+        and "secret" not in caplog.text
+    )
 
 
 @rule("M86", "M81")
-async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_the_next(database: str) -> None:
+async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_the_next(
+    database: str,
+) -> None:
     jobs = rota.Jobs()
     jobs.job("quick")(lambda: None)
     with serving() as web:
@@ -328,11 +398,15 @@ async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_th
 
 
 @rule("M86")
-async def test_a_worker_does_not_ping_while_the_database_does_not_answer_one_of_its_parts(database: str) -> None:
+async def test_a_worker_does_not_ping_while_the_database_does_not_answer_one_of_its_parts(
+    database: str,
+) -> None:
     upkeep, part = Upkeep(database), Upkeep(database).service
     good: list[int] = []
     with serving() as web:
-        pinger = Pinger(Bus(), upkeep.service, [upkeep.service, part], web.url, lambda: good.append(1))
+        pinger = Pinger(
+            Bus(), upkeep.service, [upkeep.service, part], web.url, lambda: good.append(1)
+        )
         await pinger.tick()
         assert web.asked == [], "no pass was done yet"
 
@@ -367,11 +441,15 @@ async def stop() -> None:
 
 @pytest.mark.system
 @rule("M86", "M80")
-def test_a_drain_that_was_told_to_stop_does_not_ping(database: str, connection: Connection, tmp_path: Path) -> None:
+def test_a_drain_that_was_told_to_stop_does_not_ping(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     (tmp_path / "shop.py").write_text(STOPPED)
     put(connection, "stop")
     with serving() as web:
-        ran = CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok("work", "--app", "shop:app", "--drain", "--ping", web.url)
+        ran = CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok(
+            "work", "--app", "shop:app", "--drain", "--ping", web.url
+        )
     assert ran.out.startswith("claimed 1, succeeded 1")
     assert web.asked == []
 
@@ -384,7 +462,9 @@ def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Pa
     with serving() as web:
         web.status = 500 if drain else 200
         command = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_PING_URL=web.url)
-        with command.start("work", "--app", "shop:app", "--processes", "2", *(["--drain"] if drain else [])) as process:
+        with command.start(
+            "work", "--app", "shop:app", "--processes", "2", *(["--drain"] if drain else [])
+        ) as process:
             if not drain:
                 assert process.stderr is not None
                 started = 0
@@ -397,13 +477,20 @@ def test_of_several_processes_one_pings(drain: bool, database: str, tmp_path: Pa
             _, log = process.communicate(timeout=60)
     assert process.returncode == 0, log
     assert len(web.asked) == 1
-    assert ("WARNING ping: 127.0.0.1 answered 500" in log.replace("  ", " ")) is drain and "secret" not in log
+    assert (
+        "WARNING ping: 127.0.0.1 answered 500" in log.replace("  ", " ")
+    ) is drain and "secret" not in log
 
 
-def test_a_url_to_ping_that_cannot_be_called_is_refused_at_the_start(database: str, tmp_path: Path) -> None:
+def test_a_url_to_ping_that_cannot_be_called_is_refused_at_the_start(
+    database: str, tmp_path: Path
+) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     status, said = CommandLine(tmp_path, ROTA_DATABASE_URL=database)(
         "work", "--app", "shop:app", "--drain", "--ping", "hc-ping.com/secret"
     ).error
     assert status == 3
-    assert said.startswith("the URL to ping (--ping, ROTA_PING_URL) must be a URL") and "hc-ping" not in said
+    assert (
+        said.startswith("the URL to ping (--ping, ROTA_PING_URL) must be a URL")
+        and "hc-ping" not in said
+    )

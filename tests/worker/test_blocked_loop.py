@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import JobSucceeded, LeaseLost, LoopBlocked
+from rota.observe.events import JobSucceeded, LeaseLost, LoopBlocked
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -21,12 +21,16 @@ pytestmark = pytest.mark.waits
 def when_told(hand: Hand, job_type: str | None) -> threading.Event:
     """What happens as soon as somebody is told that handlers of this type keep the loop from turning; None: that no handler does."""
     told = threading.Event()
-    hand.worker._bus.on(LoopBlocked, lambda event: told.set() if event.job_type == job_type else None)
+    hand.worker._bus.on(
+        LoopBlocked, lambda event: told.set() if event.job_type == job_type else None
+    )
     return told
 
 
 @rule("M32", "M84")
-async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(database: str, connection: Connection) -> None:
+async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     may_end = asyncio.Event()
 
@@ -51,7 +55,9 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(d
         await hand.heard(JobSucceeded, job=job, timeout_s=60)
         await hand.heard(JobSucceeded, job=other)
         over = await hand.heard(LoopBlocked, count=2, job=job)
-    first = next(event for event in hand.events if isinstance(event, LoopBlocked) and event.job == job)
+    first = next(
+        event for event in hand.events if isinstance(event, LoopBlocked) and event.job == job
+    )
     assert (first.job, first.job_type, first.over) == (job, "greedy", False)
     assert (over.job, over.job_type, over.over) == (job, "greedy", True)
     assert 1.0 <= first.blocked_s < over.blocked_s
@@ -61,7 +67,9 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(d
 
 
 @rule("M84")
-async def test_a_task_that_a_handler_began_is_that_handlers(database: str, connection: Connection) -> None:
+async def test_a_task_that_a_handler_began_is_that_handlers(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
 
     @jobs.job("grouped")
@@ -80,7 +88,9 @@ async def test_a_task_that_a_handler_began_is_that_handlers(database: str, conne
 
 
 @rule("M84")
-async def test_what_blocks_the_loop_and_is_no_handler_is_told_too(database: str, connection: Connection) -> None:
+async def test_what_blocks_the_loop_and_is_no_handler_is_told_too(
+    database: str, connection: Connection
+) -> None:
     async with Hand(database, _some_jobs()) as hand:
         when_told(hand, None).wait(30)  # the application's own code on the same loop
         blocked = await hand.heard(LoopBlocked, count=2)

@@ -10,8 +10,15 @@ import pytest
 from psycopg import sql
 
 import rota
-from rota.events import JobCancelled, JobClaimed, JobDead, JobFailed, JobReaped, JobSucceeded
-from rota.outcome import Cancel
+from rota.model.outcome import Cancel
+from rota.observe.events import (
+    JobCancelled,
+    JobClaimed,
+    JobDead,
+    JobFailed,
+    JobReaped,
+    JobSucceeded,
+)
 from rota.worker import lease
 from rota.worker.executor import Executor
 from tests.support.rules import rule
@@ -27,7 +34,9 @@ ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
 
 def call_off(connection: Connection, job: int, why: str | None = "not wanted any more") -> None:
     """As anybody does who can run SQL."""
-    assert rows(connection, "select answer from rota.job_cancel(array[%s::bigint], %s)", job, why) == [("requested",)]
+    assert rows(
+        connection, "select answer from rota.job_cancel(array[%s::bigint], %s)", job, why
+    ) == [("requested",)]
 
 
 class Told:
@@ -71,7 +80,9 @@ async def until_the_keeper_rests(connection: Connection) -> None:
         "select count(*) > 0 from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
         " and now() - state_change > '1 s'"
     )
-    await asyncio.to_thread(eventually, lambda: connected(connection, "listen") and value(connection, rests))
+    await asyncio.to_thread(
+        eventually, lambda: connected(connection, "listen") and value(connection, rests)
+    )
 
 
 @rule("M51", "M81", "M87")
@@ -88,13 +99,17 @@ async def test_the_bell_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_a
         cancelled = await hand.heard(JobCancelled)  # the lease's next renewal is 20 minutes away
     assert (cancelled.job, cancelled.reason) == (job, "not wanted any more")
     assert told.told == ["it was cancelled: not wanted any more"]
-    assert rows(connection, ENDS, job) == [("cancelled", "not wanted any more", "not wanted any more")]
+    assert rows(connection, ENDS, job) == [
+        ("cancelled", "not wanted any more", "not wanted any more")
+    ]
     assert rows(connection, "select * from rota.attempt") == []
 
 
 @rule("M32", "M87")
 @pytest.mark.parametrize("how", ["without NOTIFY", "in a drain"])
-async def test_without_the_bell_the_next_renewal_brings_it(database: str, connection: Connection, how: str) -> None:
+async def test_without_the_bell_the_next_renewal_brings_it(
+    database: str, connection: Connection, how: str
+) -> None:
     told = Told()
     job = put(connection, "short")
     if how == "in a drain":
@@ -148,7 +163,9 @@ async def test_a_handler_that_finishes_all_the_same_has_succeeded_and_nothing_el
 
 @rule("M87")
 @pytest.mark.parametrize("end", ["raises", "snoozes", "retries"])
-async def test_a_handler_that_ends_otherwise_is_cancelled_and_never_tried_again(database: str, connection: Connection, end: str) -> None:
+async def test_a_handler_that_ends_otherwise_is_cancelled_and_never_tried_again(
+    database: str, connection: Connection, end: str
+) -> None:
     jobs = rota.Jobs()
     started = threading.Event()
 
@@ -172,12 +189,16 @@ async def test_a_handler_that_ends_otherwise_is_cancelled_and_never_tried_again(
     assert hand.report is not None and (hand.report.failed, hand.report.succeeded) == (0, 0)
     assert [row[0] for row in rows(connection, ENDS, job)] == ["cancelled"]
     assert rows(connection, "select outcome, error_type, next_run_at from rota.attempt") == (
-        [] if end == "snoozes" else [("cancelled", {"raises": "OSError", "retries": "Retry"}[end], None)]
+        []
+        if end == "snoozes"
+        else [("cancelled", {"raises": "OSError", "retries": "Retry"}[end], None)]
     )
 
 
 @rule("M44", "M87")
-async def test_a_handler_that_gives_up_leaves_its_job_dead(database: str, connection: Connection) -> None:
+async def test_a_handler_that_gives_up_leaves_its_job_dead(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     started = threading.Event()
 
@@ -196,32 +217,48 @@ async def test_a_handler_that_gives_up_leaves_its_job_dead(database: str, connec
 
 
 @rule("M83", "M87")
-async def test_a_worker_that_goes_down_before_it_has_heard_ends_the_job_all_the_same(database: str, connection: Connection) -> None:
+async def test_a_worker_that_goes_down_before_it_has_heard_ends_the_job_all_the_same(
+    database: str, connection: Connection
+) -> None:
     told = Told()
     async with Hand(database, told.jobs, notify=False, grace_s=0.0) as hand:
         job = put(connection, "async")
         await told.until_started()
         call_off(connection, job)
     assert told.told == ["the worker is going down"]
-    assert [(event.job, event.reason) for event in hand.events if isinstance(event, JobCancelled)] == [(job, "not wanted any more")]
-    assert rows(connection, ENDS, job) == [("cancelled", "not wanted any more", "not wanted any more")]
+    assert [
+        (event.job, event.reason) for event in hand.events if isinstance(event, JobCancelled)
+    ] == [(job, "not wanted any more")]
+    assert rows(connection, ENDS, job) == [
+        ("cancelled", "not wanted any more", "not wanted any more")
+    ]
 
 
 @rule("M33", "M87")
-async def test_the_reaper_says_that_a_lost_job_was_cancelled(database: str, connection: Connection) -> None:
+async def test_the_reaper_says_that_a_lost_job_was_cancelled(
+    database: str, connection: Connection
+) -> None:
     told = Told()
     job = put(connection, "nobody knows")
-    connection.execute("update rota.job set status = 'running', locked_by = 'gone', locked_until = now() + interval '1 hour', claims = 1")
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'gone', locked_until = now() + interval '1 hour', claims = 1"
+    )
     call_off(connection, job)
     connection.execute("update rota.job set locked_until = now() - interval '1 hour'")
     async with Hand(database, told.jobs) as hand:
         cancelled = await hand.heard(JobCancelled)
-    assert (cancelled.job, cancelled.reason, cancelled.worker) == (job, "not wanted any more", "gone")
+    assert (cancelled.job, cancelled.reason, cancelled.worker) == (
+        job,
+        "not wanted any more",
+        "gone",
+    )
     assert [event.status for event in hand.events if isinstance(event, JobReaped)] == ["cancelled"]
 
 
 @rule("M30", "M87")
-async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_starting(database: str, connection: Connection) -> None:
+async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_starting(
+    database: str, connection: Connection
+) -> None:
     told = Told()
     started: list[int] = []
 
@@ -231,17 +268,25 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
 
     async with Hand(database, told.jobs, slots=1, buffer_s=60.0) as hand:
         hand.part(Executor).lanes[0].target = 50  # as a fast worker has it
-        connection.execute("insert into rota.job (job_type, queue, priority) values ('async', 'default', 0), ('next', 'default', 0)")
+        connection.execute(
+            "insert into rota.job (job_type, queue, priority) values ('async', 'default', 0), ('next', 'default', 0)"
+        )
         await hand.heard(JobClaimed, 2)
         await told.until_started()
         first, second = sorted(hand.worker._held)
         await until_the_keeper_rests(connection)
         call_off(connection, second)
-        await asyncio.to_thread(eventually, lambda: isinstance(hand.worker._held[second].told, Cancel), what="the buffered job is told")
+        await asyncio.to_thread(
+            eventually,
+            lambda: isinstance(hand.worker._held[second].told, Cancel),
+            what="the buffered job is told",
+        )
         call_off(connection, first)
         await hand.heard(JobCancelled, 2)
     assert started == []
-    assert rows(connection, "select status, started_at from rota.jobs where id = %s", second) == [("cancelled", None)]
+    assert rows(connection, "select status, started_at from rota.jobs where id = %s", second) == [
+        ("cancelled", None)
+    ]
 
 
 @rule("M87")
@@ -254,18 +299,24 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
         await told.until_started()
         await until_the_keeper_rests(connection)
         name = sql.Identifier(str(value(connection, "select current_database()")))
-        admin.execute(sql.SQL("alter database {} allow_connections false").format(name))  # so that it cannot listen again too soon
+        admin.execute(
+            sql.SQL("alter database {} allow_connections false").format(name)
+        )  # so that it cannot listen again too soon
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota listen'"
         )
         await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
         call_off(connection, job)
         admin.execute(sql.SQL("alter database {} allow_connections true").format(name))
-        await hand.heard(JobCancelled)  # the call went out while nobody listened; the next renewal is 20 minutes away
+        await hand.heard(
+            JobCancelled
+        )  # the call went out while nobody listened; the next renewal is 20 minutes away
 
 
 @rule("M87")
-async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(database: str, connection: Connection) -> None:
+async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
+    database: str, connection: Connection
+) -> None:
     """The bell rings for a job that the worker does not know yet; its next renewal is 40 s away."""
     kept = KeptByHand(database, connection)
     call_off(connection, kept.job.id)
@@ -281,7 +332,9 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(data
 
 
 @rule("M88")
-async def test_a_thousand_calls_cost_no_thousand_renewals(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thousand_calls_cost_no_thousand_renewals(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "HURRY_S", 60.0)
     kept = KeptByHand(database, connection)
     kept.hold()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.events import JobDead, JobSucceeded
+from rota.observe.events import JobDead, JobSucceeded
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -25,7 +25,9 @@ def disagree(connection: Connection, hours: int) -> None:
 
 
 @rule("M22")
-async def test_a_job_is_due_by_the_databases_clock(database: str, connection: Connection, hours: int) -> None:
+async def test_a_job_is_due_by_the_databases_clock(
+    database: str, connection: Connection, hours: int
+) -> None:
     disagree(connection, hours)
     jobs = rota.Jobs()
 
@@ -50,7 +52,9 @@ async def test_a_job_is_due_by_the_databases_clock(database: str, connection: Co
 async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
     database: str, connection: Connection, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.lease.RENEWALS_A_LEASE", 100)  # soon, and yet no machine is so busy that it runs out
+    monkeypatch.setattr(
+        "rota.worker.lease.RENEWALS_A_LEASE", 100
+    )  # soon, and yet no machine is so busy that it runs out
     disagree(connection, hours)
     jobs = rota.Jobs()
     go = asyncio.Event()
@@ -66,11 +70,19 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
 
         def renewed() -> bool:
             assert rows(connection, "select id from rota.job_reap('-infinity', 10)") == []
-            leases.update(rows(connection, "select locked_until from rota.job where status = 'running'"))
+            leases.update(
+                rows(connection, "select locked_until from rota.job where status = 'running'")
+            )
             return len(leases) >= 6
 
         await asyncio.to_thread(eventually, renewed)
-        assert value(connection, "select locked_until - rota.clock() between interval '0' and interval '30 s' from rota.job") is True
+        assert (
+            value(
+                connection,
+                "select locked_until - rota.clock() between interval '0' and interval '30 s' from rota.job",
+            )
+            is True
+        )
         query = (
             "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, start_recorded)"
             " values ('left', 'running', 'gone', rota.clock() + %s::interval, 1, 1, true) returning id"
@@ -80,14 +92,18 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
         await asyncio.to_thread(eventually, lambda: rows(connection, failed, lost))
         go.set()
         await hand.heard(JobSucceeded, job=slow_one)
-    assert rows(connection, "select id, status, run_at > rota.clock() from rota.job order by id") == [
+    assert rows(
+        connection, "select id, status, run_at > rota.clock() from rota.job order by id"
+    ) == [
         (lost, "failed", True),
         (not_yet, "running", False),
     ]
 
 
 @rule("M22", "M36")
-async def test_a_job_expires_by_the_databases_clock(database: str, connection: Connection, hours: int) -> None:
+async def test_a_job_expires_by_the_databases_clock(
+    database: str, connection: Connection, hours: int
+) -> None:
     disagree(connection, hours)
     jobs = rota.Jobs()
 
@@ -97,9 +113,13 @@ async def test_a_job_expires_by_the_databases_clock(database: str, connection: C
     app = rota.App(database, jobs=[jobs])
     fresh, stale = (await quick.aenqueue()).id, (await quick.aenqueue()).id
     await app.aclose()
-    connection.execute("update rota.job set expires_at = rota.clock() - interval '1 second' where id = %s", [stale])
+    connection.execute(
+        "update rota.job set expires_at = rota.clock() - interval '1 second' where id = %s", [stale]
+    )
     async with Hand(database, jobs) as hand:
         await hand.heard(JobSucceeded, job=fresh)
         dead = await hand.heard(JobDead, job=stale)
     assert dead.failure.error_type == "Expired"
-    assert rows(connection, "select status, attempts, started_at from rota.job") == [("dead", 0, None)]
+    assert rows(connection, "select status, attempts, started_at from rota.job") == [
+        ("dead", 0, None)
+    ]

@@ -41,17 +41,25 @@ def restored(server: PostgresServer, database: str) -> Iterator[str]:
 
 def all_jobs(url: str) -> list[object]:
     with psycopg.connect(url, autocommit=True) as own:
-        return [rows(own, "select j from rota.job j order by id"), rows(own, "select id from rota.job_history")]
+        return [
+            rows(own, "select j from rota.job j order by id"),
+            rows(own, "select id from rota.job_history"),
+        ]
 
 
 @rule("M80", "M87")
-def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(restored: str, tmp_path: Path) -> None:
+def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(
+    restored: str, tmp_path: Path
+) -> None:
     (tmp_path / "shop.py").write_text(SHOP.replace('"send_mail"', '"quick"'))
     command = CommandLine(tmp_path, ROTA_DATABASE_URL=restored, ROTA_APP="shop:app")
     before = all_jobs(restored)
     ran = command("work", "--drain")
     assert (ran.status, ran.out) == (6, "")
-    assert f"this is database {name_of(restored)} of server" in ran.err and "rota resume --copy" in ran.err.splitlines()[-1]
+    assert (
+        f"this is database {name_of(restored)} of server" in ran.err
+        and "rota resume --copy" in ran.err.splitlines()[-1]
+    )
     assert all_jobs(restored) == before
     assert command.ok("resume", "--copy", "--why", "staging").out == "this copy resumed\n"
     assert command.ok("work", "--drain").out.startswith("claimed ")
@@ -59,7 +67,9 @@ def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(restored: str, t
 
 
 @rule("M81", "M84", "M87")
-def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(restored: str, start_worker: StartWorker, free_port: int) -> None:
+def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
+    restored: str, start_worker: StartWorker, free_port: int
+) -> None:
     before = all_jobs(restored)
     worker = start_worker(restored, health_port=free_port)
 
@@ -129,7 +139,9 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
 
 
 @rule("M87")
-async def test_in_a_copy_no_upkeep_is_done_either(restored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_in_a_copy_no_upkeep_is_done_either(
+    restored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of all its parts would have been over."""
     for name in ("CLOSED_LOOK_S", "TELL_S"):
         monkeypatch.setattr(f"rota.worker.stamp.{name}", 0.05)

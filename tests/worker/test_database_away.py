@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import rota
-from rota.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
+from rota.observe.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
@@ -29,11 +29,17 @@ pytestmark = [pytest.mark.waits, pytest.mark.system]
 @rule("M2", "M32")
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_job_that_runs_through_a_restart_of_the_server_is_finished_by_its_worker(
-    start_worker: StartWorker, own_server: PostgresServer, connect: Connect, tmp_path: Path, mode: str
+    start_worker: StartWorker,
+    own_server: PostgresServer,
+    connect: Connect,
+    tmp_path: Path,
+    mode: str,
 ) -> None:
     worker = start_worker(own_server.url(), slots=5)
     connection = connect()
-    ended_meanwhile, goes_on = (put(connection, "hold", until=str(tmp_path / name)) for name in ("first", "second"))
+    ended_meanwhile, goes_on = (
+        put(connection, "hold", until=str(tmp_path / name)) for name in ("first", "second")
+    )
     for job in (ended_meanwhile, goes_on):
         worker.until_noted(f"start {job}")
 
@@ -75,11 +81,19 @@ def test_a_server_that_crashes_under_load_costs_no_job_and_starts_none_twice_but
     eventually(lambda: over(connection) == ROUNDS * JOBS, 90)
 
     started = Counter(int(what.split()[1]) for _, what in notes(worker.notes_file))
-    lost = {job for (job,) in rows(connection, "select job from rota.attempt where error_type = 'LeaseExpired'")}
+    lost = {
+        job
+        for (job,) in rows(
+            connection, "select job from rota.attempt where error_type = 'LeaseExpired'"
+        )
+    }
     assert len(started) == ROUNDS * JOBS
     assert {job for job, times in started.items() if times > 1} <= lost
     assert len(lost) < JOBS, "what the worker held, and not what waited"
-    assert value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'") == 0
+    assert (
+        value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'")
+        == 0
+    )
 
 
 @rule("M2", "M32")
@@ -104,14 +118,22 @@ async def test_an_end_that_was_committed_is_known_though_its_answer_was_lost(
         await started.wait()
         with _commits_that_wait(connection, connect()):
             go.set()
-            [finish] = await asyncio.to_thread(eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY))
+            [finish] = await asyncio.to_thread(
+                eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY)
+            )
             # The commit is on disk and its answer is not sent: whoever cuts the connection now lets both stand.
             connection.execute("select pg_terminate_backend(%s)", finish)
-            await asyncio.to_thread(eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY) != [finish])
+            await asyncio.to_thread(
+                eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY) != [finish]
+            )
         await hand.heard(JobSucceeded if end == "succeeds" else JobFailed, job=job)
     assert not [event for event in hand.events if isinstance(event, LeaseLost)]
-    assert any(isinstance(event, DatabaseLost) and event.service == "finisher" for event in hand.events)
-    assert hand.report is not None and (hand.report.succeeded, hand.report.failed) == ((1, 0) if end == "succeeds" else (0, 1))
+    assert any(
+        isinstance(event, DatabaseLost) and event.service == "finisher" for event in hand.events
+    )
+    assert hand.report is not None and (hand.report.succeeded, hand.report.failed) == (
+        (1, 0) if end == "succeeds" else (0, 1)
+    )
 
 
 WAITS_FOR_A_STANDBY = "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'rota finish'"
@@ -142,7 +164,9 @@ def _commits_that_wait(connection: Connection, probe: Connection) -> Iterator[No
 
 
 @rule("M2")
-async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_it_holds(database: str, connection: Connection) -> None:
+async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_it_holds(
+    database: str, connection: Connection
+) -> None:
     role = f"{value(connection, 'select current_database()')}_away"
     go = asyncio.Event()
     jobs = rota.Jobs()
@@ -157,20 +181,28 @@ async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_i
         async with Hand(make_conninfo(database, user=role), jobs, lease_s=12) as hand:
             await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
             connection.execute(f"alter role {role} nologin".encode())
-            connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [role])
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [role]
+            )
             go.set()
             for service in ("finisher", "claimer", "lease keeper", "listener"):
                 await hand.until(lambda service=service: service in _refused(hand))  # type: ignore[misc]
             connection.execute(f"alter role {role} login".encode())
             await hand.heard(JobSucceeded, job=job)
     finally:
-        connection.execute(f"reassign owned by {role} to current_user".encode())  # the partitions that the worker made, at midnight
+        connection.execute(
+            f"reassign owned by {role} to current_user".encode()
+        )  # the partitions that the worker made, at midnight
         connection.execute(f"drop role {role}".encode())
 
 
 def _refused(hand: Hand) -> set[str]:
     """The services that were told that the login is refused."""
-    return {event.service for event in hand.events if isinstance(event, DatabaseLost) and "not permitted to log in" in event.reason}
+    return {
+        event.service
+        for event in hand.events
+        if isinstance(event, DatabaseLost) and "not permitted to log in" in event.reason
+    }
 
 
 @rule("M2")

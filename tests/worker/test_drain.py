@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import Event, JobDead, JobReaped, WorkerStarted
+from rota.observe.events import Event, JobDead, JobReaped, WorkerStarted
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -44,7 +44,9 @@ def counting(jobs: rota.Jobs, name: str, **settings: object) -> Counter[str]:
 
 
 @rule("M80")
-def test_a_drain_is_over_when_everything_due_is_done_also_what_its_jobs_enqueued(database: str, connection: Connection) -> None:
+def test_a_drain_is_over_when_everything_due_is_done_also_what_its_jobs_enqueued(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database)
 
     @app.job("step")
@@ -61,14 +63,22 @@ def test_a_drain_is_over_when_everything_due_is_done_also_what_its_jobs_enqueued
     plain_step.enqueue(20)
     step.using(delay="1h").enqueue(0)
     report = app.drain()
-    assert (report.claimed, report.succeeded, report.failed, report.dead, report.oldest_due) == (42, 42, 0, 0, None)
+    assert (report.claimed, report.succeeded, report.failed, report.dead, report.oldest_due) == (
+        42,
+        42,
+        0,
+        0,
+        None,
+    )
     assert over(connection) == 42
     assert value(connection, "select count(*) from rota.job") == 1
     assert report.line() == "claimed 42, succeeded 42, failed 0, dead 0, oldest due: none"
 
 
 @rule("M80")
-def test_a_drain_reports_what_became_of_its_jobs_and_what_is_still_due(database: str, connection: Connection) -> None:
+def test_a_drain_reports_what_became_of_its_jobs_and_what_is_still_due(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database)
 
     @app.job("fails", retry=rota.Fixed("1h"))
@@ -86,11 +96,15 @@ def test_a_drain_reports_what_became_of_its_jobs_and_what_is_still_due(database:
         put_many(connection, job_type, count)
     report = app.drain()
     assert (report.claimed, report.succeeded, report.failed, report.dead) == (9, 4, 2, 3)
-    assert report.oldest_due == value(connection, "select run_at from rota.job where job_type = 'unknown here'")
+    assert report.oldest_due == value(
+        connection, "select run_at from rota.job where job_type = 'unknown here'"
+    )
 
 
 @rule("M33", "M80")
-def test_a_drain_recovers_what_a_dead_worker_left_however_much(database: str, connection: Connection) -> None:
+def test_a_drain_recovers_what_a_dead_worker_left_however_much(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database)
     app.job("left", retry=rota.Fixed("1h"), max_attempts=10)(_nothing)
     connection.execute(LEFT, [1, 10])
@@ -100,12 +114,19 @@ def test_a_drain_recovers_what_a_dead_worker_left_however_much(database: str, co
     app.on(WorkerStarted, said.append)
     app.drain()
     app.close()
-    assert [type(event) for event in said] == [JobReaped] * 1310 + [WorkerStarted], "before its jobs, not beside them"
-    assert rows(connection, "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 order by 1") == [
+    assert [type(event) for event in said] == [JobReaped] * 1310 + [WorkerStarted], (
+        "before its jobs, not beside them"
+    )
+    assert rows(
+        connection,
+        "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 order by 1",
+    ) == [
         ("dead", 10, False),
         ("failed", 1300, True),
     ]
-    assert rows(connection, "select distinct worker, error_type from rota.attempt") == [("gone", "LeaseExpired")]
+    assert rows(connection, "select distinct worker, error_type from rota.attempt") == [
+        ("gone", "LeaseExpired")
+    ]
 
 
 @rule("M80")
@@ -160,7 +181,9 @@ async def test_two_drains_at_once_do_every_job_once(database: str, connection: C
 
 
 @rule("M61", "M80")
-async def test_a_queue_with_slots_of_its_own_runs_no_more_at_once(database: str, connection: Connection) -> None:
+async def test_a_queue_with_slots_of_its_own_runs_no_more_at_once(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     email, other = counting(jobs, "email", queue="email"), counting(jobs, "other")
     put_many(connection, "email", 300)
@@ -173,17 +196,23 @@ async def test_a_queue_with_slots_of_its_own_runs_no_more_at_once(database: str,
 
 
 @rule("M61", "M80")
-async def test_a_drain_leaves_queues_alone_that_it_was_not_given(database: str, connection: Connection) -> None:
+async def test_a_drain_leaves_queues_alone_that_it_was_not_given(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     counting(jobs, "email", queue="email")
-    connection.execute("insert into rota.job (job_type, queue) values ('email', 'email'), ('email', 'default')")
+    connection.execute(
+        "insert into rota.job (job_type, queue) values ('email', 'email'), ('email', 'default')"
+    )
     report = await Hand(database, jobs, drain=True, queues={"default": 1}).run()
     assert report.succeeded == 1
     assert rows(connection, "select queue, status from rota.job") == [("email", "queued")]
 
 
 @rule("M61")
-async def test_queues_that_share_slots_get_them_in_turn(database: str, connection: Connection) -> None:
+async def test_queues_that_share_slots_get_them_in_turn(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     order: list[str] = []
 
@@ -194,8 +223,12 @@ async def test_queues_that_share_slots_get_them_in_turn(database: str, connectio
 
     for queue in ("big", "small"):
         named(queue)
-    connection.execute("insert into rota.job (job_type, queue) select 'big', 'big' from generate_series(1, 2000)")
-    connection.execute("insert into rota.job (job_type, queue) select 'small', 'small' from generate_series(1, 20)")
+    connection.execute(
+        "insert into rota.job (job_type, queue) select 'big', 'big' from generate_series(1, 2000)"
+    )
+    connection.execute(
+        "insert into rota.job (job_type, queue) select 'small', 'small' from generate_series(1, 20)"
+    )
     await Hand(database, jobs, drain=True, slots=4).run()
     assert len(order) == 2020
     assert order.index("small") < 200
@@ -213,14 +246,17 @@ async def test_the_urgent_run_first(database: str, connection: Connection) -> No
     for priority in (0, -100, 100, 7):
         jobs.job(f"of {priority}", priority=priority, takes_context=True)(handler)
         connection.execute(
-            "insert into rota.job (job_type, priority) select %s, %s from generate_series(1, 5)", [f"of {priority}", priority]
+            "insert into rota.job (job_type, priority) select %s, %s from generate_series(1, 5)",
+            [f"of {priority}", priority],
         )
     await Hand(database, jobs, drain=True, slots=1).run()
     assert order == [100] * 5 + [7] * 5 + [0] * 5 + [-100] * 5
 
 
 @rule("M61")
-async def test_the_urgent_run_first_also_with_priorities_that_no_type_declares(database: str, connection: Connection) -> None:
+async def test_the_urgent_run_first_also_with_priorities_that_no_type_declares(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     order: list[int] = []
 
@@ -230,7 +266,9 @@ async def test_the_urgent_run_first_also_with_priorities_that_no_type_declares(d
     jobs.job("work", takes_context=True)(handler)
     priorities = [0, 5, -5, 100, 5, 99, -100, 50, -4]
     for priority in priorities:
-        connection.execute("insert into rota.job (job_type, priority) values ('work', %s)", [priority])
+        connection.execute(
+            "insert into rota.job (job_type, priority) values ('work', %s)", [priority]
+        )
     await Hand(database, jobs, drain=True, slots=1).run()
     assert order == sorted(priorities, reverse=True)
 
@@ -248,12 +286,18 @@ async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and
     hand = Hand(database, jobs, drain=True)
     hand.worker._bus.on(JobDead, lambda _: hand.worker.stop())
     assert (await hand.run()).claimed == 0
-    assert value(connection, "select count(*) from rota.job where status = 'dead'") == 1, "of 200, each a batch of its own"
-    assert rows(connection, "select status, claims from rota.job where id = %s", due) == [("queued", 0)]
+    assert value(connection, "select count(*) from rota.job where status = 'dead'") == 1, (
+        "of 200, each a batch of its own"
+    )
+    assert rows(connection, "select status, claims from rota.job where id = %s", due) == [
+        ("queued", 0)
+    ]
 
 
 @rule("M80")
-async def test_a_drain_waits_for_its_own_running_jobs(database: str, connection: Connection) -> None:
+async def test_a_drain_waits_for_its_own_running_jobs(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     started, go = asyncio.Event(), asyncio.Event()
 
@@ -294,7 +338,9 @@ def test_a_drain_that_cannot_reach_the_database_says_so(own_server: PostgresServ
 @pytest.mark.slow
 @pytest.mark.system
 @rule("M80")
-def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(own_server: PostgresServer) -> None:
+def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(
+    own_server: PostgresServer,
+) -> None:
     migrate(own_server.url())
     app = rota.App(own_server.url())
 

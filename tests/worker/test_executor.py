@@ -10,8 +10,8 @@ import pytest
 
 import rota
 from rota.errors import AttemptTimeout
-from rota.events import Bus
-from rota.outcome import Errored, HandedBack, Succeeded
+from rota.model.outcome import Errored, HandedBack, Succeeded
+from rota.observe.events import Bus
 from rota.worker.executor import Executor
 from rota.worker.held import Held
 from rota.worker.lane import Lane
@@ -27,7 +27,14 @@ BUFFER_S = 60.0
 class Work:
     """An executor, its handler, and two claimed jobs, which may have been lost before. The handler runs until `go` is set."""
 
-    def __init__(self, connection: Connection, *, slots: int = 1, losses: int | None = None, threads: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        slots: int = 1,
+        losses: int | None = None,
+        threads: bool = False,
+    ) -> None:
         self.ran: list[int] = []
         self.ended: asyncio.Queue[Held] = asyncio.Queue()
         self.to_record: list[Held] = []
@@ -58,7 +65,9 @@ class Work:
         )
         insert(connection, 2, losses=losses, error_type=None if losses is None else "LeaseExpired")
         handler = blocks if threads else waits
-        self.first, self.second = (Held(job, handler, monotonic(), LEASE_S) for job in Hand(connection).claim().jobs)
+        self.first, self.second = (
+            Held(job, handler, monotonic(), LEASE_S) for job in Hand(connection).claim().jobs
+        )
 
     async def end(self) -> Held:
         """The next job that ended."""
@@ -66,31 +75,42 @@ class Work:
 
 
 @rule("M31")
-async def test_a_job_starts_only_while_a_quarter_of_its_lease_is_left(connection: Connection) -> None:
+async def test_a_job_starts_only_while_a_quarter_of_its_lease_is_left(
+    connection: Connection,
+) -> None:
     work = Work(connection)
     work.first.renewed_at -= 0.76 * LEASE_S
     work.second.renewed_at -= 0.5 * LEASE_S
     work.go.set()
     work.executor.take([work.first, work.second])
     ends = {held.job.id: held.end for held in (await work.end(), await work.end())}
-    assert isinstance(ends[work.first.job.id], HandedBack) and isinstance(ends[work.second.job.id], Succeeded)
+    assert isinstance(ends[work.first.job.id], HandedBack) and isinstance(
+        ends[work.second.job.id], Succeeded
+    )
     assert work.ran == [work.second.job.id]
 
 
 @rule("M31", "M32")
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "plain"])
-async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(connection: Connection, threads: bool) -> None:
+async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(
+    connection: Connection, threads: bool
+) -> None:
     work = Work(connection, threads=threads)
     work.executor.take([work.first, work.second])
     work.executor.lose(work.second)
     work.go.set()
-    assert {(await work.end()).job.id, (await work.end()).job.id} == {work.first.job.id, work.second.job.id}
+    assert {(await work.end()).job.id, (await work.end()).job.id} == {
+        work.first.job.id,
+        work.second.job.id,
+    }
     assert work.ran == [work.first.job.id]
     assert isinstance(work.second.end, HandedBack)
 
 
 @rule("M61")
-async def test_a_job_that_waited_too_long_for_a_slot_goes_back_for_another_worker(connection: Connection) -> None:
+async def test_a_job_that_waited_too_long_for_a_slot_goes_back_for_another_worker(
+    connection: Connection,
+) -> None:
     work = Work(connection)
     work.executor.take([work.first, work.second])
     await work.executor.tick()
@@ -105,7 +125,9 @@ async def test_a_job_that_waited_too_long_for_a_slot_goes_back_for_another_worke
 
 
 @rule("M83")
-async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_what_runs_has_ended(connection: Connection) -> None:
+async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_what_runs_has_ended(
+    connection: Connection,
+) -> None:
     work = Work(connection)
     work.executor.take([work.first, work.second])
     going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
@@ -145,8 +167,12 @@ async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_wo
 
 
 @rule("M33")
-async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_next_when_that_is_over(connection: Connection) -> None:
-    work = Work(connection, slots=2, losses=4)  # one that was lost so often makes the next wait for a minute
+async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_next_when_that_is_over(
+    connection: Connection,
+) -> None:
+    work = Work(
+        connection, slots=2, losses=4
+    )  # one that was lost so often makes the next wait for a minute
     work.go.set()
     work.executor.take([work.first, work.second])
     await work.executor.tick()
@@ -154,13 +180,17 @@ async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_nex
     work.executor.begin(work.first)
     assert await work.end() is work.first
     await work.executor.tick()
-    assert (work.to_record, work.ran) == ([work.first], [work.first.job.id]), "what it came to is not written yet"
+    assert (work.to_record, work.ran) == ([work.first], [work.first.job.id]), (
+        "what it came to is not written yet"
+    )
     work.executor.suspect_over(work.first)
     assert work.to_record == [work.first, work.second]
 
 
 @rule("M33", "M83")
-async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_end(connection: Connection) -> None:
+async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_end(
+    connection: Connection,
+) -> None:
     work = Work(connection, slots=2, losses=2)
     work.executor.take([work.first, work.second])
     work.executor.begin(work.first)
@@ -179,7 +209,9 @@ async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_e
 
 
 @rule("M33", "M35")
-async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_free_again(connection: Connection) -> None:
+async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_free_again(
+    connection: Connection,
+) -> None:
     work = Work(connection, losses=2)
     work.executor.take([work.first])
     work.executor.lose(work.first)

@@ -9,9 +9,9 @@ from time import monotonic
 import pytest
 
 import rota
-from rota.events import Bus, Event, JobDead, WorkerStarted
-from rota.job import Job
-from rota.settle import settle
+from rota.model.job import Job
+from rota.model.settle import settle
+from rota.observe.events import Bus, Event, JobDead, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -27,7 +27,9 @@ from tests.worker.table import Connection, put, rows, status, value
 
 def _put_late(connection: Connection, job_type: str, count: int = 1, by: str = "5 s") -> None:
     """Jobs that had been due for a while before they expired, so long ago."""
-    connection.execute("insert into rota.job (job_type) select %s from generate_series(1, %s)", [job_type, count])
+    connection.execute(
+        "insert into rota.job (job_type) select %s from generate_series(1, %s)", [job_type, count]
+    )
     connection.execute(
         "update rota.job set run_at = rota.clock() - interval '2 days', expires_at = rota.clock() - %s::interval"
         " where status = 'queued' and expires_at is null",
@@ -55,14 +57,20 @@ async def test_a_worker_that_is_up_ends_jobs_that_it_would_never_claim(
         job = put(connection, "stranger")
         connection.execute("update rota.job set expires_at = rota.clock() + interval '0.3 s'")
         dead = await hand.heard(JobDead, job=job)
-    assert (dead.failure.error_type, dead.failure.verdict, dead.failure.verdict_rule) == ("Expired", "fatal", "expired")
+    assert (dead.failure.error_type, dead.failure.verdict, dead.failure.verdict_rule) == (
+        "Expired",
+        "fatal",
+        "expired",
+    )
     assert dead.failure.message.endswith(": no live worker knew its type 'stranger'")
     assert (dead.job_type, dead.attempt, dead.claim, dead.worker) == ("stranger", 1, 0, hand.name)
     assert status(connection, job) == "dead"
 
 
 @rule("M36", "M80")
-def test_a_drain_ends_what_has_expired_however_much_before_it_claims(database: str, connection: Connection) -> None:
+def test_a_drain_ends_what_has_expired_however_much_before_it_claims(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database)
     app.job("known")(lambda: None)
     heard: list[Event] = []
@@ -72,12 +80,17 @@ def test_a_drain_ends_what_has_expired_however_much_before_it_claims(database: s
     _put_late(connection, "stranger", 700, "1 day")
     assert app.drain().claimed == 0
     app.close()
-    assert [type(event) for event in heard] == [JobDead] * 1400 + [WorkerStarted], "before its jobs, not beside them"
-    assert rows(connection, "select distinct status, attempts, claims, last_error like '%%: no worker was alive' from rota.job") == [
-        ("dead", 0, 0, True)
-    ]
+    assert [type(event) for event in heard] == [JobDead] * 1400 + [WorkerStarted], (
+        "before its jobs, not beside them"
+    )
+    assert rows(
+        connection,
+        "select distinct status, attempts, claims, last_error like '%%: no worker was alive' from rota.job",
+    ) == [("dead", 0, 0, True)]
     assert (
-        len({event.job for event in heard if isinstance(event, JobDead)}) == value(connection, "select count(*) from rota.attempt") == 1400
+        len({event.job for event in heard if isinstance(event, JobDead)})
+        == value(connection, "select count(*) from rota.attempt")
+        == 1400
     )
 
 
@@ -85,7 +98,12 @@ def test_a_drain_ends_what_has_expired_however_much_before_it_claims(database: s
 @pytest.mark.parametrize(
     ("due_s", "expires_s", "held_s", "said"),
     [
-        (-10, 2, 5, "it was claimed in time, but its worker's slots were busy until 3.0 s too late"),
+        (
+            -10,
+            2,
+            5,
+            "it was claimed in time, but its worker's slots were busy until 3.0 s too late",
+        ),
         (
             -10,
             -4,
@@ -93,13 +111,23 @@ def test_a_drain_ends_what_has_expired_however_much_before_it_claims(database: s
             "it was due at 2026-01-01 11:59:50+00:00 and came to be started 5.0 s too late: the workers were busy, or none was up",
         ),
         (-3, -4, 1, "it was not due before 2026-01-01 11:59:57+00:00"),
-        (-10, 0, 0, "it was due at 2026-01-01 11:59:50+00:00 and came to be started 0.0 s too late: the workers were busy, or none was up"),
+        (
+            -10,
+            0,
+            0,
+            "it was due at 2026-01-01 11:59:50+00:00 and came to be started 0.0 s too late: the workers were busy, or none was up",
+        ),
         (-10, 2, 1, None),
         (-10, None, 1, None),
     ],
 )
 async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
-    jobs: rota.Jobs, due_s: float, expires_s: float | None, held_s: float, said: str | None, monkeypatch: pytest.MonkeyPatch
+    jobs: rota.Jobs,
+    due_s: float,
+    expires_s: float | None,
+    held_s: float,
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = monotonic()
     monkeypatch.setattr("rota.worker.admission.monotonic", lambda: now)
@@ -154,7 +182,9 @@ async def test_a_pass_begins_where_the_last_one_ended_less_a_margin_and_seldom_a
         assert await watched.a_pass() == 2, "the first looks at everything"
         _put_late(connection, "t", 3, "1 day")
         _put_late(connection, "t", 1, "30 s")
-        assert await watched.a_pass() == 1, "the next at what has expired since, and a minute before"
+        assert await watched.a_pass() == 1, (
+            "the next at what has expired since, and a minute before"
+        )
         watched.expirer._reading.everything_at = 0.0
         assert await watched.a_pass() == 3, "once its time has come, at everything again"
         assert await watched.a_pass() == 0

@@ -13,7 +13,7 @@ from psycopg import sql
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import JobSucceeded
+from rota.observe.events import JobSucceeded
 from rota.store.migrate import migrate
 from rota.store.pools import POOL_MAX
 from tests.support.proxy import Proxy
@@ -48,12 +48,17 @@ class Failover:
 
 
 @pytest.fixture
-def failover(own_server: PostgresServer, server: PostgresServer, database: str, connection: Connection) -> Iterator[Failover]:
+def failover(
+    own_server: PostgresServer, server: PostgresServer, database: str, connection: Connection
+) -> Iterator[Failover]:
     name = database.rpartition("/")[2]
     with psycopg.connect(own_server.url(), autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
     migrate(own_server.url(name))
-    with Proxy(own_server.port) as proxy, psycopg.connect(own_server.url(name), autocommit=True) as old:
+    with (
+        Proxy(own_server.port) as proxy,
+        psycopg.connect(own_server.url(name), autocommit=True) as old,
+    ):
         yield Failover(proxy, old, connection, server.port)
 
 
@@ -72,25 +77,36 @@ def _until_open(failover: Failover) -> None:
 
 
 @rule("M2", "M20")
-def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
+def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(
+    failover: Failover,
+) -> None:
     app, charge = _app(failover.url)
     with ThreadPoolExecutor(POOL_MAX) as pool:
         with failover.old.transaction():
-            failover.old.execute("lock table rota.job")  # no call gets through: each of the pool's connections is in use
+            failover.old.execute(
+                "lock table rota.job"
+            )  # no call gets through: each of the pool's connections is in use
             calls = [pool.submit(charge.enqueue) for _ in range(100)]
             _until_open(failover)
         assert len([call.result() for call in calls]) == 100
     failover.happen()
     with pytest.raises(DatabaseUnavailable, match="read-only"):
         charge.enqueue()
-    for _ in range(10):  # without one more failure: the pooled connections are all gone, not only the one that was met
+    for _ in range(
+        10
+    ):  # without one more failure: the pooled connections are all gone, not only the one that was met
         charge.enqueue()
     app.close()
-    assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (100, 10)
+    assert (
+        value(failover.old, "select count(*) from rota.job"),
+        value(failover.new, "select count(*) from rota.job"),
+    ) == (100, 10)
 
 
 @rule("M2", "M20")
-async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_new_server(failover: Failover) -> None:
+async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_new_server(
+    failover: Failover,
+) -> None:
     app, charge = _app(failover.url)
     async with aclosing(app):
         await charge.aenqueue()
@@ -104,7 +120,10 @@ async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_
             await charge.aenqueue()
         for _ in range(10):
             await charge.aenqueue()
-    assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (100, 10)
+    assert (
+        value(failover.old, "select count(*) from rota.job"),
+        value(failover.new, "select count(*) from rota.job"),
+    ) == (100, 10)
 
 
 @rule("M2")
@@ -126,7 +145,9 @@ async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_ser
         await asyncio.to_thread(failover.happen)
         put(failover.new, "quick")  # its id may be that of the one before
         await hand.heard(JobSucceeded, 2)
-        await asyncio.to_thread(eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == [])
+        await asyncio.to_thread(
+            eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == []
+        )
 
 
 @rule("M2")
@@ -142,11 +163,17 @@ def test_a_url_with_several_hosts_finds_the_one_that_can_be_written_to(
         charge.enqueue()
     charge.enqueue()
     app.close()
-    assert (value(failover.old, "select count(*) from rota.job"), value(failover.new, "select count(*) from rota.job")) == (1, 1)
+    assert (
+        value(failover.old, "select count(*) from rota.job"),
+        value(failover.new, "select count(*) from rota.job"),
+    ) == (1, 1)
 
 
 def _there(connection: Connection) -> list[str]:
-    query = (
-        "select distinct substr(application_name, 6) from pg_stat_activity where application_name like 'rota %' and datname = %s order by 1"
-    )
-    return [str(role) for (role,) in rows(connection, query.replace("like 'rota %'", "like 'rota %%'"), connection.info.dbname)]
+    query = "select distinct substr(application_name, 6) from pg_stat_activity where application_name like 'rota %' and datname = %s order by 1"
+    return [
+        str(role)
+        for (role,) in rows(
+            connection, query.replace("like 'rota %'", "like 'rota %%'"), connection.info.dbname
+        )
+    ]

@@ -16,8 +16,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from rota.cli import run
-from rota.fleet import ENDS_MAX
-from rota.member import ORPHAN_S
+from rota.runtime.supervised import ORPHAN_S
+from rota.runtime.supervisor import ENDS_MAX
 from rota.worker.executor import HURRIED_S
 from tests.support import forked
 from tests.support.rules import rule
@@ -47,20 +47,35 @@ def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_p
     assert pids == {child.pid for child in fleet.children()}
 
     fleet.signal(signal.SIGTERM)
-    eventually(lambda: not connected(connection, "claim"), what="the claimers' connections are closed")
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimers' connections are closed"
+    )
     left = put(connection, "quick")
     (tmp_path / "go").touch()
 
     assert fleet.wait() == (0, ""), fleet.log
-    assert [status(connection, job) for job in (*jobs, left)] == ["succeeded", "succeeded", "queued"]
-    names = [name for (name,) in rows(connection, "select name from rota.worker where stopped_at is not null")]
+    assert [status(connection, job) for job in (*jobs, left)] == [
+        "succeeded",
+        "succeeded",
+        "queued",
+    ]
+    names = [
+        name
+        for (name,) in rows(connection, "select name from rota.worker where stopped_at is not null")
+    ]
     assert len({*names}) == 2
     for pid in pids:
-        assert fleet.log.count(f"worker process {pid} started") == fleet.log.count(f"worker process {pid} ended with status 0") == 1
+        assert (
+            fleet.log.count(f"worker process {pid} started")
+            == fleet.log.count(f"worker process {pid} ended with status 0")
+            == 1
+        )
 
 
 @rule("M33")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3])  # the last has no name
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3]
+)  # the last has no name
 def test_a_process_that_ends_though_nobody_told_the_parent_is_replaced_and_the_others_go_on(
     start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, how: int
 ) -> None:
@@ -89,8 +104,12 @@ def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished
     held = put(connection, "hold", until=str(tmp_path / "go"))
     holder = fleet.until_noted(f"start {held}")
     spared = {holder}
-    for _ in range(ENDS_MAX):  # at once, whatever it is at: they have to end within a minute also where a start takes ten seconds
-        [other] = eventually(lambda: [child for child in fleet.children() if child.pid not in spared], 30)
+    for _ in range(
+        ENDS_MAX
+    ):  # at once, whatever it is at: they have to end within a minute also where a start takes ten seconds
+        [other] = eventually(
+            lambda: [child for child in fleet.children() if child.pid not in spared], 30
+        )
         other.kill()
         spared.add(other.pid)
     eventually(lambda: "stopping 1 worker processes" in fleet.log)
@@ -98,7 +117,9 @@ def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished
     (tmp_path / "go").touch()
 
     assert fleet.wait() == (4, ""), fleet.log
-    assert fleet.log.splitlines()[-1].startswith(f"rota: {ENDS_MAX} worker processes ended within 60 s; the last: worker process")
+    assert fleet.log.splitlines()[-1].startswith(
+        f"rota: {ENDS_MAX} worker processes ended within 60 s; the last: worker process"
+    )
     assert status(connection, held) == "succeeded"
 
 
@@ -146,12 +167,16 @@ def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
         assert fleet.wait() == (0, ""), fleet.log
     finally:
         fleet.end()
-        connection.execute(f"drop owned by {role} cascade".encode())  # after midnight, the partitions of one more day
+        connection.execute(
+            f"drop owned by {role} cascade".encode()
+        )  # after midnight, the partitions of one more day
         connection.execute(f"drop role {role}".encode())
 
 
 def _app(place: Path, text: str) -> Path:
-    (place / "mine.py").write_text(f"import rota, os, sys, time, contextlib\napp = rota.App()\n@app.job('a')\ndef a(): ...\n{text}\n")
+    (place / "mine.py").write_text(
+        f"import rota, os, sys, time, contextlib\napp = rota.App()\n@app.job('a')\ndef a(): ...\n{text}\n"
+    )
     return place
 
 
@@ -181,8 +206,19 @@ def test_a_process_that_cannot_be_configured_is_not_tried_again_and_says_why_onc
     assert msgspec.json.decode(said)["error"]["type"] == "ConfigurationError"
 
 
-def test_an_app_that_ends_its_process_again_and_again_ends_the_parent_with_status_4(tmp_path: Path, database: str) -> None:
-    ran = _rota(_app(tmp_path, "os._exit(7)"), database, "work", "--processes", "2", "--app", "mine:app", "--json")
+def test_an_app_that_ends_its_process_again_and_again_ends_the_parent_with_status_4(
+    tmp_path: Path, database: str
+) -> None:
+    ran = _rota(
+        _app(tmp_path, "os._exit(7)"),
+        database,
+        "work",
+        "--processes",
+        "2",
+        "--app",
+        "mine:app",
+        "--json",
+    )
     assert ran.returncode == 4 and ran.stdout == ""
     error = msgspec.json.decode(ran.stderr.splitlines()[-1])["error"]
     assert error["type"] == "ProcessesFailed" and error["message"].endswith("ended with status 7")
@@ -198,7 +234,9 @@ def test_a_second_signal_to_the_parent_ends_the_grace_period_of_its_children(
     job = put(connection, "hold", until=str(tmp_path / "never"))
     fleet.until_noted(f"start {job}")
     fleet.signal(signal.SIGTERM)
-    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
+    )
     fleet.signal(signal.SIGTERM)
 
     assert fleet.wait() == (0, ""), fleet.log
@@ -217,7 +255,9 @@ def test_a_supervisor_that_signals_parent_and_children_alike_does_not_hurry_them
         fleet.until_noted(f"start {one}")
     [child] = fleet.children()
     fleet.signal(signal.SIGTERM)
-    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
+    )
     for _ in range(2):
         child.send_signal(signal.SIGTERM)
     (tmp_path / "first").touch()
@@ -229,7 +269,9 @@ def test_a_supervisor_that_signals_parent_and_children_alike_does_not_hurry_them
 
 
 @rule("M83")
-def test_a_terminals_ctrl_c_reaches_the_parent_alone(start_fleet: StartFleet, database: str) -> None:
+def test_a_terminals_ctrl_c_reaches_the_parent_alone(
+    start_fleet: StartFleet, database: str
+) -> None:
     fleet = start_fleet(database, 2, around=("setsid",))
     fleet.until_working(2)
     group = os.getpgid(fleet.pid)
@@ -239,10 +281,19 @@ def test_a_terminals_ctrl_c_reaches_the_parent_alone(start_fleet: StartFleet, da
 
 
 def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_starts_no_work(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_fleet: StartFleet,
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    _app(
+        tmp_path,
+        f"open({str(tmp_path / 'importing')!r}, 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)",
+    )
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
     job = put(connection, "a")
     fleet = start_fleet(database, 2, app="mine:app")
     eventually((tmp_path / "importing").exists)
@@ -256,7 +307,12 @@ def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_start
 @rule("M31", "M83")
 @pytest.mark.parametrize("handler", ["hold", "block", "wedge"])
 def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_what_they_can(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str
+    start_fleet: StartFleet,
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    handler: str,
 ) -> None:
     assert HURRIED_S < ORPHAN_S < 1
     if handler != "wedge":  # what can be handed back is, however little time the machine has for it
@@ -273,7 +329,9 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
     eventually(lambda: all(map(gone, children)))
     gone_after_s = monotonic() - killed_at
     assert gone_after_s < 15, "a second, and as much as a loaded machine may need"
-    expected = "running" if handler == "wedge" else "queued"  # a blocked loop hands nothing back: its lease runs out
+    expected = (
+        "running" if handler == "wedge" else "queued"
+    )  # a blocked loop hands nothing back: its lease runs out
     assert rows(connection, "select distinct status from rota.job") == [(expected,)]
 
 
@@ -281,7 +339,9 @@ def test_children_that_have_not_begun_are_gone_with_their_parent(
     start_fleet: StartFleet, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
     fleet = start_fleet(database, 1, app="mine:app")
     eventually((tmp_path / "importing").exists)
     [child] = fleet.children()
@@ -291,7 +351,14 @@ def test_children_that_have_not_begun_are_gone_with_their_parent(
 
 def _may_unshare() -> bool:
     try:
-        return subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False, capture_output=True).returncode == 0
+        return (
+            subprocess.run(
+                ["unshare", "--pid", "--fork", "--mount-proc", "true"],
+                check=False,
+                capture_output=True,
+            ).returncode
+            == 0
+        )
     except FileNotFoundError:
         return False
 
@@ -302,11 +369,20 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
 ) -> None:
     if not _may_unshare():
         pytest.skip("nobody may make a pid namespace here: that it works as pid 1 is not shown")
-    fleet = start_fleet(database, 1, around=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    fleet = start_fleet(
+        database, 1, around=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    )
     fleet.until_working(1)
     [parent] = psutil.Process(fleet.pid).children()
     [worker] = parent.children()
-    assert Path(f"/proc/{parent.pid}/status").read_text().split("NSpid:")[1].splitlines()[0].split()[-1] == "1"
+    assert (
+        Path(f"/proc/{parent.pid}/status")
+        .read_text()
+        .split("NSpid:")[1]
+        .splitlines()[0]
+        .split()[-1]
+        == "1"
+    )
     job = put(connection, "leave", until=str(tmp_path / "go"))
     eventually(lambda: status(connection, job) == "succeeded")
     [orphan] = eventually(lambda: [child for child in parent.children() if child.pid != worker.pid])
@@ -321,12 +397,29 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
 
 
 @rule("M83")
-def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(database: str, tmp_path: Path) -> None:
+def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(
+    database: str, tmp_path: Path
+) -> None:
     if not _may_unshare():
-        pytest.skip("nobody may make a pid namespace here: that pid 1 hears SIGTERM early is not shown")
+        pytest.skip(
+            "nobody may make a pid namespace here: that pid 1 hears SIGTERM early is not shown"
+        )
     place = _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
-    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m", "rota", "work", "--app=mine:app"]
-    with subprocess.Popen(command, cwd=place, env={**os.environ, "ROTA_DATABASE_URL": database}) as around:
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        sys.executable,
+        "-m",
+        "rota",
+        "work",
+        "--app=mine:app",
+    ]
+    with subprocess.Popen(
+        command, cwd=place, env={**os.environ, "ROTA_DATABASE_URL": database}
+    ) as around:
         try:
             eventually((tmp_path / "importing").exists)
             [first] = psutil.Process(around.pid).children()
@@ -344,7 +437,9 @@ def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_d
     exit_status, out = fleet.wait(60)
     assert exit_status == 0, fleet.log
     report = msgspec.json.decode(out)
-    assert report.pop("claimed") >= 500, "one that was held up for a second handed back what it had claimed ahead"
+    assert report.pop("claimed") >= 500, (
+        "one that was held up for a second handed back what it had claimed ahead"
+    )
     assert report == {"succeeded": 500, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
     assert over(connection) == 500
     held_up = re.compile(r"WARNING.*(the event loop|handed back)")  # as a busy machine may
@@ -371,10 +466,20 @@ def test_on_other_systems_several_processes_are_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert run(["work", "--processes", "2"]) == 3
-    assert capsys.readouterr().err == "rota: --processes runs on Linux only: here, start `rota work` several times instead\n"
+    assert (
+        capsys.readouterr().err
+        == "rota: --processes runs on Linux only: here, start `rota work` several times instead\n"
+    )
 
 
-def test_processes_are_1_to_64_and_a_drain_has_no_health_port(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong in (["--processes", "0"], ["--processes", "65"], ["--health-port", "0"], ["--drain", "--health-port", "8080"]):
+def test_processes_are_1_to_64_and_a_drain_has_no_health_port(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for wrong in (
+        ["--processes", "0"],
+        ["--processes", "65"],
+        ["--health-port", "0"],
+        ["--drain", "--health-port", "8080"],
+    ):
         assert run(["work", *wrong]) == 2
     assert "--health-port is for a worker that stays up" in capsys.readouterr().err

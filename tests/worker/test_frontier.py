@@ -53,7 +53,9 @@ class Table:
         """Jobs that a claim would return if it had no limit, in its order."""
         back_to = at(now_s) - timedelta(seconds=depth_s)
         after = self.frontier.key if self.frontier.key[0] <= back_to else (back_to, 0)
-        due = [id_ for id_ in self.keys if id_ not in self.found_s and max(self.jobs[id_ - 1]) <= now_s]
+        due = [
+            id_ for id_ in self.keys if id_ not in self.found_s and max(self.jobs[id_ - 1]) <= now_s
+        ]
         return sorted((i for i in due if self.key(i) > after), key=self.key)
 
     def claim(self, now_s: float, took_s: float) -> list[int]:
@@ -65,12 +67,16 @@ class Table:
         self.found_s |= dict.fromkeys(taken, now_s)
         last = self.key(taken[-1]) if taken else None
         to_the_end = len(taken) < self.limit
-        self.frontier.advance(now_s + took_s, took_s, depth_s, self.workers, at(now_s), last, to_the_end=to_the_end)
+        self.frontier.advance(
+            now_s + took_s, took_s, depth_s, self.workers, at(now_s), last, to_the_end=to_the_end
+        )
         return left
 
 
 instants = st.integers(0, 20_000).map(lambda ms: ms / 1000)
-lateness = st.one_of(st.just(0.0), st.integers(0, 1500).map(lambda ms: ms / 1000), st.integers(0, 90).map(float))
+lateness = st.one_of(
+    st.just(0.0), st.integers(0, 1500).map(lambda ms: ms / 1000), st.integers(0, 90).map(float)
+)
 jobs = st.lists(st.tuples(instants, lateness), min_size=1, max_size=25).map(
     lambda given: [(run_at, run_at + late) for run_at, late in given]
 )
@@ -104,10 +110,17 @@ def test_a_job_that_becomes_visible_behind_is_found_by_the_first_look_that_is_de
         within_s = [
             wait_s
             for level, depth_s in enumerate(DEPTHS_S)
-            if depth_s > (wait_s := overdue_s(level, took_s, workers) + slack_s) + visible_s - run_at
+            if depth_s
+            > (wait_s := overdue_s(level, took_s, workers) + slack_s) + visible_s - run_at
         ]
-        assert table.found_s[id_] <= visible_s + min(within_s) + 1e-6, f"job {id_}, due {run_at}, visible {visible_s}"
-        deep_enough = [look.began_s for look in table.looks if look.began_s >= visible_s and look.depth_s > look.began_s - run_at]
+        assert table.found_s[id_] <= visible_s + min(within_s) + 1e-6, (
+            f"job {id_}, due {run_at}, visible {visible_s}"
+        )
+        deep_enough = [
+            look.began_s
+            for look in table.looks
+            if look.began_s >= visible_s and look.depth_s > look.began_s - run_at
+        ]
         assert table.found_s[id_] <= min(deep_enough, default=math.inf)
 
 
@@ -121,7 +134,9 @@ def test_every_visible_due_job_is_found_also_by_claims_that_take_few_at_a_time(
     claims = math.ceil(len(jobs) / limit) + 2
     bound_s = overdue_s(-1, took_s, 1) + claims * (max(gaps) + took_s)
     run(table, gaps, took_s, 120 + bound_s)
-    assert all(table.found_s[id_] <= visible_s + bound_s for id_, (_, visible_s) in enumerate(jobs, 1))
+    assert all(
+        table.found_s[id_] <= visible_s + bound_s for id_, (_, visible_s) in enumerate(jobs, 1)
+    )
 
 
 @rule("M2")
@@ -136,7 +151,9 @@ def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_no
     for turn in range(400):
         left = table.claim(now_s, took_s)
         now_s += took_s + gaps[turn % len(gaps)]
-        assert set(left) <= set(table.in_sight(now_s, 0.0)), "the next claim, however shallow, takes up there"
+        assert set(left) <= set(table.in_sight(now_s, 0.0)), (
+            "the next claim, however shallow, takes up there"
+        )
 
 
 @rule("M14")
@@ -150,7 +167,11 @@ def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
     run(table, gaps, took_s, 40)
     for level, depth_s in enumerate(DEPTHS_S):
         # The shallowest is part of every claim after one that came to the end: it then passes over nothing.
-        looks = [look for look in table.looks if look.depth_s == depth_s and not (level == 0 and look.idle)]
+        looks = [
+            look
+            for look in table.looks
+            if look.depth_s == depth_s and not (level == 0 and look.idle)
+        ]
         for one, other in pairwise(looks):
             apart_s = other.began_s - (one.began_s + one.took_s)
             assert apart_s >= overdue_s(level, took_s, workers) - 1e-9
@@ -175,7 +196,9 @@ def test_a_claim_that_came_to_the_end_leaves_everything_before_its_start_behind(
 
 @rule("M83")
 @given(instants, instants, st.integers(1, 5))
-def test_after_a_request_to_look_back_a_claim_of_any_depth_sees_what_is_due_since_then(run_at: float, late_s: float, limit: int) -> None:
+def test_after_a_request_to_look_back_a_claim_of_any_depth_sees_what_is_due_since_then(
+    run_at: float, late_s: float, limit: int
+) -> None:
     now_s = run_at + late_s
     table = Table([(run_at, now_s)], limit=limit)
     table.claim(now_s - 0.001, 0.0005)
@@ -184,7 +207,9 @@ def test_after_a_request_to_look_back_a_claim_of_any_depth_sees_what_is_due_sinc
 
 
 def test_a_look_at_everything_reaches_the_oldest_run_at_that_a_row_may_have() -> None:
-    assert datetime.now(UTC) - timedelta(seconds=EVERYTHING_S / 2) < datetime(1970, 1, 1, tzinfo=UTC)
+    assert datetime.now(UTC) - timedelta(seconds=EVERYTHING_S / 2) < datetime(
+        1970, 1, 1, tzinfo=UTC
+    )
 
 
 def test_a_fresh_frontier_looks_at_everything_first() -> None:
@@ -205,7 +230,11 @@ def test_a_drain_can_have_a_look_at_everything_before_its_budget_allows() -> Non
 def test_a_look_back_that_found_more_than_it_could_take_says_so_and_goes_on_from_there() -> None:
     table = Table([(1.0, 60.0), (2.0, 60.0), (3.0, 60.0)], limit=2)
     table.claim(50.0, 0.001)
-    asks = table.frontier.advance(60.001, 0.001, EVERYTHING_S, 1, at(60), table.key(2), to_the_end=False)
+    asks = table.frontier.advance(
+        60.001, 0.001, EVERYTHING_S, 1, at(60), table.key(2), to_the_end=False
+    )
     assert asks
     assert table.frontier.key == table.key(2)
-    assert not table.frontier.advance(60.002, 0.001, 0.0, 1, at(60.001), table.key(3), to_the_end=True)
+    assert not table.frontier.advance(
+        60.002, 0.001, 0.0, 1, at(60.001), table.key(3), to_the_end=True
+    )

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import Bus
-from rota.fleet import Fleet
-from rota.health import CLIENTS_MAX, answering
-from rota.service import Gate, Service
+from rota.observe.events import Bus
+from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.service import Gate, Service
+from rota.runtime.supervisor import Fleet
 from rota.worker import pulse as vitals
 from rota.worker.pulse import Pulse
 from rota.worker.watch import LoopWatch
@@ -55,7 +55,9 @@ def test_a_worker_is_ready_once_it_claims_and_until_it_is_told_to_stop(
 
 
 @rule("M86")
-async def test_a_worker_that_is_still_entering_its_lifespan_lives_and_is_not_ready(database: str, free_port: int) -> None:
+async def test_a_worker_that_is_still_entering_its_lifespan_lives_and_is_not_ready(
+    database: str, free_port: int
+) -> None:
     from contextlib import asynccontextmanager
 
     entered, go = asyncio.Event(), asyncio.Event()
@@ -122,9 +124,13 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
         watching = asyncio.create_task(asyncio.to_thread(watch))
         put(connection, "blocks")
         await watching
-        await asyncio.to_thread(eventually, lambda: (pulse.unwell(), pulse.unready()) == (None, None))
+        await asyncio.to_thread(
+            eventually, lambda: (pulse.unwell(), pulse.unready()) == (None, None)
+        )
     [said] = seen
-    assert all(re.fullmatch(r"the event loop has been blocked for \d+ s", why or "") for why in said), said
+    assert all(
+        re.fullmatch(r"the event loop has been blocked for \d+ s", why or "") for why in said
+    ), said
     assert (pulse.unwell(), pulse.unready()) == (None, "stopping")
 
 
@@ -133,7 +139,9 @@ class _Part(Service):
         raise NotImplementedError
 
 
-async def test_a_database_that_takes_a_question_and_never_answers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_takes_a_question_and_never_answers_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pulse = Pulse(Gate())
     pulse.begin(LoopWatch(Bus(), {}), _Part(Bus()))
     assert pulse.unready() is None
@@ -141,23 +149,32 @@ async def test_a_database_that_takes_a_question_and_never_answers_is_noticed(mon
     assert re.fullmatch(r"the database has not answered for \d+ s", pulse.unready() or "")
 
 
-def test_a_health_port_that_is_taken_is_a_configuration_error_before_anything_is_started(database: str, free_port: int) -> None:
+def test_a_health_port_that_is_taken_is_a_configuration_error_before_anything_is_started(
+    database: str, free_port: int
+) -> None:
     app = rota.App(database)
     app.job("a")(lambda: None)
     with (
         socket.create_server(("", free_port)),
-        pytest.raises(rota.ConfigurationError, match=f"health port {free_port} cannot be listened on"),
+        pytest.raises(
+            rota.ConfigurationError, match=f"health port {free_port} cannot be listened on"
+        ),
     ):
         app.run(health_port=free_port)
     with psycopg.connect(database) as connection:
         assert connection.execute("select from rota.worker").fetchall() == []
-    with pytest.raises(rota.UsageError, match="health_port must be a whole number from 1 to 65,535"):
+    with pytest.raises(
+        rota.UsageError, match="health_port must be a whole number from 1 to 65,535"
+    ):
         app.run(health_port=0)
     app.close()
 
 
 def test_a_client_that_says_nothing_keeps_no_probe_from_its_answer(free_port: int) -> None:
-    with answering(free_port, lambda: None, lambda: "not yet"), socket.create_connection(("127.0.0.1", free_port)):
+    with (
+        answering(free_port, lambda: None, lambda: "not yet"),
+        socket.create_connection(("127.0.0.1", free_port)),
+    ):
         assert probe(free_port, "/readyz") == (503, "not yet")
         head = urllib.request.Request(f"http://127.0.0.1:{free_port}/healthz", method="HEAD")
         with urllib.request.urlopen(head, timeout=5) as answer:
@@ -165,17 +182,27 @@ def test_a_client_that_says_nothing_keeps_no_probe_from_its_answer(free_port: in
 
 
 @rule("M86")
-def test_clients_that_say_nothing_do_not_take_a_thread_each(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.health._Request.timeout", 60.0)  # else those that are heard are let go after five seconds
+def test_clients_that_say_nothing_do_not_take_a_thread_each(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "rota.runtime.health_server._Request.timeout", 60.0
+    )  # else those that are heard are let go after five seconds
     others = {*threading.enumerate()}
 
     def heard() -> int:
-        return sum("process_request_thread" in thread.name for thread in {*threading.enumerate()} - others)
+        return sum(
+            "process_request_thread" in thread.name for thread in {*threading.enumerate()} - others
+        )
 
     with answering(free_port, lambda: None, lambda: None):
-        silent = [socket.create_connection(("127.0.0.1", free_port)) for _ in range(CLIENTS_MAX + 8)]
+        silent = [
+            socket.create_connection(("127.0.0.1", free_port)) for _ in range(CLIENTS_MAX + 8)
+        ]
         eventually(lambda: heard() == CLIENTS_MAX)
-        assert all(one.recv(1) == b"" for one in silent[CLIENTS_MAX:]), "the last to come are let go"
+        assert all(one.recv(1) == b"" for one in silent[CLIENTS_MAX:]), (
+            "the last to come are let go"
+        )
         assert heard() == CLIENTS_MAX
         for one in silent:
             one.close()
@@ -185,7 +212,12 @@ def test_clients_that_say_nothing_do_not_take_a_thread_each(free_port: int, monk
 @LINUX_ONLY
 @rule("M86")
 def test_several_processes_are_ready_when_all_are_and_well_while_one_is_replaced(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+    start_fleet: StartFleet,
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     may_start = tmp_path / "may_start"
     (tmp_path / "slow.py").write_text(f"""
@@ -194,7 +226,9 @@ while not os.path.exists({str(may_start)!r}):
     time.sleep(0.02)
 from tests.worker.crew import app
 """)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
     fleet = start_fleet(database, 2, f"--health-port={free_port}", "--slots=1", app="slow:app")
     early = eventually(lambda: refusal(free_port, "/readyz"))
     assert early.endswith("of 2 worker processes are up")
@@ -205,7 +239,10 @@ from tests.worker.crew import app
         fleet.until_noted(f"start {job}")
     may_start.unlink()
     fleet.children()[0].kill()
-    eventually(lambda: refusal(free_port, "/readyz").endswith(": starting"), what="the one that replaces it is there")
+    eventually(
+        lambda: refusal(free_port, "/readyz").endswith(": starting"),
+        what="the one that replaces it is there",
+    )
     assert probe(free_port, "/healthz") == (200, "ok")
     may_start.touch()
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
@@ -243,8 +280,13 @@ def test_processes_that_are_not_up_are_not_ready() -> None:
 
 
 @LINUX_ONLY
-def test_a_taken_health_port_ends_several_processes_before_they_begin(start_fleet: StartFleet, database: str, free_port: int) -> None:
+def test_a_taken_health_port_ends_several_processes_before_they_begin(
+    start_fleet: StartFleet, database: str, free_port: int
+) -> None:
     with socket.create_server(("", free_port)):
         fleet = start_fleet(database, 2, f"--health-port={free_port}")
         assert fleet.wait() == (3, "")
-    assert fleet.log.startswith(f"rota: the health port {free_port} cannot be listened on") and fleet.log.count("\n") == 1
+    assert (
+        fleet.log.startswith(f"rota: the health port {free_port} cannot be listened on")
+        and fleet.log.count("\n") == 1
+    )

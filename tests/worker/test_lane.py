@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.job import Job
-from rota.jobs import Jobs
+from rota.declare.jobs import Jobs
+from rota.model.job import Job
 from rota.worker.held import Held
 from rota.worker.lane import PREFETCH_MAX, Lane
 from tests.support.rules import rule
@@ -43,7 +43,9 @@ def next_id(lane: Lane, *, let_begin: bool = True) -> int:
 
 @rule("M61")
 @given(st.lists(st.integers(-100, 100), max_size=30))
-def test_the_highest_priority_starts_first_and_within_it_the_first_claimed(priorities: list[int]) -> None:
+def test_the_highest_priority_starts_first_and_within_it_the_first_claimed(
+    priorities: list[int],
+) -> None:
     lane = Lane(("default",), 10)
     for id_, priority in enumerate(priorities):
         lane.push(held(id_, priority))
@@ -62,13 +64,17 @@ def test_an_urgent_job_that_comes_later_overtakes_what_waits() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 9)), max_size=30), st.integers(0, 10))
-def test_what_waited_too_long_is_taken_out_and_the_rest_keeps_its_order(claimed: list[tuple[int, int]], before: int) -> None:
+def test_what_waited_too_long_is_taken_out_and_the_rest_keeps_its_order(
+    claimed: list[tuple[int, int]], before: int
+) -> None:
     lane = Lane(("default",), 3)
     for id_, (priority, claimed_at) in enumerate(claimed):
         lane.push(held(id_, priority, claimed_at))
     stale = {one.job.id for one in lane.take_stale(before)}
     assert stale == {id_ for id_, (_, claimed_at) in enumerate(claimed) if claimed_at < before}
-    assert popped(lane) == sorted(set(range(len(claimed))) - stale, key=lambda id_: (-claimed[id_][0], id_))
+    assert popped(lane) == sorted(
+        set(range(len(claimed))) - stale, key=lambda id_: (-claimed[id_][0], id_)
+    )
 
 
 @given(
@@ -92,7 +98,9 @@ def test_a_lane_wants_a_job_for_each_free_slot_and_never_more_than_it_may_claim_
     assert lane.wanted >= 0
 
 
-def test_a_lane_claims_ahead_what_it_goes_through_in_a_tenth_of_a_second_and_nothing_when_it_stands_still() -> None:
+def test_a_lane_claims_ahead_what_it_goes_through_in_a_tenth_of_a_second_and_nothing_when_it_stands_still() -> (
+    None
+):
     lane, now = Lane(("default",), 10), monotonic()
     for _ in range(20):
         lane.ended += 2000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.events import JobDead, JobHandedBack, JobSucceeded
+from rota.observe.events import JobDead, JobHandedBack, JobSucceeded
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
@@ -25,7 +25,9 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     def slowly(payload: dict[str, Any]) -> dict[str, Any]:
         read.append(1)
         if len(read) == 1:
-            hand.worker._held[job].renewed_at -= 96  # so long does it take: more than three quarters of the lease and less than all of it
+            hand.worker._held[
+                job
+            ].renewed_at -= 96  # so long does it take: more than three quarters of the lease and less than all of it
         return payload
 
     async def handler(n: int) -> None:
@@ -34,10 +36,14 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     def plain(n: int) -> None:
         begun.append(n)
 
-    jobs.job("slow to read", lease="2m", version=2, upgrade={1: slowly})(plain if in_a_thread else handler)
+    jobs.job("slow to read", lease="2m", version=2, upgrade={1: slowly})(
+        plain if in_a_thread else handler
+    )
     job = put(connection, "slow to read", n=7)
     connection.execute("update rota.job set payload_version = 1")
-    async with Hand(database, jobs, notify=False) as hand:  # a listener that begins would have it renewed
+    async with Hand(
+        database, jobs, notify=False
+    ) as hand:  # a listener that begins would have it renewed
         back = await hand.heard(JobHandedBack, job=job)
         assert "before it began" in back.why
         await hand.heard(JobSucceeded, job=job)
@@ -46,7 +52,9 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
 
 
 @rule("M36")
-async def test_a_job_that_expires_while_the_loop_is_blocked_does_not_begin(database: str, connection: Connection) -> None:
+async def test_a_job_that_expires_while_the_loop_is_blocked_does_not_begin(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     begun: list[str] = []
 
@@ -63,7 +71,10 @@ async def test_a_job_that_expires_while_the_loop_is_blocked_does_not_begin(datab
     with connection.transaction():
         put(connection, "greedy")
         job = put(connection, "brief")
-        connection.execute("update rota.job set expires_at = clock_timestamp() + interval '1 hour' where id = %s", [job])
+        connection.execute(
+            "update rota.job set expires_at = clock_timestamp() + interval '1 hour' where id = %s",
+            [job],
+        )
     async with Hand(database, jobs) as hand:
         dead = await hand.heard(JobDead, job=job)
     assert begun == ["greedy"]

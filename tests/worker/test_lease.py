@@ -10,7 +10,7 @@ import time
 import pytest
 
 import rota
-from rota.events import JobReaped, JobSucceeded, LeaseLost
+from rota.observe.events import JobReaped, JobSucceeded, LeaseLost
 from rota.worker.lease import RENEWALS_A_LEASE
 from tests.support.rules import rule
 from tests.support.wait import LOOK_EVERY_S, eventually
@@ -28,7 +28,9 @@ LATER = rota.Fixed("1h", jitter=0)
 
 @rule("M31", "M32", "M33")
 @pytest.mark.parametrize("handler", ["waits", "blocks the loop", "in a thread"])
-async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(database: str, connection: Connection, handler: str) -> None:
+async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(
+    database: str, connection: Connection, handler: str
+) -> None:
     jobs = rota.Jobs()
     lease_s = 4  # long enough for a machine that holds everything up for two seconds after a third of it has passed
     over = threading.Event()
@@ -66,8 +68,12 @@ async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(database: str, 
         await hand.heard(JobSucceeded)
     most = await watching / (lease_s / RENEWALS_A_LEASE) + 2
     assert reaped == []
-    assert 1 <= len(seen - {None}) - 1 <= most, "when a third of the lease has gone, and when the bell began to be heard"
-    assert rows(connection, "select attempts, claims, locked_by from rota.job_history") == [(1, 1, hand.name)]
+    assert 1 <= len(seen - {None}) - 1 <= most, (
+        "when a third of the lease has gone, and when the bell began to be heard"
+    )
+    assert rows(connection, "select attempts, claims, locked_by from rota.job_history") == [
+        (1, 1, hand.name)
+    ]
 
 
 @rule("M32", "M84")
@@ -108,13 +114,19 @@ async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
             lost = await hand.heard(LeaseLost)
     assert (lost.job, lost.attempt, lost.claim, lost.worker) == (job, 1, 1, hand.name)
     assert told == ["its lease was lost"]
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == [lost.text()]
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR
+    ] == [lost.text()]
     assert rows(connection, "select * from rota.job") == after, "nothing was written"
-    assert rows(connection, "select worker, error_type from rota.attempt") == [(hand.name, "LeaseExpired")]
+    assert rows(connection, "select worker, error_type from rota.attempt") == [
+        (hand.name, "LeaseExpired")
+    ]
 
 
 @rule("M31", "M33")
-async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(database: str, connection: Connection) -> None:
+async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(
+    database: str, connection: Connection
+) -> None:
     kept = KeptByHand(database, connection)
     kept.hold()
     [held] = kept.held.values()
@@ -127,7 +139,9 @@ async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(dat
 
 @rule("M32")
 @pytest.mark.parametrize("end", ["returns", "raises", "snoozes", "cancels"])
-async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(database: str, connection: Connection, end: str) -> None:
+async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(
+    database: str, connection: Connection, end: str
+) -> None:
     jobs = rota.Jobs()
     started, go = threading.Event(), threading.Event()
 
@@ -148,7 +162,9 @@ async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(dat
     connection.execute(LOST_BEFORE)
     async with Hand(database, jobs) as hand:
         await asyncio.to_thread(started.wait, 10)
-        after = _taken_away(connection, job)  # its renewal is not due for ten seconds: only the fence can tell
+        after = _taken_away(
+            connection, job
+        )  # its renewal is not due for ten seconds: only the fence can tell
         go.set()
         await hand.heard(LeaseLost)
     assert rows(connection, "select * from rota.job") == after
@@ -162,9 +178,14 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
     database: str, connection: Connection, first_to_end: int
 ) -> None:
     jobs = rota.Jobs()
-    started, go = {1: threading.Event(), 2: threading.Event()}, {1: threading.Event(), 2: threading.Event()}
+    started, go = (
+        {1: threading.Event(), 2: threading.Event()},
+        {1: threading.Event(), 2: threading.Event()},
+    )
 
-    @jobs.job("slow", lease="1h", takes_context=True)  # so that nothing but the second claim tells of the loss
+    @jobs.job(
+        "slow", lease="1h", takes_context=True
+    )  # so that nothing but the second claim tells of the loss
     def slow(ctx: rota.Context) -> int:
         run = ctx.job.losses + 1
         started[run].set()
@@ -172,7 +193,9 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         return run
 
     job = put(connection, "slow")
-    async with Hand(database, jobs, notify=False, poll_s=0.05) as hand:  # the bell would have all leases renewed at once
+    async with Hand(
+        database, jobs, notify=False, poll_s=0.05
+    ) as hand:  # the bell would have all leases renewed at once
         assert await asyncio.to_thread(started[1].wait, 30)
         _taken_away(connection, job)
         assert await asyncio.to_thread(started[2].wait, 30)
@@ -180,20 +203,30 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         if first_to_end == 1:  # the second is held as long as it takes
             await hand.heard(LeaseLost)
             before = value(connection, "select locked_until from rota.job")
-            hand.worker.pulse._asking[-1].hurry()  # the lease keeper: now it renews whatever it knows of
-            await asyncio.to_thread(eventually, lambda: value(connection, "select locked_until from rota.job") != before)
+            hand.worker.pulse._asking[
+                -1
+            ].hurry()  # the lease keeper: now it renews whatever it knows of
+            await asyncio.to_thread(
+                eventually, lambda: value(connection, "select locked_until from rota.job") != before
+            )
         else:
             await hand.heard(JobSucceeded)
         go[3 - first_to_end].set()
         await hand.heard(LeaseLost)
         await hand.heard(JobSucceeded)
     # That the first lease is lost is said at once, not when its handler gets round to ending.
-    assert [event.claim for event in hand.events if isinstance(event, LeaseLost | JobSucceeded)] == [1, 3]
-    assert rows(connection, "select status, attempts, losses, result from rota.job_history") == [("succeeded", 1, 1, 2)]
+    assert [
+        event.claim for event in hand.events if isinstance(event, LeaseLost | JobSucceeded)
+    ] == [1, 3]
+    assert rows(connection, "select status, attempts, losses, result from rota.job_history") == [
+        ("succeeded", 1, 1, 2)
+    ]
 
 
 @rule("M33")
-async def test_an_expired_lease_is_noticed_by_any_worker(database: str, connection: Connection) -> None:
+async def test_an_expired_lease_is_noticed_by_any_worker(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     jobs.job("left behind", retry=rota.Fixed("7s", jitter=0))(_nothing)
     job = put(connection, "left behind")
@@ -203,10 +236,17 @@ async def test_an_expired_lease_is_noticed_by_any_worker(database: str, connecti
             " claims = 1, attempts = 1, losses = 1, start_recorded = true, started_at = clock_timestamp() - interval '10 seconds'"
         )
         reaped = await hand.heard(JobReaped)
-    assert (reaped.job, reaped.worker, reaped.attempt, reaped.claim, reaped.status) == (job, "gone", 1, 1, "failed")
-    assert rows(connection, "select status, claims, error_type, run_at - failed_at = interval '7 seconds' from rota.job") == [
-        ("failed", 2, "LeaseExpired", True)
-    ]
+    assert (reaped.job, reaped.worker, reaped.attempt, reaped.claim, reaped.status) == (
+        job,
+        "gone",
+        1,
+        1,
+        "failed",
+    )
+    assert rows(
+        connection,
+        "select status, claims, error_type, run_at - failed_at = interval '7 seconds' from rota.job",
+    ) == [("failed", 2, "LeaseExpired", True)]
 
 
 def _nothing() -> None: ...

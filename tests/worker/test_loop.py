@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.loop import run_alone
+from rota.runtime.loop import run_alone
 from tests.support.rules import rule
 from tests.worker.table import Connection, put, rows
 
@@ -45,7 +45,7 @@ async def _forget(sub: Sub) -> None:
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop_of_either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "asyncio":
-        monkeypatch.setattr("rota.loop._loop_factory", lambda: None)
+        monkeypatch.setattr("rota.runtime.loop._loop_factory", lambda: None)
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ class Hanging:
 
     async def begin(self) -> None:
         self._loop, begun = asyncio.get_running_loop(), asyncio.Event()
-        call = self._loop.run_in_executor(None, self._hang, partial(self._loop.call_soon_threadsafe, begun.set))
+        call = self._loop.run_in_executor(
+            None, self._hang, partial(self._loop.call_soon_threadsafe, begun.set)
+        )
         await begun.wait()
         call.cancel()
 
@@ -100,7 +102,11 @@ async def _nothing() -> None: ...
 @pytest.mark.parametrize("how", [_gather, _group, _forget])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_an_exit_in_a_task_of_a_handler_s_own_ends_the_attempt_at_most(
-    database: str, connection: Connection, loop_of_either_kind: None, how: Callable[..., Awaitable[None]], error: type[BaseException]
+    database: str,
+    connection: Connection,
+    loop_of_either_kind: None,
+    how: Callable[..., Awaitable[None]],
+    error: type[BaseException],
 ) -> None:
     app = rota.App(database)
     beside_may_end = asyncio.Event()
@@ -129,12 +135,17 @@ def test_an_exit_in_a_task_of_a_handler_s_own_ends_the_attempt_at_most(
     ends_well = how is _forget
     assert (report.claimed, report.succeeded, report.failed) == (2, 1 + ends_well, 1 - ends_well)
     expected = [] if ends_well else [("exits", "failed", 1, error.__name__)]
-    assert rows(connection, "select job_type, status, attempts, error_type from rota.job") == expected
+    assert (
+        rows(connection, "select job_type, status, attempts, error_type from rota.job") == expected
+    )
 
 
 @rule("M2")
 def test_a_handler_that_stops_the_loop_does_not_end_the_worker(
-    loop_of_either_kind: None, database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+    loop_of_either_kind: None,
+    database: str,
+    connection: Connection,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = rota.App(database)
 
@@ -151,16 +162,21 @@ def test_a_handler_that_stops_the_loop_does_not_end_the_worker(
 
 @rule("M2", "M35")
 def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
-    loop_of_either_kind: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    loop_of_either_kind: None,
+    hanging: Hanging,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01)
     run_alone("run", hanging.begin(), _nothing)
     assert not hanging.has_ended, "it was waited for"
     assert "left behind: calls in threads (1)" in caplog.text
 
 
 @rule("M2", "M35")
-def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(loop_of_either_kind: None, hanging: Hanging) -> None:
+def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(
+    loop_of_either_kind: None, hanging: Hanging
+) -> None:
     """As a lifespan does for whom the loop's own has too few threads."""
     threads = ThreadPoolExecutor(1)
 
@@ -174,12 +190,20 @@ def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(
 
 
 @rule("M2", "M35")
-@pytest.mark.parametrize(("when", "times"), [("while it closes", 1), ("while it closes", 2), ("in the moment that is left", 1)])
+@pytest.mark.parametrize(
+    ("when", "times"),
+    [("while it closes", 1), ("while it closes", 2), ("in the moment that is left", 1)],
+)
 def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
-    loop_of_either_kind: None, signals_as_they_were: None, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, when: str, times: int
+    loop_of_either_kind: None,
+    signals_as_they_were: None,
+    hanging: Hanging,
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+    times: int,
 ) -> None:
     closes = when == "while it closes"
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
 
     async def interrupted() -> None:
         for _ in range(times):
@@ -203,9 +227,11 @@ def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
 
 
 @rule("M2")
-def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(
+    loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As `aiofiles` closes a file."""
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 60.0)
     cleaned_up = threading.Event()
 
     async def leave_behind(begun: asyncio.Event) -> None:
@@ -229,7 +255,7 @@ def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(loop_of_either_kin
 def test_a_call_in_a_thread_that_fails_when_nobody_waits_for_it_any_more_is_no_line_in_the_log(
     loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rota.loop.LEFT_BEHIND_S", 60.0)
+    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 60.0)
     may_fail = threading.Event()
 
     def fail(begun: Callable[[], object]) -> None:
@@ -290,7 +316,9 @@ def test_what_a_signal_s_handler_raises_ends_the_loop(
     assert exited.value.code == 7 and tidied == [True]
 
 
-def test_ctrl_c_cancels_the_work_once_then_interrupts_it(loop_of_either_kind: None, signals_as_they_were: None) -> None:
+def test_ctrl_c_cancels_the_work_once_then_interrupts_it(
+    loop_of_either_kind: None, signals_as_they_were: None
+) -> None:
     seen = []
 
     async def work(times: int) -> None:
@@ -322,7 +350,9 @@ async def hangs():
 app.drain(grace="1ms")
 """
     put(connection, "hangs")
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
+    )
     assert ended.returncode == -signal.SIGINT and "KeyboardInterrupt" in ended.stderr
     assert rows(connection, "select status from rota.job") == [("queued",)]
 
@@ -334,7 +364,10 @@ async def quick():
     print("said")
 """
 _BY_PROGRAM = "import rota\n" + _APP + "app.drain()\n"
-_BY_COMMAND = "import os, rota\nfor descriptor in range(3):\n    os.fstat(descriptor)  # what is closed, a connection takes\n" + _APP
+_BY_COMMAND = (
+    "import os, rota\nfor descriptor in range(3):\n    os.fstat(descriptor)  # what is closed, a connection takes\n"
+    + _APP
+)
 
 
 @rule("M2")
@@ -346,8 +379,20 @@ def test_a_drain_ends_well_where_what_started_it_closed_the_standard_streams(
     text = _BY_PROGRAM if how == "program" else _BY_COMMAND
     (tmp_path / "shop.py").write_text(text.format(database=database))
     put(connection, "quick")
-    arguments = [sys.executable, "shop.py"] if how == "program" else [sys.executable, "-m", "rota", "work", "--drain", "--app", "shop:app"]
-    ended = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    arguments = (
+        [sys.executable, "shop.py"]
+        if how == "program"
+        else [sys.executable, "-m", "rota", "work", "--drain", "--app", "shop:app"]
     )
-    assert (ended.returncode, rows(connection, "select status from rota.jobs")) == (0, [("succeeded",)]), ended.stderr
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert (ended.returncode, rows(connection, "select status from rota.jobs")) == (
+        0,
+        [("succeeded",)],
+    ), ended.stderr

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import psycopg
 
 import rota
-from rota.events import JobSucceeded, LeaseLost
+from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -31,10 +31,16 @@ class Wire:
         finishes = b"rota finish" in first
         self._open += [(finishes, writer), (finishes, back)]
         back.write(first)
-        self._tasks.append(asyncio.create_task(self._pass_on(reader, back, answers_of_finishes=False)))
-        self._tasks.append(asyncio.create_task(self._pass_on(there, writer, answers_of_finishes=finishes)))
+        self._tasks.append(
+            asyncio.create_task(self._pass_on(reader, back, answers_of_finishes=False))
+        )
+        self._tasks.append(
+            asyncio.create_task(self._pass_on(there, writer, answers_of_finishes=finishes))
+        )
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers_of_finishes: bool) -> None:
+    async def _pass_on(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers_of_finishes: bool
+    ) -> None:
         while data := await source.read(65536):
             if not (answers_of_finishes and self.deaf):
                 sink.write(data)
@@ -64,14 +70,21 @@ async def wire(url: str) -> AsyncIterator[tuple[str, Wire]]:
     server = await asyncio.start_server(between.join, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield psycopg.conninfo.make_conninfo("", **{**there, "port": port, "sslmode": "disable", "gssencmode": "disable"}), between
+        yield (
+            psycopg.conninfo.make_conninfo(
+                "", **{**there, "port": port, "sslmode": "disable", "gssencmode": "disable"}
+            ),
+            between,
+        )
     finally:
         server.close()
         await between.aclose()
 
 
 @rule("M13", "M32")
-async def test_a_success_without_a_row_whose_answer_was_lost_is_no_lost_lease(database: str, connection: Connection) -> None:
+async def test_a_success_without_a_row_whose_answer_was_lost_is_no_lost_lease(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     go = asyncio.Event()
 
@@ -82,16 +95,24 @@ async def test_a_success_without_a_row_whose_answer_was_lost_is_no_lost_lease(da
     job = put(connection, "quiet")
     async with wire(database) as (url, between), Hand(url, jobs, slots=1) as hand:
         early = put(connection, "quiet")
-        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.job where status = 'running'"))
+        await asyncio.to_thread(
+            eventually, lambda: rows(connection, "select from rota.job where status = 'running'")
+        )
         go.set()
         await hand.heard(JobSucceeded, job=job)
         await hand.heard(JobSucceeded, job=early)
         go.clear()
         late = put(connection, "quiet")
-        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.job where status = 'running'"))
+        await asyncio.to_thread(
+            eventually, lambda: rows(connection, "select from rota.job where status = 'running'")
+        )
         between.deaf = True
         go.set()
-        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.job") == [], what="the finish is committed")
+        await asyncio.to_thread(
+            eventually,
+            lambda: rows(connection, "select from rota.job") == [],
+            what="the finish is committed",
+        )
         await between.cut()
         await hand.heard(JobSucceeded, job=late)
     assert not [event for event in hand.events if isinstance(event, LeaseLost)]

@@ -15,7 +15,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, JobReaped, JobSucceeded
+from rota.observe.events import Bus, JobReaped, JobSucceeded
 from rota.store.db import Database
 from rota.store.drivers.own import OwnConnection
 from rota.store.link import StoreLink
@@ -33,7 +33,9 @@ pytestmark = pytest.mark.waits
 OPEN = "select count(*) from rota.job where status <> 'dead'"
 
 
-def work_until(start: Callable[[], WorkerProcess], done: Callable[[], bool], timeout_s: float = 180) -> int:
+def work_until(
+    start: Callable[[], WorkerProcess], done: Callable[[], bool], timeout_s: float = 180
+) -> int:
     """Start a worker as often as one has died, as whatever supervises it would; how many were started."""
     workers = [start()]
 
@@ -50,7 +52,9 @@ def work_until(start: Callable[[], WorkerProcess], done: Callable[[], bool], tim
 
 def started(place: Path) -> Counter[int]:
     """How often each job's handler began."""
-    return Counter(int(what.split()[1]) for _, what in notes(place / "notes") if what.startswith("start "))
+    return Counter(
+        int(what.split()[1]) for _, what in notes(place / "notes") if what.startswith("start ")
+    )
 
 
 def begun(worker: WorkerProcess) -> int:
@@ -80,13 +84,19 @@ def test_of_a_batch_with_a_job_that_kills_its_worker_only_that_one_ends_dead(
     finally:
         for process in processes:
             process.kill()
-    assert rows(connection, "select id, status, attempts, losses, error_type from rota.job") == [(killer, "dead", 3, 4, "LeaseExpired")]
-    others = rows(connection, "select status, max(attempts), count(*) from rota.job_history group by 1")
+    assert rows(connection, "select id, status, attempts, losses, error_type from rota.job") == [
+        (killer, "dead", 3, 4, "LeaseExpired")
+    ]
+    others = rows(
+        connection, "select status, max(attempts), count(*) from rota.job_history group by 1"
+    )
     assert others == [("succeeded", 1, 199)], "no neighbour was charged for it"
     counts = started(tmp_path)
     assert counts.pop(killer) == 4, "max_attempts, and one more that was not charged"
     assert set(counts.values()) <= {1, 2}
-    said = rows(connection, "select outcome from rota.attempt where job = %s order by finished_at", killer)
+    said = rows(
+        connection, "select outcome from rota.attempt where job = %s order by finished_at", killer
+    )
     assert [outcome for (outcome,) in said] == ["queued", "failed", "failed", "dead"]
 
 
@@ -110,13 +120,20 @@ def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
     assert len(ids) == 600
     assert max(counts[id_] for id_ in ids) == 1, "nothing ran twice"
     dead = [id_ for (id_,) in rows(connection, "select id from rota.job where job_type = 'once'")]
-    assert rows(connection, "select from rota.attempt where job = any (%s) and outcome = 'dead' and started_at is null", dead) == [], (
-        "their start was recorded"
-    )
+    assert (
+        rows(
+            connection,
+            "select from rota.attempt where job = any (%s) and outcome = 'dead' and started_at is null",
+            dead,
+        )
+        == []
+    ), "their start was recorded"
 
 
 @rule("M33", "M80")
-def test_in_cron_mode_a_killed_drain_s_jobs_are_done_by_a_later_one(database: str, connection: Connection, tmp_path: Path) -> None:
+def test_in_cron_mode_a_killed_drain_s_jobs_are_done_by_a_later_one(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     file = tmp_path / "go"
     held = put(connection, "hold", until=str(file))
     first = WorkerProcess(tmp_path, database, drain=True)
@@ -129,7 +146,9 @@ def test_in_cron_mode_a_killed_drain_s_jobs_are_done_by_a_later_one(database: st
         later = WorkerProcess(tmp_path, database, drain=True)
         assert later.wait(60) == 0, later.log
         assert over(connection) == after_the_lease
-    assert rows(connection, "select status, attempts, losses from rota.job_history") == [("succeeded", 1, 1)]
+    assert rows(connection, "select status, attempts, losses from rota.job_history") == [
+        ("succeeded", 1, 1)
+    ]
 
 
 # Frozen
@@ -141,13 +160,18 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
 ) -> None:
     file = tmp_path / "go"
     late = start_worker(database, lease="3s", slots=2)
-    held, blocked = put(connection, "hold", until=str(file)), put(connection, "block", until=str(file), polite=True)
+    held, blocked = (
+        put(connection, "hold", until=str(file)),
+        put(connection, "block", until=str(file), polite=True),
+    )
     for job in (held, blocked):
         late.until_noted(f"start {job}")
     late.freeze()
     try:
         expire_leases(connection)
-        other = start_worker(database, slots=10)  # its leases are long: it is not to lose them to a machine that holds it up
+        other = start_worker(
+            database, slots=10
+        )  # its leases are long: it is not to lose them to a machine that holds it up
         for job in (held, blocked):
             other.until_noted(f"start {job}", 30)
         before = rows(connection, "select id, claims, locked_by from rota.job order by id")
@@ -156,11 +180,15 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
     eventually(lambda: late.log.count("lease lost") == 2, what="both losses are said")
     for job in (held, blocked):  # a thread that was told may hear of it only after its next step
         late.until_noted(f"cancelled {job}")
-    assert rows(connection, "select id, claims, locked_by from rota.job order by id") == before, "the successor still holds both"
+    assert rows(connection, "select id, claims, locked_by from rota.job order by id") == before, (
+        "the successor still holds both"
+    )
     file.touch()
     eventually(lambda: over(connection) == 2)
     assert f"end {blocked}" not in late.notes(), "the thread was told"
-    assert rows(connection, "select distinct locked_by from rota.job_history") == [(other.name(connection),)]
+    assert rows(connection, "select distinct locked_by from rota.job_history") == [
+        (other.name(connection),)
+    ]
     assert late.log.count("ERROR") == 2, "one line for each"
 
 
@@ -192,7 +220,9 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
     late.until_noted(f"start {last}")  # which had to wait its turn behind them
     late.signal(signal.SIGTERM)
     assert late.wait() == 0
-    assert begun(late) == begun_before + 1, "what the thawed worker had in its buffer was another's by then"
+    assert begun(late) == begun_before + 1, (
+        "what the thawed worker had in its buffer was another's by then"
+    )
 
 
 # A reaper that was cut off itself
@@ -200,7 +230,9 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
 
 @pytest.mark.slow
 @rule("M33")
-async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_come_back(database: str, connection: Connection) -> None:
+async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_come_back(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     jobs.job("left behind", lease="12s")(_nothing)
     async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
@@ -212,7 +244,12 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
         )
         await hand.heard(JobReaped, timeout_s=60)
         is_back = "select min(backend_start) from pg_stat_activity where datname = current_database() and application_name = 'rota reap'"
-        assert value(connection, f"select finished_at - ({is_back}) >= interval '6 s' from rota.attempt") is True
+        assert (
+            value(
+                connection, f"select finished_at - ({is_back}) >= interval '6 s' from rota.attempt"
+            )
+            is True
+        )
 
 
 @rule("M33")
@@ -231,7 +268,9 @@ async def test_the_time_that_others_get_begins_when_the_connection_is_back_howev
     reaper = Reaper(Bus(), FarAway(Database(database), "reap"))
     reaper.away(DatabaseUnavailable("gone"), 0.0)
     job = put(connection, "left behind")
-    connection.execute("update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second'")
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second'"
+    )
     for is_reaped, passed_s in ((False, 0), (False, 59), (True, 2)):
         now_s += passed_s
         await reaper.tick()
@@ -272,7 +311,9 @@ async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_ot
 
 
 @rule("M33")
-async def test_a_job_that_was_lost_twice_begins_only_when_no_other_suspect_runs(database: str, connection: Connection) -> None:
+async def test_a_job_that_was_lost_twice_begins_only_when_no_other_suspect_runs(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     running: list[int] = []
     most: list[int] = []
@@ -295,7 +336,9 @@ async def test_a_job_that_was_lost_twice_begins_only_when_no_other_suspect_runs(
 async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.suspects.SURVIVED_S", 60.0)  # suspects would not begin together in this test's time
+    monkeypatch.setattr(
+        "rota.worker.suspects.SURVIVED_S", 60.0
+    )  # suspects would not begin together in this test's time
     jobs = rota.Jobs()
     begun: list[int] = []
     go = asyncio.Event()

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 import rota
-from rota.events import JobSucceeded, LeaseLost
+from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, expire_leases, put, rows
@@ -50,20 +50,27 @@ async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_su
 
     with monkeypatch.context() as patched:
         patched.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
-        first, second = Hand(database, jobs, queues={"default": 1}), Hand(database, jobs, queues={"second": 1})
+        first, second = (
+            Hand(database, jobs, queues={"default": 1}),
+            Hand(database, jobs, queues={"second": 1}),
+        )
     assert first.worker.name == second.worker.name
     put(connection, "slow")
     async with first:
         await asyncio.wait_for(started[0].wait(), 30)
         with connection.transaction():  # else the first might renew its lease in between
-            connection.execute("update rota.job set queue = 'second'")  # or the first might take it again
+            connection.execute(
+                "update rota.job set queue = 'second'"
+            )  # or the first might take it again
             expire_leases(connection)
             assert len(rows(connection, TAKE_AWAY)) == 1
         async with second:
             await asyncio.wait_for(started[1].wait(), 30)
             go[0].set()
             await first.heard(LeaseLost)
-            assert rows(connection, "select status, locked_by from rota.job") == [("running", first.worker.name)]
+            assert rows(connection, "select status, locked_by from rota.job") == [
+                ("running", first.worker.name)
+            ]
             go[1].set()
             await second.heard(JobSucceeded)
     assert rows(connection, "select result from rota.job_history") == [(1,)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.outcome import Outcome
+from rota.model.outcome import Outcome
 from rota.worker.held import Held
 from rota.worker.lane import Lane
 from tests.store.work import Hand as Claimant
@@ -52,9 +52,13 @@ def _raises(error: BaseException) -> Callable[[], Any]:
 
 @rule("M33", "M43")
 @pytest.mark.parametrize(
-    "error", [Outcome("neither this nor that"), Unfinished(), OddErrno("odd"), ExitsWhenShown()], ids=lambda error: type(error).__name__
+    "error",
+    [Outcome("neither this nor that"), Unfinished(), OddErrno("odd"), ExitsWhenShown()],
+    ids=lambda error: type(error).__name__,
 )
-async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(database: str, connection: Connection, error: BaseException) -> None:
+async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
+    database: str, connection: Connection, error: BaseException
+) -> None:
     jobs = rota.Jobs()
     jobs.job("odd", retry=rota.Fixed("1h"))(_raises(error))
 
@@ -89,7 +93,9 @@ async def test_a_job_that_a_blocked_loop_kept_from_starting_is_neither_timed_out
 
 
 @rule("M41")
-async def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_a_result(database: str, connection: Connection) -> None:
+async def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_a_result(
+    database: str, connection: Connection
+) -> None:
     async def forgotten() -> None: ...
 
     jobs = rota.Jobs()
@@ -105,11 +111,17 @@ async def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_a_result(data
     hidden_job, class_job = put(connection, "hidden"), put(connection, "class")
     await Hand(database, jobs, drain=True).run()
     assert {status(connection, hidden_job), status(connection, class_job)} == {"failed"}
-    assert "nobody awaits" in str(value(connection, "select last_error from rota.job where id = %s", hidden_job))
-    assert "return an instance" in str(value(connection, "select last_error from rota.job where id = %s", class_job))
+    assert "nobody awaits" in str(
+        value(connection, "select last_error from rota.job where id = %s", hidden_job)
+    )
+    assert "return an instance" in str(
+        value(connection, "select last_error from rota.job where id = %s", class_job)
+    )
 
 
-async def test_an_async_handler_under_a_plain_decorator_runs(database: str, connection: Connection) -> None:
+async def test_an_async_handler_under_a_plain_decorator_runs(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     ran: list[int] = []
 
@@ -131,7 +143,9 @@ async def test_an_async_handler_under_a_plain_decorator_runs(database: str, conn
 
 
 @rule("M35")
-async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_same(database: str, connection: Connection) -> None:
+async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_same(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     release = asyncio.Event()
 
@@ -147,9 +161,9 @@ async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_sam
     async with Hand(database, jobs) as hand:
         try:
             await hand.heard(rota.events.JobFailed)
-            assert rows(connection, "select status, error_type from rota.job where id = %s", job) == [
-                ("failed", "rota.errors.AttemptTimeout")
-            ]
+            assert rows(
+                connection, "select status, error_type from rota.job where id = %s", job
+            ) == [("failed", "rota.errors.AttemptTimeout")]
         finally:
             release.set()
 
@@ -170,7 +184,9 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
     executor = lone_executor(
         Lane(("default",), 1), ended.put_nowait
     )  # one slot, so each but the first is started where the one before it has ended
-    executor.take([Held(job, one, time.monotonic(), 60.0) for job in Claimant(connection).claim().jobs])
+    executor.take(
+        [Held(job, one, time.monotonic(), 60.0) for job in Claimant(connection).claim().jobs]
+    )
     for _ in range(5):
         await asyncio.wait_for(ended.get(), 30)
     await executor.close()

@@ -34,7 +34,9 @@ def older(place: Path, tmp_path: Path) -> Iterator[str]:
 def test_an_older_postgresql_is_migrated_and_works_off_jobs_keys_and_schedules(older: str) -> None:
     app = rota.App(older)
 
-    @app.schedule("leap", "0 2 29 2 *")  # not while the test runs, unless somebody goes to great lengths
+    @app.schedule(
+        "leap", "0 2 29 2 *"
+    )  # not while the test runs, unless somebody goes to great lengths
     @app.job("report")
     def report(number: int = 0) -> None:
         if number == 13:
@@ -47,18 +49,27 @@ def test_an_older_postgresql_is_migrated_and_works_off_jobs_keys_and_schedules(o
     tick = app.trigger_schedule("leap")
     done = app.drain()
     assert (done.succeeded, done.dead) == (2, 1)
-    assert {job.id: job.status for job in app.jobs()} == {first.id: "succeeded", unlucky.id: "dead", tick: "succeeded"}
+    assert {job.id: job.status for job in app.jobs()} == {
+        first.id: "succeeded",
+        unlucky.id: "dead",
+        tick: "succeeded",
+    }
     assert [run.job for run in app.schedule_runs("leap")] == [tick]
     with psycopg.connect(older, autocommit=True) as connection:
         connection.execute(
             "insert into rota.idempotency (job_type, key, job) select 'report', 'k' || n, n from generate_series(1, 20000) n"
         )
         # Twice, because the first one reads the catalog, too.
-        assert [_blocks(connection, "select * from rota.key_holders(array['report'], array['k500'])") for _ in range(2)][1] < BLOCKS_MOST
+        assert [
+            _blocks(connection, "select * from rota.key_holders(array['report'], array['k500'])")
+            for _ in range(2)
+        ][1] < BLOCKS_MOST
 
 
 def _blocks(connection: psycopg.Connection[TupleRow], statement: str) -> int:
-    row = connection.execute(f"explain (analyze, buffers, format json) {statement}".encode()).fetchone()
+    row = connection.execute(
+        f"explain (analyze, buffers, format json) {statement}".encode()
+    ).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

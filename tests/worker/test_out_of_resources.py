@@ -14,18 +14,21 @@ from collections.abc import Callable
 import pytest
 
 import rota
-from rota import fleet
 from rota.errors import ProcessesFailed
-from rota.events import JobSucceeded
-from rota.fleet import ENDS_MAX, Fleet
-from rota.health import CLIENTS_MAX, answering
+from rota.observe.events import JobSucceeded
+from rota.runtime import supervisor
+from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.supervisor import ENDS_MAX, Fleet
 from rota.store import statements
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.process import ROOT
 from tests.worker.table import Connection, put, rows, status
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts them")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts them"),
+]
 
 
 def _at_most(files: int) -> Callable[[], None]:
@@ -34,7 +37,9 @@ def _at_most(files: int) -> Callable[[], None]:
 
 @rule("M33", "M83")
 @pytest.mark.parametrize("files", [10, 11, 12, 13, 14, 15, 16, 18])
-def test_a_worker_without_descriptors_says_so_and_charges_nobody(database: str, connection: Connection, files: int) -> None:
+def test_a_worker_without_descriptors_says_so_and_charges_nobody(
+    database: str, connection: Connection, files: int
+) -> None:
     put(connection, "quick")
     connection.execute("update rota.job set max_attempts = 1")
     ran = subprocess.run(
@@ -51,8 +56,15 @@ def test_a_worker_without_descriptors_says_so_and_charges_nobody(database: str, 
     assert ran.returncode in (0, 4, 5), ran.stderr
     assert not [line for line in lines if line.startswith("Traceback")], ran.stderr
     if ran.returncode:
-        assert [line for line in lines if line.startswith("rota: ") and "this process is out of open files" in line], ran.stderr
-    assert rows(connection, "select status from rota.jobs where status not in ('queued', 'succeeded')") == []
+        assert [
+            line
+            for line in lines
+            if line.startswith("rota: ") and "this process is out of open files" in line
+        ], ran.stderr
+    assert (
+        rows(connection, "select status from rota.jobs where status not in ('queued', 'succeeded')")
+        == []
+    )
 
 
 @rule("M83")
@@ -78,7 +90,9 @@ async def test_a_worker_needs_no_more_files_of_rotas_once_it_has_begun(
 
 
 @rule("M83")
-def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tries = []
 
     def none(*_: object, **__: object) -> None:
@@ -86,13 +100,17 @@ def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", none)
-    monkeypatch.setattr(fleet, "BACK_OFF_S", (0.01, 0.01))
-    with pytest.raises(ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"):
+    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.01, 0.01))
+    with pytest.raises(
+        ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"
+    ):
         Fleet(["nothing"], 2, drain=False).run()
     assert len(tries) == ENDS_MAX
 
 
-def test_probes_that_got_no_thread_take_no_room_from_the_next(monkeypatch: pytest.MonkeyPatch, free_port: int) -> None:
+def test_probes_that_got_no_thread_take_no_room_from_the_next(
+    monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
     start = threading.Thread.start
 
     def none_for_probes(thread: threading.Thread) -> None:
@@ -106,4 +124,7 @@ def test_probes_that_got_no_thread_take_no_room_from_the_next(monkeypatch: pytes
             for _ in range(CLIENTS_MAX + 1):
                 with pytest.raises(OSError):  # cut off, in one of several ways
                     urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10)
-        assert urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10).status == 200
+        assert (
+            urllib.request.urlopen(f"http://127.0.0.1:{free_port}/healthz", timeout=10).status
+            == 200
+        )

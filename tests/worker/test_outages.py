@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.service import TELL_S
+from rota.runtime.service import TELL_S
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
@@ -40,7 +40,11 @@ class Absence:
     ],
 )
 def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases_are_not_repeated(
-    start_worker: StartWorker, own_server: PostgresServer, connect: Connect, tmp_path: Path, absence: Absence
+    start_worker: StartWorker,
+    own_server: PostgresServer,
+    connect: Connect,
+    tmp_path: Path,
+    absence: Absence,
 ) -> None:
     worker = start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
     connection = connect()
@@ -69,7 +73,11 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
     eventually(lambda: over(connection) == 2 + absence.jobs)
 
     assert _starts(worker) == Counter([*jobs, gone, late])
-    assert rows(connection, "select distinct status, attempts, claims from rota.job_history where id <> %s", gone) == [("succeeded", 1, 1)]
+    assert rows(
+        connection,
+        "select distinct status, attempts, claims from rota.job_history where id <> %s",
+        gone,
+    ) == [("succeeded", 1, 1)]
     assert rows(connection, "select job from rota.attempt") == [(gone,)]
 
 
@@ -78,7 +86,9 @@ insert into rota.job (job_type, status, locked_by, locked_until, claims, attempt
 values ('quick', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute') returning id"""
 _RENEWED = "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp() and claims = 1"
 
-_UNAVAILABLE = re.compile(r"^WARNING (.+): database unavailable, next try in \S+ s: (.+)$", re.MULTILINE)
+_UNAVAILABLE = re.compile(
+    r"^WARNING (.+): database unavailable, next try in \S+ s: (.+)$", re.MULTILINE
+)
 ROUNDS = 40
 JOBS_A_ROUND = 100
 
@@ -97,9 +107,15 @@ def test_a_storm_that_strikes_every_connection_ten_times_a_second_costs_no_job(
         rows(connection, strike)
         time.sleep(0.1)
     _all_end_once(connection, workers[0], ROUNDS * JOBS_A_ROUND)
-    told = Counter((worker.pid, *said.groups()) for worker in workers for said in _UNAVAILABLE.finditer(worker.log))
+    told = Counter(
+        (worker.pid, *said.groups())
+        for worker in workers
+        for said in _UNAVAILABLE.finditer(worker.log)
+    )
     assert told or stroke == "pg_cancel_backend", "one that is cancelled may have been idle"
-    assert max(told.values(), default=0) <= 1 + (time.monotonic() - began_at) / TELL_S, "the same trouble is not told each time"
+    assert max(told.values(), default=0) <= 1 + (time.monotonic() - began_at) / TELL_S, (
+        "the same trouble is not told each time"
+    )
 
 
 @pytest.mark.slow
@@ -120,15 +136,30 @@ def test_a_server_that_crashes_and_stays_away_under_load_costs_no_job(
 def _all_end_once(connection: Connection, worker: WorkerProcess, count: int) -> None:
     """Each job ends, once; none was started a second time but for a lease that had expired."""
     eventually(lambda: over(connection) == count, 90)
-    assert rows(connection, "select count(*), count(distinct id) from rota.job_history where status = 'succeeded'") == [(count, count)]
+    assert rows(
+        connection,
+        "select count(*), count(distinct id) from rota.job_history where status = 'succeeded'",
+    ) == [(count, count)]
     assert value(connection, "select count(*) from rota.job") == 0
     starts = _starts(worker)
-    lost = Counter(job for (job,) in rows(connection, "select job from rota.attempt where error_type = 'LeaseExpired'"))
+    lost = Counter(
+        job
+        for (job,) in rows(
+            connection, "select job from rota.attempt where error_type = 'LeaseExpired'"
+        )
+    )
     assert len(starts) == count
     assert {job: times for job, times in starts.items() if times > 1 + lost[job]} == {}
-    assert value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'") == 0
+    assert (
+        value(connection, "select count(*) from rota.attempt where error_type <> 'LeaseExpired'")
+        == 0
+    )
 
 
 def _starts(worker: WorkerProcess) -> Counter[int]:
     """How often each job was started, by any worker of the test."""
-    return Counter(int(what.removeprefix("start ")) for _, what in notes(worker.notes_file) if what.startswith("start "))
+    return Counter(
+        int(what.removeprefix("start "))
+        for _, what in notes(worker.notes_file)
+        if what.startswith("start ")
+    )

@@ -74,12 +74,19 @@ async def test_a_paused_queue_moves_no_frontier(database: str, connection: Conne
 
 
 @rule("M80", "M87")
-def test_a_drain_ends_beside_a_paused_queue_and_says_so(database: str, connection: Connection) -> None:
+def test_a_drain_ends_beside_a_paused_queue_and_says_so(
+    database: str, connection: Connection
+) -> None:
     app = rota.App(database, jobs=[jobs()])
     app.pause_queue("email", why="mending")
     mail, work = put(connection, "mail"), put(connection, "work")
     report = app.drain()
-    assert (report.claimed, report.paused, status(connection, mail), status(connection, work)) == (1, ["email"], "queued", "succeeded")
+    assert (report.claimed, report.paused, status(connection, mail), status(connection, work)) == (
+        1,
+        ["email"],
+        "queued",
+        "succeeded",
+    )
     assert report.oldest_due == value(connection, "select run_at from rota.job")
     assert report.line().endswith(", paused: email")
     app.pause_all()
@@ -103,11 +110,17 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
     app.pause_all(by="anna")
     connection.execute("update rota.site set paused_at = paused_at - interval '1 h'")
     connection.execute(
-        "update rota.job set run_at = run_at - interval '1 h', expires_at = rota.clock() - interval '1 s' where id = %s", [late]
+        "update rota.job set run_at = run_at - interval '1 h', expires_at = rota.clock() - interval '1 s' where id = %s",
+        [late],
     )
     assert app.drain().claimed == 0
-    assert rows(connection, "select id, status from rota.job order by id") == [(lost, "queued"), (late, "dead")]
-    assert "everything was paused by anna" in str(value(connection, "select last_error from rota.job where id = %s", late))
+    assert rows(connection, "select id, status from rota.job order by id") == [
+        (lost, "queued"),
+        (late, "dead"),
+    ]
+    assert "everything was paused by anna" in str(
+        value(connection, "select last_error from rota.job where id = %s", late)
+    )
     app.close()
 
 
@@ -121,11 +134,18 @@ def test_the_command_line_pauses_shows_and_resumes(tmp_path: Path, database: str
     everything = command.ok("pause", "--all", "--json").json["paused"]
     assert everything["queue"] is None
     listed = command.ok("queues", "--json").json
-    assert ([pause["queue"] for pause in listed["paused"]], listed["paused_all"]) == (["email"], everything)
+    assert ([pause["queue"] for pause in listed["paused"]], listed["paused_all"]) == (
+        ["email"],
+        everything,
+    )
     resumed = command.ok("resume", "--all").out.splitlines()
-    assert resumed[0] == "everything resumed" and resumed[1].startswith("still paused: queue email: ")
+    assert resumed[0] == "everything resumed" and resumed[1].startswith(
+        "still paused: queue email: "
+    )
     assert command.ok("resume", "email").out == "queue email resumed\n"
     assert command.ok("resume", "email").out == "queue email was not paused\n"
-    assert command.ok("resume", "--copy").out == "this copy is no restored copy: its stamp is right\n"
+    assert (
+        command.ok("resume", "--copy").out == "this copy is no restored copy: its stamp is right\n"
+    )
     assert command("pause").error == (2, "give either a queue or --all")
     assert command("resume", "x", "--all").error == (2, "give either a queue or --all or --copy")

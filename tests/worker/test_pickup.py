@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 import rota
-from rota.config import WorkerConfig
-from rota.events import JobSucceeded
+from rota.declare.config import WorkerConfig
+from rota.observe.events import JobSucceeded
 from rota.worker.frontier import DEPTHS_S
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -28,9 +28,7 @@ SOON_S = 8.0
 LISTENING = """
 select pid from pg_stat_activity where datname = current_database() and application_name = 'rota listen' and state = 'idle'
   and (query like 'listen "rota.workers"%%' or query like 'show%%')"""
-AT_REST = (
-    "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > %s * interval '1 s'"
-)
+AT_REST = "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > %s * interval '1 s'"
 
 
 @pytest.fixture
@@ -46,7 +44,11 @@ def jobs() -> rota.Jobs:
 async def waited_s(connection: Connection, hand: Hand, job: int) -> float:
     """Wait for a job's success; return the seconds from its INSERT to its handler's start."""
     await hand.heard(JobSucceeded, job=job)
-    found = value(connection, "select extract(epoch from started_at - created_at)::float8 from rota.job_history where id = %s", job)
+    found = value(
+        connection,
+        "select extract(epoch from started_at - created_at)::float8 from rota.job_history where id = %s",
+        job,
+    )
     assert isinstance(found, float)
     return found
 
@@ -60,7 +62,11 @@ async def waits_for_the_bell(connection: Connection, hand: Hand) -> None:
 
     def has_asked() -> bool:
         hand.look()  # an idle worker asks with its second look
-        return bool(value(connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"))
+        return bool(
+            value(
+                connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"
+            )
+        )
 
     await soon(has_asked)
     await soon(lambda: rows(connection, LISTENING))
@@ -68,14 +74,18 @@ async def waits_for_the_bell(connection: Connection, hand: Hand) -> None:
 
 
 @rule("M15", "M81")
-async def test_the_bell_starts_a_plain_insert_long_before_the_next_poll(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+async def test_the_bell_starts_a_plain_insert_long_before_the_next_poll(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
     async with Hand(database, jobs, **RARE) as hand:
         await waits_for_the_bell(connection, hand)
         assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
 
 
 @rule("M81")
-async def test_a_worker_whose_ear_was_cut_off_listens_again(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+async def test_a_worker_whose_ear_was_cut_off_listens_again(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
     async with Hand(database, jobs, **RARE) as hand:
         await waits_for_the_bell(connection, hand)
         [(first,)] = rows(connection, LISTENING)
@@ -85,7 +95,9 @@ async def test_a_worker_whose_ear_was_cut_off_listens_again(database: str, conne
 
 
 @rule("M81")
-async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
     assert WorkerConfig().poll_s < 1
     async with Hand(database, jobs, notify=False) as hand:
         for _ in range(3):
@@ -93,11 +105,15 @@ async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(datab
             await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.4))
             assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
         assert connected(connection, "listen") == []
-        assert value(connection, "select count(*) from rota.queue where bell_until is not null") == 0
+        assert (
+            value(connection, "select count(*) from rota.queue where bell_until is not null") == 0
+        )
 
 
 @rule("M88")
-def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(connection: Connection, database: str) -> None:
+def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(
+    connection: Connection, database: str
+) -> None:
     with psycopg.connect(database, autocommit=True) as ear:
         ear.execute("listen rota")
 
@@ -107,9 +123,15 @@ def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(conne
 
         put(connection, "quick")
         assert heard() == ["end"], "nobody has ever waited"
-        connection.execute("insert into rota.queue (name, bell_until) values ('default', now() + interval '1 hour'), ('past', now())")
-        connection.execute("insert into rota.job (job_type, queue) values ('quick', 'other'), ('quick', 'past')")
-        connection.execute("insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 minute')")
+        connection.execute(
+            "insert into rota.queue (name, bell_until) values ('default', now() + interval '1 hour'), ('past', now())"
+        )
+        connection.execute(
+            "insert into rota.job (job_type, queue) values ('quick', 'other'), ('quick', 'past')"
+        )
+        connection.execute(
+            "insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 minute')"
+        )
         assert heard() == ["end"], "nobody waits for these queues, or the job is not due"
         put_many(connection, "quick", 3)
         assert next(ear.notifies(timeout=10)).payload == "default"
@@ -117,10 +139,16 @@ def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(conne
 
 
 @rule("M61", "M81")
-async def test_a_priority_that_turns_up_later_is_found(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+async def test_a_priority_that_turns_up_later_is_found(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
     async with Hand(database, jobs) as hand:
         for priority in (42, 43, -7, 100, -100):
-            [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('quick', %s) returning id", priority)
+            [(job,)] = rows(
+                connection,
+                "insert into rota.job (job_type, priority) values ('quick', %s) returning id",
+                priority,
+            )
             assert await waited_s(connection, hand, job) < SOON_S
 
 
@@ -136,25 +164,38 @@ async def test_an_urgent_job_of_a_priority_nobody_declared_overtakes_a_backlog_w
 
     jobs.job("reset")(page.func)
     put_many(connection, "page", 10_000)
-    connection.execute("insert into rota.job (job_type, priority) select 'page', p from generate_series(1, 19) p, generate_series(1, 30)")
+    connection.execute(
+        "insert into rota.job (job_type, priority) select 'page', p from generate_series(1, 19) p, generate_series(1, 30)"
+    )
     async with Hand(database, jobs, slots=5) as hand:
         await hand.heard(JobSucceeded, 200)
-        [(job,)] = rows(connection, "insert into rota.job (job_type, priority) values ('reset', 90) returning id")
+        [(job,)] = rows(
+            connection,
+            "insert into rota.job (job_type, priority) values ('reset', 90) returning id",
+        )
         assert await waited_s(connection, hand, job) < SOON_S
-        assert value(connection, "select count(*) from rota.job where job_type = 'page'") != 0, "the backlog is still there"
+        assert value(connection, "select count(*) from rota.job where job_type = 'page'") != 0, (
+            "the backlog is still there"
+        )
 
 
 @rule("M2", "M20")
-async def test_a_job_that_commits_late_is_started_soon_after(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+async def test_a_job_that_commits_late_is_started_soon_after(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
     async with Hand(database, jobs) as hand:
         with psycopg.connect(database) as late:
             job = put(late, "quick")
             await asyncio.to_thread(late.execute, "select pg_sleep(1.5)")
-            await waited_s(connection, hand, put(connection, "quick"))  # so the frontier has passed it
+            await waited_s(
+                connection, hand, put(connection, "quick")
+            )  # so the frontier has passed it
             late.commit()
             [(committed_at,)] = rows(connection, "select clock_timestamp()")
         await hand.heard(JobSucceeded, job=job)
-        [(started_at,)] = rows(connection, "select started_at from rota.job_history where id = %s", job)
+        [(started_at,)] = rows(
+            connection, "select started_at from rota.job_history where id = %s", job
+        )
     assert (started_at - committed_at).total_seconds() < SOON_S
 
 
@@ -173,7 +214,9 @@ async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_req
     async with Hand(database, jobs) as hand:
         await waited_s(connection, hand, put(connection, "quick"))
         outcomes = "jsonb_agg(jsonb_build_object('id', id, 'claims', claims, 'status', 'queued', 'charged', false))"
-        connection.execute(f"select rota.job_leave((select {outcomes} from rota.job), 'r')".encode())
+        connection.execute(
+            f"select rota.job_leave((select {outcomes} from rota.job), 'r')".encode()
+        )
         asked = "select look_back_to = (select min(run_at) from rota.jobs) from rota.queue where name = 'default'"
         assert value(connection, asked) is True
         await hand.heard(JobSucceeded, 301)
@@ -181,12 +224,16 @@ async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_req
 
 
 @rule("M12", "M30")
-async def test_a_worker_never_claims_a_type_that_it_does_not_know(database: str, connection: Connection, jobs: rota.Jobs) -> None:
+async def test_a_worker_never_claims_a_type_that_it_does_not_know(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
     put_many(connection, "stranger", 500)
     async with Hand(database, jobs) as hand:
         for _ in range(3):
             await waited_s(connection, hand, put(connection, "quick"))
-    assert rows(connection, "select distinct job_type, status, claims, attempts from rota.job") == [("stranger", "queued", 0, 0)]
+    assert rows(connection, "select distinct job_type, status, claims, attempts from rota.job") == [
+        ("stranger", "queued", 0, 0)
+    ]
 
 
 @pytest.mark.slow
@@ -206,5 +253,8 @@ async def test_an_idle_worker_costs_two_statements_a_second_at_most(
     async with Hand(database, jobs):
         await asyncio.sleep(20)
         until = monotonic()
-    rates = [sum(until - back_s - 4 <= at < until - back_s for at in asked) / 4 for back_s in (0, 4, 8, 12)]  # the start is past
+    rates = [
+        sum(until - back_s - 4 <= at < until - back_s for at in asked) / 4
+        for back_s in (0, 4, 8, 12)
+    ]  # the start is past
     assert 0 < min(rates) <= 2.0, rates

@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def worker(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+def worker(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[subprocess.Popen[bytes]]:
     """The shop's worker; the shop in this process uses the same database."""
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
     vars(shop.app).pop("_database", None)
@@ -38,7 +40,9 @@ def worker(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @rule("M1", "M35", "M83", "M87")
-def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(worker: subprocess.Popen[bytes], connection: Connection) -> None:
+def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(
+    worker: subprocess.Popen[bytes], connection: Connection
+) -> None:
     app = shop.app
     counting, hanging = shop.count.enqueue(to=100_000).id, shop.hang.enqueue().id
     squared, charged = shop.square.enqueue(number=12).id, shop.charge.enqueue(invoice=812).id
@@ -54,7 +58,8 @@ def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(worker:
     over = app.join(counting, timeout="30s")
     assert (over.status, over.cancel_reason) == ("cancelled", "nobody needs it")
     eventually(
-        lambda: value(connection, "select count(*) from rota.jobs where job_type = 'ping'") == 0, what="a success that leaves no row"
+        lambda: value(connection, "select count(*) from rota.jobs where job_type = 'ping'") == 0,
+        what="a success that leaves no row",
     )
 
     again = shop.count.enqueue(to=100_000).id
@@ -62,7 +67,9 @@ def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(worker:
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
     left = app.get(again)
-    assert (left.status, left.attempts, left.losses) == ("queued", 0, 1), "told after the grace period, it stopped, and is handed back"
+    assert (left.status, left.attempts, left.losses) == ("queued", 0, 1), (
+        "told after the grace period, it stopped, and is handed back"
+    )
 
 
 def test_the_shop_knows_no_event_loop() -> None:

@@ -22,7 +22,10 @@ from tests.worker.table import Connection, put_many, rows, value
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(program() is None, reason="PGBOUNCER IS NOT INSTALLED: nothing was tested behind a transaction pooler"),
+    pytest.mark.skipif(
+        program() is None,
+        reason="PGBOUNCER IS NOT INSTALLED: nothing was tested behind a transaction pooler",
+    ),
 ]
 
 JOBS = 400
@@ -50,31 +53,44 @@ def _jobs() -> rota.Jobs:
 
 
 @rule("M2", "M15", "M30")
-async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transaction_pooler(pooled: str, connection: Connection) -> None:
+async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transaction_pooler(
+    pooled: str, connection: Connection
+) -> None:
     jobs = _jobs()
     app = rota.App(pooled, jobs=[jobs], notify=False)
     work = jobs.types["work"].new()
     with ThreadPoolExecutor(3) as threads:
         async with aclosing(app):
             await asyncio.gather(
-                *[app.aenqueue(work) for _ in range(50)], *[asyncio.wrap_future(threads.submit(app.enqueue, work)) for _ in range(50)]
+                *[app.aenqueue(work) for _ in range(50)],
+                *[asyncio.wrap_future(threads.submit(app.enqueue, work)) for _ in range(50)],
             )
     put_many(connection, "work", JOBS)
     put_many(connection, "once", 10)
     async with Hand(pooled, _jobs(), notify=False), Hand(pooled, _jobs(), notify=False):
         await asyncio.to_thread(_until_over, connection, JOBS + 110)
-        assert int(str(value(connection, _BACKENDS))) <= SERVER_CONNECTIONS, "or the sessions were not shared"
+        assert int(str(value(connection, _BACKENDS))) <= SERVER_CONNECTIONS, (
+            "or the sessions were not shared"
+        )
         # Not in this thread: a worker that is in the middle of something keeps a session until it goes on.
         assert await asyncio.to_thread(_left, pooled) == ([], [], [])
-    eventually(lambda: rows(connection, _ADVISORY) == [], what="only what a session holds stays when nobody works")
-    assert rows(connection, "select job_type, status, attempts, count(*) from rota.job_history group by 1, 2, 3 order by 1") == [
+    eventually(
+        lambda: rows(connection, _ADVISORY) == [],
+        what="only what a session holds stays when nobody works",
+    )
+    assert rows(
+        connection,
+        "select job_type, status, attempts, count(*) from rota.job_history group by 1, 2, 3 order by 1",
+    ) == [
         ("once", "succeeded", 2, 10),
         ("work", "succeeded", 1, JOBS + 100),
     ]
 
 
 @rule("M80")
-async def test_a_drain_works_behind_a_transaction_pooler(pooled: str, connection: Connection) -> None:
+async def test_a_drain_works_behind_a_transaction_pooler(
+    pooled: str, connection: Connection
+) -> None:
     put_many(connection, "work", JOBS)
     report = await Hand(pooled, _jobs(), notify=False, drain=True).run()
     assert (report.succeeded, report.oldest_due) == (JOBS, None)
@@ -90,11 +106,19 @@ def test_an_app_that_wants_to_listen_is_told_that_it_stands_before_a_pooler(pool
 
 
 @rule("M2")
-def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(server: PostgresServer, database: str, tmp_path: Path) -> None:
+def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(
+    server: PostgresServer, database: str, tmp_path: Path
+) -> None:
     # PgBouncer takes the connection all the same where it was told to overlook what it does not know.
-    with Pooler(server, tmp_path / "pgbouncer.log", "ignore_startup_parameters = extra_float_digits, options") as pooler:
+    with Pooler(
+        server,
+        tmp_path / "pgbouncer.log",
+        "ignore_startup_parameters = extra_float_digits, options",
+    ) as pooler:
         jobs, others = _jobs(), _jobs()
-        app, other = (rota.App(pooler.url(database.rpartition("/")[2]), jobs=[one]) for one in (jobs, others))
+        app, other = (
+            rota.App(pooler.url(database.rpartition("/")[2]), jobs=[one]) for one in (jobs, others)
+        )
         for _ in range(10):
             app.enqueue(jobs.types["work"].new())
         with pytest.raises(ConfigurationError, match=r"connections share sessions.*notify=False"):
@@ -104,21 +128,25 @@ def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(server: Postg
 
 
 _BACKENDS = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
-_ADVISORY = (
-    "select l.* from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database() where l.locktype = 'advisory'"
-)
+_ADVISORY = "select l.* from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database() where l.locktype = 'advisory'"
 
 
 def _left(pooled: str) -> tuple[list[object], list[object], list[object]]:
     """What clients left behind in the sessions of the pooler: prepared statements, settings, channels."""
     prepared, settings, channels = [], [], []
     # As many transactions at once as there are sessions, so that each is looked into.
-    connections = [psycopg.connect(pooled, prepare_threshold=None) for _ in range(SERVER_CONNECTIONS)]
+    connections = [
+        psycopg.connect(pooled, prepare_threshold=None) for _ in range(SERVER_CONNECTIONS)
+    ]
     looked_into = set()
     for connection in connections:
         looked_into.add(value(connection, "select pg_backend_pid()"))
         prepared += rows(connection, "select name, statement from pg_prepared_statements")
-        settings += rows(connection, "select name, setting from pg_settings where source = 'session' and not name = any (%s)", _POOLERS_OWN)
+        settings += rows(
+            connection,
+            "select name, setting from pg_settings where source = 'session' and not name = any (%s)",
+            _POOLERS_OWN,
+        )
         channels += rows(connection, "select pg_listening_channels()")
     assert len(looked_into) == SERVER_CONNECTIONS
     for connection in connections:
@@ -126,7 +154,13 @@ def _left(pooled: str) -> tuple[list[object], list[object], list[object]]:
     return list(prepared), list(settings), list(channels)
 
 
-_POOLERS_OWN = ["application_name", "client_encoding", "DateStyle", "TimeZone", "standard_conforming_strings"]
+_POOLERS_OWN = [
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "TimeZone",
+    "standard_conforming_strings",
+]
 """What PgBouncer keeps for each client and sets again before its next transaction."""
 
 

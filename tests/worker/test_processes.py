@@ -22,11 +22,11 @@ import msgspec
 import pytest
 
 import rota
-from rota.context import Context
+from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, ProcessDied
-from rota.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
-from rota.job import Job
-from rota.outcome import Cancel, HandedBack, Interrupted, Succeeded
+from rota.model.job import Job
+from rota.model.outcome import Cancel, HandedBack, Interrupted, Succeeded
+from rota.observe.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.store.db import Database
 from rota.worker import processes
 from rota.worker.crew import Crew
@@ -98,7 +98,9 @@ async def drained(database: str, **config: Any) -> None:
 
 
 @rule("M41")
-async def test_arguments_go_in_and_the_result_comes_out_of_another_process_group(database: str, connection: Connection) -> None:
+async def test_arguments_go_in_and_the_result_comes_out_of_another_process_group(
+    database: str, connection: Connection
+) -> None:
     job = put(connection, "add", a=1, b=2, on="2026-02-03")
     await drained(database)
     came = result(connection, job)
@@ -107,17 +109,27 @@ async def test_arguments_go_in_and_the_result_comes_out_of_another_process_group
     assert came["group"] == came["pid"]
 
 
-async def test_an_async_handler_runs_in_a_loop_of_its_own(database: str, connection: Connection) -> None:
+async def test_an_async_handler_runs_in_a_loop_of_its_own(
+    database: str, connection: Connection
+) -> None:
     job = put(connection, "awaited")
     await drained(database)
     assert result(connection, job) == job
 
 
-async def test_the_context_is_there_but_for_the_state_that_only_the_worker_has(database: str, connection: Connection) -> None:
+async def test_the_context_is_there_but_for_the_state_that_only_the_worker_has(
+    database: str, connection: Connection
+) -> None:
     job = put(connection, "seen")
     hand = Hand(database, heavy.jobs, drain=True)
     await hand.run()
-    assert result(connection, job) == {"id": job, "worker": hand.name, "state": None, "cancelled": None, "attempts": 1}
+    assert result(connection, job) == {
+        "id": job,
+        "worker": hand.name,
+        "state": None,
+        "cancelled": None,
+        "attempts": 1,
+    }
 
 
 @rule("M43")
@@ -126,10 +138,20 @@ async def test_the_context_is_there_but_for_the_state_that_only_the_worker_has(d
     [
         ("raise", "ValueError", "password=*** is wrong", "transient"),
         ("unpicklable", "tests.worker.heavy.LocalError", "404: gone", "fatal"),
-        ("nested", "tests.worker.heavy._fail.<locals>.NestedError", "nobody can import me", "transient"),
+        (
+            "nested",
+            "tests.worker.heavy._fail.<locals>.NestedError",
+            "nobody can import me",
+            "transient",
+        ),
         ("fatal", "tests.worker.heavy.FatalError", "no use", "fatal"),
         ("system exit", "SystemExit", "3", "transient"),
-        ("odd outcome", "rota.errors.UsageError", "what the handler came to cannot be read: TypeError while it was looked at", "transient"),
+        (
+            "odd outcome",
+            "rota.errors.UsageError",
+            "what the handler came to cannot be read: TypeError while it was looked at",
+            "transient",
+        ),
     ],
 )
 async def test_an_exception_comes_out_as_it_was_judged_inside(
@@ -137,7 +159,9 @@ async def test_an_exception_comes_out_as_it_was_judged_inside(
 ) -> None:
     put(connection, "fails", how=how)
     await drained(database)
-    [(*kept, stack)] = rows(connection, "select error_type, message, verdict, stack from rota.attempt")
+    [(*kept, stack)] = rows(
+        connection, "select error_type, message, verdict, stack from rota.attempt"
+    )
     assert kept == [error_type, message, verdict]
     if error_type != "rota.errors.UsageError":
         assert "in _fail" in stack
@@ -155,17 +179,32 @@ async def test_an_exception_comes_out_as_it_was_judged_inside(
         ("odd result", "succeeded", None, 1),
     ],
 )
-async def test_an_outcome_comes_out(database: str, connection: Connection, how: str, where: str, reason: str | None, charged: int) -> None:
+async def test_an_outcome_comes_out(
+    database: str, connection: Connection, how: str, where: str, reason: str | None, charged: int
+) -> None:
     job = put(connection, "fails", how=how)
     await drained(database)
-    assert rows(connection, "select status, last_error, attempts from rota.jobs where id = %s", job) == [(where, reason, charged)]
+    assert rows(
+        connection, "select status, last_error, attempts from rota.jobs where id = %s", job
+    ) == [(where, reason, charged)]
     wait_s = {"retry": 300, "snooze": 3600}.get(how)
     if wait_s is not None:
-        assert value(connection, "select extract(epoch from run_at - now()) between %s and %s from rota.job", wait_s - 60, wait_s) is True
+        assert (
+            value(
+                connection,
+                "select extract(epoch from run_at - now()) between %s and %s from rota.job",
+                wait_s - 60,
+                wait_s,
+            )
+            is True
+        )
 
 
 def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
-    database: str, connection: Connection, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    connection: Connection,
+    start_worker: StartWorker,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     worker = start_worker(database, module="tests.worker.heavy", slots=1)
@@ -176,7 +215,9 @@ def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
 
 
 @rule("M12")
-async def test_a_payload_that_does_not_fit_is_a_misfit_here_too(database: str, connection: Connection) -> None:
+async def test_a_payload_that_does_not_fit_is_a_misfit_here_too(
+    database: str, connection: Connection
+) -> None:
     job = put(connection, "add", a="x", b=2)
     await drained(database)
     assert rows(connection, "select status, last_error from rota.job where id = %s", job) == [
@@ -192,7 +233,10 @@ async def test_a_payload_that_does_not_fit_is_a_misfit_here_too(database: str, c
     ("how", "message"),
     [
         ("os._exit", "the attempt's process exited with status 7"),
-        ("killed", "the attempt's process was killed by SIGKILL, as the kernel does when memory runs out"),
+        (
+            "killed",
+            "the attempt's process was killed by SIGKILL, as the kernel does when memory runs out",
+        ),
         ("segfault", "the attempt's process was killed by SIGSEGV"),
         ("forks and dies", "the attempt's process exited with status 8"),
     ],
@@ -205,12 +249,16 @@ async def test_a_process_that_dies_fails_its_attempt_and_the_next_job_gets_a_new
         await hand.heard(JobFailed, job=dying)
         after = put(connection, "fails", how="fine")
         await hand.heard(JobSucceeded, job=after)
-    assert rows(connection, "select error_type, message, verdict from rota.attempt") == [("rota.errors.ProcessDied", message, "transient")]
+    assert rows(connection, "select error_type, message, verdict from rota.attempt") == [
+        ("rota.errors.ProcessDied", message, "transient")
+    ]
 
 
 @rule("M2", "M43")
 @pytest.mark.parametrize("when", ["idle", "given the job"])
-async def test_a_process_that_dies_before_it_begins_its_next_job_fails_none(database: str, connection: Connection, when: str) -> None:
+async def test_a_process_that_dies_before_it_begins_its_next_job_fails_none(
+    database: str, connection: Connection, when: str
+) -> None:
     first = put(connection, "recycled")
     async with Hand(database, heavy.jobs, slots=1) as hand:
         await hand.heard(JobSucceeded, job=first)
@@ -225,14 +273,18 @@ async def test_a_process_that_dies_before_it_begins_its_next_job_fails_none(data
     assert value(connection, "select count(*) from rota.attempt") == 0
 
 
-async def test_a_process_is_used_again_and_replaced_after_as_many_jobs_as_its_type_says(database: str, connection: Connection) -> None:
+async def test_a_process_is_used_again_and_replaced_after_as_many_jobs_as_its_type_says(
+    database: str, connection: Connection
+) -> None:
     ids = [put(connection, "recycled") for _ in range(5)]
     await drained(database, slots=1)
     ran = [result(connection, job) for job in ids]
     assert sorted(Counter(ran).values()) == [1, 2, 2]
 
 
-async def test_an_idle_process_is_ended_after_a_while(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_process_is_ended_after_a_while(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes, "IDLE_S", 0.3)
     job = put(connection, "recycled")
     async with Hand(database, heavy.jobs) as hand:
@@ -254,12 +306,16 @@ async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
 
 
 @rule("M35")
-async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(database: str, connection: Connection, tmp_path: Path) -> None:
+async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs) as hand:
         both = await until_over_its_time(hand, job, tmp_path / "pids")
         assert len(both) == 2
-        await asyncio.to_thread(eventually, lambda: not any(living(pid) for pid in both), what="both are gone")
+        await asyncio.to_thread(
+            eventually, lambda: not any(living(pid) for pid in both), what="both are gone"
+        )
     assert value(connection, "select error_type from rota.attempt") == "rota.errors.AttemptTimeout"
 
 
@@ -283,8 +339,12 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
     job = put(connection, "eats", place=str(tmp_path / "pids"), in_another=in_another)
     async with Hand(database, heavy.jobs) as hand:
         await hand.heard(JobFailed, job=job)
-        await asyncio.to_thread(eventually, lambda: not any(living(pid) for pid in pids(tmp_path / "pids")))
-    [(error_type, message, verdict)] = rows(connection, "select error_type, message, verdict from rota.attempt")
+        await asyncio.to_thread(
+            eventually, lambda: not any(living(pid) for pid in pids(tmp_path / "pids"))
+        )
+    [(error_type, message, verdict)] = rows(
+        connection, "select error_type, message, verdict from rota.attempt"
+    )
     assert (error_type, verdict) == ("rota.errors.MemoryExceeded", "transient")
     used, limit = (int(word) for word in message.split() if word.isdecimal())
     assert limit == 150
@@ -294,7 +354,11 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
 @rule("M35")
 @pytest.mark.parametrize("job_type", ["stops", "stops awaiting"])
 async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_is_not(
-    database: str, connection: Connection, tmp_path: Path, job_type: str, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    job_type: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processes, "TOLD_S", 30.0)
     monkeypatch.setattr("rota.worker.executor.KILLED_S", 60.0)
@@ -308,14 +372,19 @@ async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_
 
 
 @rule("M32")
-async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(database: str, connection: Connection, tmp_path: Path) -> None:
+async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs) as hand:
         await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"))
         connection.execute(
-            "update rota.job set claims = claims + 1, locked_by = 'another', locked_until = now() + '1 h' where id = %s", [job]
+            "update rota.job set claims = claims + 1, locked_by = 'another', locked_until = now() + '1 h' where id = %s",
+            [job],
         )
-        connection.execute("select pg_notify('rota.workers', %s)", [hand.name])  # so that it asks now
+        connection.execute(
+            "select pg_notify('rota.workers', %s)", [hand.name]
+        )  # so that it asks now
         await hand.heard(LeaseLost, job=job)
         await asyncio.to_thread(eventually, lambda: not living(pids(tmp_path / "pid")[0]))
     assert status(connection, job) == "running"
@@ -329,10 +398,14 @@ async def test_a_worker_on_its_way_out_kills_what_does_not_stop_and_hands_it_bac
     async with Hand(database, heavy.jobs, grace_s=0.1):
         [pid] = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"))
     await asyncio.to_thread(eventually, lambda: not living(pid))
-    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
+    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [
+        ("queued", 0)
+    ]
 
 
-async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(database: str, connection: Connection, tmp_path: Path) -> None:
+async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     busy = put(connection, "holds the lock", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, lease_s=6, grace_s=0) as hand:
         both = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pids"))
@@ -360,13 +433,17 @@ async def test_a_handler_that_is_told_before_it_begins_never_begins(
         return real(*given)
 
     monkeypatch.setattr("rota.worker.processes.setup_of", slow)
-    monkeypatch.setattr(processes, "TOLD_S", 30.0)  # it is not for being killed that it does not begin
+    monkeypatch.setattr(
+        processes, "TOLD_S", 30.0
+    )  # it is not for being killed that it does not begin
     monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 30.0)
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs, grace_s=0) as hand:
         await asyncio.wait_for(started.get(), 30)
     assert not (tmp_path / "pid").exists()
-    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [("queued", 0)]
+    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [
+        ("queued", 0)
+    ]
 
 
 async def test_a_process_that_does_not_get_ready_in_time_fails_its_attempt(
@@ -414,7 +491,9 @@ async def pool() -> AsyncIterator[Processes]:
     pool.close()
 
 
-async def test_a_process_that_is_used_again_does_not_begin_what_was_told_to_stop(pool: Processes, tmp_path: Path) -> None:
+async def test_a_process_that_is_used_again_does_not_begin_what_was_told_to_stop(
+    pool: Processes, tmp_path: Path
+) -> None:
     (tmp_path / "go").touch()
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "go")}
     first, _ = held_job("until", **arguments)
@@ -425,7 +504,9 @@ async def test_a_process_that_is_used_again_does_not_begin_what_was_told_to_stop
     assert len(pids(tmp_path / "begun")) == 1
 
 
-async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(pool: Processes, tmp_path: Path) -> None:
+async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(
+    pool: Processes, tmp_path: Path
+) -> None:
     why = tmp_path / "why"
     arguments = {"place": str(why)}
     for reason in ("one", "two"):
@@ -456,10 +537,14 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     ran = await pool.attempt(loud, arguments)
     silent, _ = held_job("speaks late", **arguments)
     silent.job = msgspec.structs.replace(silent.job, id=2)
-    silent.context = Context(silent.job, "worker", None, lambda context: said.append(context.said()))
+    silent.context = Context(
+        silent.job, "worker", None, lambda context: said.append(context.said())
+    )
     attempt = asyncio.create_task(pool.attempt(silent, arguments))
     # The second has come when the first was dealt with.
-    await asyncio.to_thread(eventually, lambda: [one.job for one in heard if isinstance(one, Progressed)][:2] == [1, 1])
+    await asyncio.to_thread(
+        eventually, lambda: [one.job for one in heard if isinstance(one, Progressed)][:2] == [1, 1]
+    )
     (tmp_path / "go").touch()
     assert await asyncio.wait_for(attempt, 30) == ran, "one process ran both"
     assert said == []
@@ -467,7 +552,10 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
 
 @rule("M33")
 async def test_a_job_for_which_no_process_can_be_started_costs_no_attempt(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: str,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As when the machine has no room for one, or a deploy has just removed the interpreter."""
     jobs = [put(connection, "add", a=1, b=2), put(connection, "add", a=1, b=2)]
@@ -477,11 +565,18 @@ async def test_a_job_for_which_no_process_can_be_started_costs_no_attempt(
     assert (report.failed, report.dead) == (0, 0)
     kept = "select status, attempts, run_at > updated_at + interval '5 seconds' from rota.job"
     assert rows(connection, kept) == [("queued", 0, True)] * 2
-    assert caplog.text.count("no process can be started for it: [Errno 2] No such file or directory: '/nowhere/python'") >= 2
+    assert (
+        caplog.text.count(
+            "no process can be started for it: [Errno 2] No such file or directory: '/nowhere/python'"
+        )
+        >= 2
+    )
 
 
 @rule("M33")
-@pytest.mark.parametrize(("jobs", "job_type", "what"), [(apart.jobs, "target", "thread"), (heavy.jobs, "add", "process")])
+@pytest.mark.parametrize(
+    ("jobs", "job_type", "what"), [(apart.jobs, "target", "thread"), (heavy.jobs, "add", "process")]
+)
 async def test_a_job_for_which_no_thread_can_be_started_costs_no_attempt(
     database: str,
     connection: Connection,
@@ -521,11 +616,19 @@ threading.Thread.start = none
 @rule("M33")
 @pytest.mark.parametrize(
     ("first_of_all", "why"),
-    [(NO_THREADS, "can't start new thread"), ("import os; os._exit(1)", "the attempt's process exited with status 1")],
+    [
+        (NO_THREADS, "can't start new thread"),
+        ("import os; os._exit(1)", "the attempt's process exited with status 1"),
+    ],
     ids=["no threads", "no interpreter"],
 )
 async def test_a_job_whose_process_does_not_get_what_it_needs_to_come_up_costs_no_attempt(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, first_of_all: str, why: str
+    database: str,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    first_of_all: str,
+    why: str,
 ) -> None:
     """As under a limit of tasks, files or memory that the process itself runs into, before anything of the application's has been done."""
     job = put(connection, "add", a=1, b=2)
@@ -558,7 +661,9 @@ def test_a_copy_of_the_worker_that_outlives_it_keeps_no_process() -> None:
 
 
 @rule("M2")
-async def test_what_a_process_says_of_another_job_ends_none(pool: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_process_says_of_another_job_ends_none(
+    pool: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
     hear = Process.hear
 
@@ -599,20 +704,26 @@ async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -
 
 
 @rule("M2", "M33")
-async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_to_stop(tmp_path: Path) -> None:
+async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_to_stop(
+    tmp_path: Path,
+) -> None:
     """Else a handler that has run would count as one that never began, and run again."""
     held, _ = held_job("fails", how="os._exit")
     process = Process(setup_of(held.job_type, "worker", None), set())
     assert isinstance(process.hear(30), Ready)
     process.tell(Run(held.job, pickle.dumps({"how": "os._exit"})))
-    await asyncio.to_thread(eventually, lambda: process._has_exited)  # with all its threads: only then its end of the connection is closed
+    await asyncio.to_thread(
+        eventually, lambda: process._has_exited
+    )  # with all its threads: only then its end of the connection is closed
     process.tell(Stop("at once"))
     assert process.hear(10) == Begun()
     with pytest.raises(ProcessDied):
         process.hear(10)
 
 
-async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_over(pool: Processes, tmp_path: Path) -> None:
+async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_over(
+    pool: Processes, tmp_path: Path
+) -> None:
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
@@ -624,7 +735,9 @@ async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_ove
     assert (tmp_path / "why").read_text() == "the worker is going down\n"
 
 
-async def test_a_process_that_starts_while_the_worker_ends_is_killed(pool: Processes, tmp_path: Path) -> None:
+async def test_a_process_that_starts_while_the_worker_ends_is_killed(
+    pool: Processes, tmp_path: Path
+) -> None:
     pool.close()
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
     held, _ = held_job("until", **arguments)
@@ -647,7 +760,9 @@ async def test_closing_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
     assert not living(pids(tmp_path / "begun")[0])
 
 
-def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("rota.worker.process._kill_when_we_are_gone", lambda *_: None)
     process = Process(setup_of(heavy.jobs.types["until"], "worker", None), set())
     assert isinstance(process.hear(30), Ready)
@@ -656,7 +771,9 @@ def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_
     process.end()
 
 
-async def test_it_needs_no_event_loop_of_the_main_thread(database: str, connection: Connection) -> None:
+async def test_it_needs_no_event_loop_of_the_main_thread(
+    database: str, connection: Connection
+) -> None:
     job = put(connection, "add", a=1, b=1)
     await asyncio.to_thread(lambda: asyncio.run(drained(database)))
     assert status(connection, job) == "succeeded"
@@ -695,7 +812,9 @@ def test_signals_to_everybody_leave_it_to_the_worker_what_becomes_of_a_job(
 
 
 @rule("M83")
-def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: StartWorker, database: str, connection: Connection) -> None:
+def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(
+    start_worker: StartWorker, database: str, connection: Connection
+) -> None:
     worker = start_worker(database, module="tests.worker.heavy", slots=1)
     job = put(connection, "recycled")
     eventually(lambda: over(connection) == 1)
@@ -704,7 +823,9 @@ def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(start_worker: Sta
     eventually(lambda: not living(result(connection, job)))
 
 
-def test_a_handler_finds_the_app_that_its_module_does_not_know(database: str, connection: Connection) -> None:
+def test_a_handler_finds_the_app_that_its_module_does_not_know(
+    database: str, connection: Connection
+) -> None:
     job = put(connection, "enqueues")
     command = ["-m", "rota", "work", "--drain", "--app", "tests.worker.heavy:app"]
     done = forked.run(command, cwd=ROOT, env={**os.environ, "ROTA_DATABASE_URL": database})
@@ -729,12 +850,23 @@ def own():
 def test_a_handler_of_the_main_module_is_found_if_importing_that_starts_no_worker(
     database: str, connection: Connection, tmp_path: Path, guarded: bool
 ) -> None:
-    (tmp_path / "main.py").write_text(MAIN + ('if __name__ == "__main__": ' if guarded else "") + "app.drain()")
+    (tmp_path / "main.py").write_text(
+        MAIN + ('if __name__ == "__main__": ' if guarded else "") + "app.drain()"
+    )
     job = put(connection, "own")
     environment = {**os.environ, "ROTA_DATABASE_URL": database}
-    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "main.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    kept = rows(connection, "select status, error_type, last_error from rota.job where id = %s", job)
+    kept = rows(
+        connection, "select status, error_type, last_error from rota.job where id = %s", job
+    )
     if guarded:
         assert kept == [("dead", "__main__.OwnError", "of the main module")]
     else:
@@ -758,11 +890,20 @@ if __name__ == "__main__":
 
 
 @rule("M35")
-def test_the_time_that_importing_a_handler_takes_is_not_the_attempts(database: str, connection: Connection, tmp_path: Path) -> None:
+def test_the_time_that_importing_a_handler_takes_is_not_the_attempts(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     (tmp_path / "main.py").write_text(SLOW)
     job = put(connection, "slow to import")
     environment = {**os.environ, "ROTA_DATABASE_URL": database}
-    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "main.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert status(connection, job) == "succeeded", done.stderr
 
 
@@ -773,9 +914,11 @@ def crew(jobs: rota.Jobs) -> Crew:
     return Crew(jobs.types, "hand-1", 120.0, "[]", None)
 
 
-async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_worker_starts(database: str) -> None:
-    from rota.config import WorkerConfig
-    from rota.events import Bus
+async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_worker_starts(
+    database: str,
+) -> None:
+    from rota.declare.config import WorkerConfig
+    from rota.observe.events import Bus
 
     def local() -> None: ...
 
@@ -788,13 +931,17 @@ async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_
     lambdas.job("lambda", executor="process")(lambda: None)
 
     for jobs, name in ((nested, "nested"), (lambdas, "lambda"), (unimportable, "errors")):
-        with pytest.raises(DeclarationError, match=f"job type '{name}': executor=\"process\" needs"):
+        with pytest.raises(
+            DeclarationError, match=f"job type '{name}': executor=\"process\" needs"
+        ):
             Worker(Database(database), crew(jobs), Bus(), WorkerConfig())
 
 
-async def test_other_systems_are_refused_when_the_worker_starts(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rota.config import WorkerConfig
-    from rota.events import Bus
+async def test_other_systems_are_refused_when_the_worker_starts(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rota.declare.config import WorkerConfig
+    from rota.observe.events import Bus
 
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigurationError, match="works on Linux only"):

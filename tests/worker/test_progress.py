@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
+from rota.observe.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
 from rota.worker import lease
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -64,16 +64,25 @@ async def test_progress_is_seen_while_the_handler_runs(
     # Without NOTIFY nothing else wakes the lease keeper, and with such a lease it sleeps for ten minutes.
     async with Hand(database, jobs, notify=False, lease_s=7200, grace_s=0.0) as hand:
         job = put(connection, handler)
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 3, "note": "first of all"})
+        await asyncio.to_thread(
+            eventually,
+            lambda: value(connection, SEEN) == {"done": 1, "total": 3, "note": "first of all"},
+        )
         go.set()
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 2, "total": 3, "note": None})
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, SEEN) == {"done": 2, "total": 3, "note": None}
+        )
         assert value(connection, "select status from rota.jobs where id = %s", job) == "running"
-    assert value(connection, SEEN) == {"done": 2, "total": 3, "note": None}, "it stays until another attempt says something"
+    assert value(connection, SEEN) == {"done": 2, "total": 3, "note": None}, (
+        "it stays until another attempt says something"
+    )
     assert hand.report is not None
 
 
 @rule("M72")
-async def test_it_is_written_once_a_second_at_most_and_the_latest_is_not_lost(database: str, connection: Connection) -> None:
+async def test_it_is_written_once_a_second_at_most_and_the_latest_is_not_lost(
+    database: str, connection: Connection
+) -> None:
     connection.execute(WRITES.encode())
     jobs = rota.Jobs()
     enough = threading.Event()
@@ -92,16 +101,23 @@ async def test_it_is_written_once_a_second_at_most_and_the_latest_is_not_lost(da
 
     async with Hand(database, jobs, grace_s=0.0):
         put(connection, "busy")
-        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) >= 3 from written"))
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, "select count(*) >= 3 from written")
+        )
         enough.set()
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1_000_000_000, "total": None, "note": None})
+        await asyncio.to_thread(
+            eventually,
+            lambda: value(connection, SEEN) == {"done": 1_000_000_000, "total": None, "note": None},
+        )
         written = value(connection, "select count(*) from written")
         took_s = time.monotonic() - began_at[0]
     assert isinstance(written, int) and written - 1 <= took_s / lease.PROGRESS_S, took_s
 
 
 @rule("M72")
-async def test_many_jobs_share_one_statement_a_second(database: str, connection: Connection) -> None:
+async def test_many_jobs_share_one_statement_a_second(
+    database: str, connection: Connection
+) -> None:
     connection.execute(WRITES.encode())
     connection.execute("alter table written add transaction xid8 default pg_current_xact_id()")
     jobs = rota.Jobs()
@@ -116,14 +132,20 @@ async def test_many_jobs_share_one_statement_a_second(database: str, connection:
             time.sleep(0.01)
 
     async with Hand(database, jobs, slots=count, grace_s=0.0):
-        connection.execute("insert into rota.job (job_type) select 'one' from generate_series(1, %s)", [count])
-        await asyncio.to_thread(eventually, lambda: value(connection, "select count(*) from written") == count)
+        connection.execute(
+            "insert into rota.job (job_type) select 'one' from generate_series(1, %s)", [count]
+        )
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, "select count(*) from written") == count
+        )
     # Each says it in its own time: those that are late are another statement's, a second later.
     assert value(connection, "select count(distinct transaction) <= 10 from written") is True
 
 
 @rule("M32")
-async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_nothing(database: str, connection: Connection) -> None:
+async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_nothing(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     told: list[str] = []
 
@@ -142,19 +164,25 @@ async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_
 
     async with Hand(database, jobs, notify=False, lease_s=7200) as hand:
         job = put(connection, "steps")
-        await asyncio.to_thread(eventually, lambda: value(connection, "select progress is not null from rota.jobs"))
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, "select progress is not null from rota.jobs")
+        )
         connection.execute(
             "update rota.job set claims = claims + 1, status = 'failed', locked_by = null, locked_until = null, run_at = now() + interval '1 h', "
             "progress = null"
         )
         await hand.heard(LeaseLost)  # the next renewal is 40 minutes away
-        await asyncio.to_thread(eventually, lambda: told, what="its thread has been told")  # which nobody waits for
+        await asyncio.to_thread(
+            eventually, lambda: told, what="its thread has been told"
+        )  # which nobody waits for
     assert told == ["its lease was lost"]
     assert rows(connection, "select id, status, progress from rota.jobs") == [(job, "failed", None)]
 
 
 @rule("M32")
-async def test_what_could_not_be_written_because_somebody_holds_the_row_is_written_later(database: str, connection: Connection) -> None:
+async def test_what_could_not_be_written_because_somebody_holds_the_row_is_written_later(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     go, said = threading.Event(), threading.Event()
 
@@ -168,7 +196,9 @@ async def test_what_could_not_be_written_because_somebody_holds_the_row_is_writt
 
     async with Hand(database, jobs, grace_s=0.0):
         put(connection, "steps")
-        await asyncio.to_thread(eventually, lambda: value(connection, "select status from rota.jobs") == "running")
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, "select status from rota.jobs") == "running"
+        )
         with psycopg.connect(database) as other:
             other.execute("select from rota.job for update")
             go.set()
@@ -176,13 +206,17 @@ async def test_what_could_not_be_written_because_somebody_holds_the_row_is_writt
                 "select count(*) > 0 from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
                 " and query like '%%job_progress%%'"
             )
-            await asyncio.to_thread(eventually, lambda: value(connection, asked), what="it was tried")
+            await asyncio.to_thread(
+                eventually, lambda: value(connection, asked), what="it was tried"
+            )
         await asyncio.to_thread(eventually, lambda: value(connection, SEEN) is not None)
     assert said.is_set()
 
 
 @rule("M72")
-async def test_a_job_that_says_nothing_costs_no_statement(database: str, connection: Connection) -> None:
+async def test_a_job_that_says_nothing_costs_no_statement(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     jobs.job("silent")(lambda: None)
     async with Hand(database, jobs) as hand:
@@ -194,7 +228,9 @@ async def test_a_job_that_says_nothing_costs_no_statement(database: str, connect
 
 
 @rule("M13", "M72")
-async def test_the_last_that_was_written_goes_to_history(database: str, connection: Connection) -> None:
+async def test_the_last_that_was_written_goes_to_history(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     seen = threading.Event()
 
@@ -207,7 +243,9 @@ async def test_the_last_that_was_written_goes_to_history(database: str, connecti
 
     async with Hand(database, jobs) as hand:
         put(connection, "steps")
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 2, "note": None})
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 2, "note": None}
+        )
         seen.set()
         await hand.heard(JobFailed)
         await hand.heard(JobSucceeded)
@@ -235,23 +273,36 @@ async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_b
 
 
 @rule("M72", "M87")
-async def test_a_handler_in_a_process_of_its_own_tells_and_is_told(database: str, connection: Connection, tmp_path: Path) -> None:
+async def test_a_handler_in_a_process_of_its_own_tells_and_is_told(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
     go = tmp_path / "go"
     async with Hand(database, heavy.jobs) as hand:
         job = put(connection, "tells", go=str(go))
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 9_999, "total": None, "note": "loading"}, 60)
+        await asyncio.to_thread(
+            eventually,
+            lambda: value(connection, SEEN) == {"done": 9_999, "total": None, "note": "loading"},
+            60,
+        )
         go.touch()
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 10_000, "total": 20_000, "note": None})
+        await asyncio.to_thread(
+            eventually,
+            lambda: value(connection, SEEN) == {"done": 10_000, "total": 20_000, "note": None},
+        )
         connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
         assert (await hand.heard(JobCancelled)).reason == "enough"
     assert value(connection, "select status from rota.jobs") == "cancelled"
 
 
 @rule("M72", "M87")
-async def test_an_async_handler_in_a_process_of_its_own_is_cancelled_where_it_awaits(database: str, connection: Connection) -> None:
+async def test_an_async_handler_in_a_process_of_its_own_is_cancelled_where_it_awaits(
+    database: str, connection: Connection
+) -> None:
     async with Hand(database, heavy.jobs) as hand:
         job = put(connection, "awaits")
-        await asyncio.to_thread(eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 2, "note": None}, 60)
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, SEEN) == {"done": 1, "total": 2, "note": None}, 60
+        )
         connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
         await hand.heard(JobCancelled)
     assert value(connection, "select status from rota.jobs") == "cancelled"

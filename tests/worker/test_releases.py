@@ -19,7 +19,9 @@ from tests.worker.table import Connection, connected, over, rows, value
 
 pytestmark = pytest.mark.system
 
-MADE_BY: dict[str, dict[str, dict[str, Any]]] = {"old": {"greet": {"user": 1}, "bill": {"order": 2}, "draw": {"size": 3}}}
+MADE_BY: dict[str, dict[str, dict[str, Any]]] = {
+    "old": {"greet": {"user": 1}, "bill": {"order": 2}, "draw": {"size": 3}}
+}
 MADE_BY["new"] = {
     "greet": {"user": 1, "language": "de"},
     "invoice": {"order": 2},
@@ -37,7 +39,9 @@ def deploy(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
 
     def enqueue() -> None:
         for release, payloads in MADE_BY.items():
-            app: rota.App = runpy.run_path(str(Path(__file__).with_name(f"release_{release}.py")))["app"]
+            app: rota.App = runpy.run_path(str(Path(__file__).with_name(f"release_{release}.py")))[
+                "app"
+            ]
             for name, payload in payloads.items():
                 app.types[name].enqueue(**payload)
             app.close()
@@ -54,13 +58,25 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
 
     freeze_between_two_claims(connection, new)  # the old one alone, while the new one is known
     deploy()
-    eventually(lambda: over(connection) == 4 and value(connection, "select count(*) from rota.job where misfits is not null") == 1)
+    eventually(
+        lambda: (
+            over(connection) == 4
+            and value(connection, "select count(*) from rota.job where misfits is not null") == 1
+        )
+    )
     assert _done(connection) == {
-        ("greet", "hello 1", "old"),  # its own and the new release's, whose further field it does not take
+        (
+            "greet",
+            "hello 1",
+            "old",
+        ),  # its own and the new release's, whose further field it does not take
         ("bill", 2, "old"),
         ("draw", (3, 3), "old"),
     }
-    assert rows(connection, "select job_type, status, attempts, claims > 0, misfits from rota.job order by id") == [
+    assert rows(
+        connection,
+        "select job_type, status, attempts, claims > 0, misfits from rota.job order by id",
+    ) == [
         ("invoice", "queued", 0, False, None),  # never claimed: the old release knows neither name
         ("draw", "queued", 0, True, ["old"]),
         ("thank", "queued", 0, False, None),
@@ -92,14 +108,18 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
         return over(connection) == 20 * ALL
 
     eventually(all_over, 60)
-    assert {(kind, release) for kind, _, release in _done(connection) if kind in ("invoice", "thank")} == {
+    assert {
+        (kind, release) for kind, _, release in _done(connection) if kind in ("invoice", "thank")
+    } == {
         ("invoice", "new"),
         ("thank", "new"),
     }
-    assert rows(connection, "select distinct status, attempts from rota.job_history") == [("succeeded", 1)]
-    assert set(rows(connection, "select distinct outcome, error_type, release from rota.attempt")) == {
-        ("queued", "rota.errors.PayloadError", "old")
-    }
+    assert rows(connection, "select distinct status, attempts from rota.job_history") == [
+        ("succeeded", 1)
+    ]
+    assert set(
+        rows(connection, "select distinct outcome, error_type, release from rota.attempt")
+    ) == {("queued", "rota.errors.PayloadError", "old")}
     for worker in (old, new):
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log
@@ -114,4 +134,7 @@ def freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> 
 
 def _done(connection: Connection) -> set[tuple[Any, ...]]:
     found = rows(connection, "select job_type, result, release from rota.job_history")
-    return {(kind, tuple(result) if isinstance(result, list) else result, release) for kind, result, release in found}
+    return {
+        (kind, tuple(result) if isinstance(result, list) else result, release)
+        for kind, result, release in found
+    }

@@ -13,7 +13,15 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DeadPutAway, Event, JobSucceeded, PartitionDropped, PartitionKept, WorkerStarted
+from rota.observe.events import (
+    Bus,
+    DeadPutAway,
+    Event,
+    JobSucceeded,
+    PartitionDropped,
+    PartitionKept,
+    WorkerStarted,
+)
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -49,7 +57,11 @@ def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
     """Let the database's clock be so many days ahead, a few minutes after midnight. `made`: as are the partitions of that week; to make all of them at
     once may take a busy server longer than a step of retention may."""
     begun = day(connection)
-    gone = datetime.now(UTC) - datetime(begun.year, begun.month, begun.day, tzinfo=UTC) - timedelta(minutes=5)
+    gone = (
+        datetime.now(UTC)
+        - datetime(begun.year, begun.month, begun.day, tzinfo=UTC)
+        - timedelta(minutes=5)
+    )
     connection.execute(
         "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
         f" $$ select pg_catalog.statement_timestamp() + interval '{days} days' - interval '{gone.total_seconds()} s' $$".encode()
@@ -61,12 +73,20 @@ def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
 def days(connection: Connection, table: str = "job_history") -> list[int]:
     """The partitions of a table, attached or not, as days from the first on."""
     query = "select to_date(right(relname, 8), 'YYYYMMDD') from pg_class where relkind = 'r' and relname ~ %s"
-    return sorted((found - day(connection)).days for (found,) in rows(connection, query, f"^{table}_[0-9]{{8}}$"))
+    return sorted(
+        (found - day(connection)).days
+        for (found,) in rows(connection, query, f"^{table}_[0-9]{{8}}$")
+    )
 
 
 def pending(connection: Connection) -> list[str]:
     """The partitions whose taking off was cut short."""
-    return [str(name) for (name,) in rows(connection, "select inhrelid::regclass from pg_inherits where inhdetachpending")]
+    return [
+        str(name)
+        for (name,) in rows(
+            connection, "select inhrelid::regclass from pg_inherits where inhdetachpending"
+        )
+    ]
 
 
 @contextmanager
@@ -99,7 +119,9 @@ class Upkeep:
         self.link = StoreLink(database, "upkeep")
         self.service = Retention(bus, self.link, database)
         if step_s is not None:
-            self.service._own = StoreLink(database, "retention", statement_timeout_s=step_s, lock_timeout_s=step_s)
+            self.service._own = StoreLink(
+                database, "retention", statement_timeout_s=step_s, lock_timeout_s=step_s
+            )
 
     async def one_pass(self) -> float | None:
         """Do a pass."""
@@ -111,7 +133,9 @@ class Upkeep:
 
 
 @asynccontextmanager
-async def upkeep(url: str, *, notify: bool = True, step_s: float | None = None) -> AsyncIterator[Upkeep]:
+async def upkeep(
+    url: str, *, notify: bool = True, step_s: float | None = None
+) -> AsyncIterator[Upkeep]:
     one = Upkeep(url, notify=notify, step_s=step_s)
     try:
         yield one
@@ -144,7 +168,9 @@ class Busy:
     def goes_on(self) -> None:
         """Wait until it has done some more."""
         before = self.rounds
-        eventually(lambda: self.failure or self.rounds > before + 3, what="claims and finishes go on")
+        eventually(
+            lambda: self.failure or self.rounds > before + 3, what="claims and finishes go on"
+        )
         assert self.failure is None, self.failure
 
     def _run(self) -> None:
@@ -153,7 +179,10 @@ class Busy:
                 connection.execute("set lock_timeout = '1s'")
                 hand = StoreHand(connection, self._name, types=[self._name])
                 while not self._stop.is_set():
-                    connection.execute("insert into rota.job (job_type) select %s from generate_series(1, 3)", [self._name])
+                    connection.execute(
+                        "insert into rota.job (job_type) select %s from generate_series(1, 3)",
+                        [self._name],
+                    )
                     jobs = hand.claim().jobs
                     assert len(hand.settle(*((job, SUCCEED) for job in jobs))) == len(jobs) == 3
                     self.rounds += 1
@@ -166,7 +195,9 @@ class Busy:
 async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "STEP_MARGIN_S", 60)  # the server ends a step, whatever becomes of the worker
+    monkeypatch.setattr(
+        retention, "STEP_MARGIN_S", 60
+    )  # the server ends a step, whatever becomes of the worker
     put(connection, "begin")
     hand = StoreHand(connection, types=["begin"])
     hand.settle((hand.claim().jobs[0], SUCCEED))
@@ -177,12 +208,17 @@ async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_ope
                 await asyncio.to_thread(one.goes_on)
 
         async with upkeep(database) as worker, upkeep(database, step_s=60) as patient:
-            with snapshot(database, "select count(*) from rota.jobs") as reader, snapshot(database, "select count(*) from rota.worker"):
+            with (
+                snapshot(database, "select count(*) from rota.jobs") as reader,
+                snapshot(database, "select count(*) from rota.worker"),
+            ):
                 for later in range(1, KEPT_DAYS + 3):
                     await asyncio.to_thread(ahead, connection, later)
                     await everybody_goes_on()
                     assert await (worker if later > KEPT_DAYS else patient).one_pass() == PERIOD_S
-                    assert days(connection)[-1] == later + ops.upkeep.PARTITION_DAYS, "tomorrow's partition is there, and six more"
+                    assert days(connection)[-1] == later + ops.upkeep.PARTITION_DAYS, (
+                        "tomorrow's partition is there, and six more"
+                    )
                 await everybody_goes_on()
                 assert [name[-8:] for name in pending(connection)] == [f"{day(connection):%Y%m%d}"]
                 assert days(connection)[0] == 0
@@ -194,7 +230,9 @@ async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_ope
                 assert pending(connection)
                 await everybody_goes_on()
                 before = rows(reader, "select count(*) from rota.jobs")
-                assert before == rows(reader, "select count(*) from rota.jobs"), "who reads is not disturbed either"
+                assert before == rows(reader, "select count(*) from rota.jobs"), (
+                    "who reads is not disturbed either"
+                )
             while await patient.one_pass() == SOON_S:
                 await everybody_goes_on()
         assert days(connection)[0] == 2
@@ -211,8 +249,12 @@ async def test_a_pass_whose_connection_is_killed_in_the_middle_is_made_good_by_a
     async with upkeep(database) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             a_pass = asyncio.create_task(worker.one_pass())
-            await asyncio.to_thread(eventually, lambda: pending(connection) and connected(connection, "retention"))
-            connection.execute("select pg_terminate_backend(%s)", connected(connection, "retention"))
+            await asyncio.to_thread(
+                eventually, lambda: pending(connection) and connected(connection, "retention")
+            )
+            connection.execute(
+                "select pg_terminate_backend(%s)", connected(connection, "retention")
+            )
             with pytest.raises(DatabaseUnavailable):
                 await a_pass
             assert len(pending(connection)) == 1
@@ -223,7 +265,9 @@ async def test_a_pass_whose_connection_is_killed_in_the_middle_is_made_good_by_a
 
 
 @rule("M13")
-async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batch_by_batch(database: str, connection: Connection) -> None:
+async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batch_by_batch(
+    database: str, connection: Connection
+) -> None:
     connection.execute(
         "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k::text, 1, now() from generate_series(1, 3500) k"
     )
@@ -238,13 +282,21 @@ async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batc
 
 
 @rule("M13")
-async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(database: str, connection: Connection) -> None:
-    connection.execute("insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now())")
+async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now())"
+    )
     connection.execute(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
-    connection.execute("create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$")
-    connection.execute("create trigger refuse before delete on rota.idempotency for each row execute function refuse()")
+    connection.execute(
+        "create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$"
+    )
+    connection.execute(
+        "create trigger refuse before delete on rota.idempotency for each row execute function refuse()"
+    )
     ahead(connection, 2)
     async with upkeep(database) as worker:
         with pytest.raises(DatabaseUnavailable, match="not this one"):
@@ -256,12 +308,18 @@ async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(data
 
 
 @rule("M2", "M13")
-async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_or_finishing(database: str, connection: Connection) -> None:
+async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_or_finishing(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     jobs.job("t")(_nothing)
-    connection.execute(f"drop table rota.job_history_{day(connection, ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode())
+    connection.execute(
+        f"drop table rota.job_history_{day(connection, ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode()
+    )
     with psycopg.connect(database) as other:
-        other.execute("lock table rota.job_history in share update exclusive mode")  # as whoever detaches holds it
+        other.execute(
+            "lock table rota.job_history in share update exclusive mode"
+        )  # as whoever detaches holds it
         other.execute("select pg_advisory_xact_lock(1919906913, hashtext('rota'))")
         connection.execute("set lock_timeout = '1s'")
         assert value(connection, "select rota.partitions_ensure(0)") == 0
@@ -275,19 +333,29 @@ async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_
             assert "canceling statement" in lost.reason
             await hand.heard(JobSucceeded, job=put(connection, "t"))
             other.rollback()
-            await asyncio.to_thread(eventually, lambda: days(connection)[-1] == ops.upkeep.PARTITION_DAYS)
+            await asyncio.to_thread(
+                eventually, lambda: days(connection)[-1] == ops.upkeep.PARTITION_DAYS
+            )
 
 
 @rule("M13")
-async def test_two_workers_at_once_drop_every_old_day_once(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "STEP_S", 60)  # or one might be done, and the worker not hear of it
+async def test_two_workers_at_once_drop_every_old_day_once(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        retention, "STEP_S", 60
+    )  # or one might be done, and the worker not hear of it
     ahead(connection, KEPT_DAYS + 6)
     async with upkeep(database) as one, upkeep(database) as other:
         for _ in range(30):
             await asyncio.gather(one.one_pass(), other.one_pass())
             if days(connection)[0] == 6:
                 break
-        dropped = [event.partition for event in one.events + other.events if isinstance(event, PartitionDropped)]
+        dropped = [
+            event.partition
+            for event in one.events + other.events
+            if isinstance(event, PartitionDropped)
+        ]
     assert days(connection)[0] == 6
     assert set(dropped) == {f"job_history_{day(connection, later):%Y%m%d}" for later in range(6)}
 
@@ -308,7 +376,9 @@ async def test_behind_a_transaction_pooler_the_client_bounds_each_step(
 
 
 @rule("M13")
-async def test_a_worker_forgets_what_is_old(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_forgets_what_is_old(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "STEP_S", 60)
     job = put(connection, "t")
     connection.execute("update rota.job set status = 'dead', failed_at = now()")
@@ -322,9 +392,13 @@ async def test_a_worker_forgets_what_is_old(database: str, connection: Connectio
     async with Hand(database, doing_nothing()) as hand:
         await hand.heard(DeadPutAway)
         await hand.heard(PartitionDropped, 9, timeout_s=60)
-        await asyncio.to_thread(eventually, lambda: rows(connection, "select from rota.idempotency") == [])
+        await asyncio.to_thread(
+            eventually, lambda: rows(connection, "select from rota.idempotency") == []
+        )
         assert value(connection, "select count(*) from rota.worker") == 1
-    assert rows(connection, "select id, status, resolution->>'by' from rota.jobs") == [(job, "dead", "retention")]
+    assert rows(connection, "select id, status, resolution->>'by' from rota.jobs") == [
+        (job, "dead", "retention")
+    ]
 
 
 @rule("M13", "M80")
@@ -339,7 +413,9 @@ async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
     ahead(connection, KEPT_DAYS + 1)
     hand = Hand(database, doing_nothing(), drain=True)
     await hand.run()
-    assert [type(event) for event in hand.events if isinstance(event, PartitionDropped | WorkerStarted)] == [
+    assert [
+        type(event) for event in hand.events if isinstance(event, PartitionDropped | WorkerStarted)
+    ] == [
         PartitionDropped,
         WorkerStarted,
     ]
@@ -354,7 +430,9 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
 ) -> None:
     monkeypatch.setattr(beforehand, "EACH_S", 60 if notify else 0.5)
     monkeypatch.setattr(retention, "STEP_S", 60)
-    assert StoreLink.__init__.__kwdefaults__  # where none is given: that the one for this pass is forgotten should be noticed
+    assert (
+        StoreLink.__init__.__kwdefaults__
+    )  # where none is given: that the one for this pass is forgotten should be noticed
     monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database, notify=notify) as worker:
@@ -381,5 +459,11 @@ async def test_a_drain_does_not_wait_for_a_reader_of_history(
         hand = Hand(database, doing_nothing(), drain=True)
         await hand.run()
         assert len(pending(connection)) == 1
-        assert not [event for event in hand.events if isinstance(event, PartitionKept)], "it did not wait until the step was over"
-        await asyncio.to_thread(eventually, lambda: connected(connection, "retention") == [], what="nobody is left who waits")
+        assert not [event for event in hand.events if isinstance(event, PartitionKept)], (
+            "it did not wait until the step was over"
+        )
+        await asyncio.to_thread(
+            eventually,
+            lambda: connected(connection, "retention") == [],
+            what="nobody is left who waits",
+        )

@@ -9,8 +9,8 @@ from time import monotonic
 import pytest
 
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DatabaseLost, UpkeepRefused
-from rota.service import Service
+from rota.observe.events import Bus, DatabaseLost, UpkeepRefused
+from rota.runtime.service import Service
 from rota.upkeep.refused import NAMED_MAX, NAMED_S, RefusedJobs
 from tests.support.rules import rule
 
@@ -39,7 +39,9 @@ async def _turns(service: Away, count: int) -> None:
 
 
 @rule("M84")
-async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_happens_meanwhile_and_told_once() -> None:
+async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_happens_meanwhile_and_told_once() -> (
+    None
+):
     bus, told = Bus(), list[DatabaseLost]()
     bus.on(DatabaseLost, told.append)
     service = Away(bus)
@@ -50,9 +52,10 @@ async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_ha
                 service.wake()
                 await asyncio.sleep(0)
         pauses_s = [after - before for before, after in pairwise(service.turned_at)]
-        assert all(paused_s > least_s for paused_s, least_s in zip(pauses_s, (0.07, 0.14, 0.29, 0.59), strict=True)), (
-            f"0.1, 0.2, 0.4 and 0.8 s, each strayed by a quarter at most, not {pauses_s}"
-        )
+        assert all(
+            paused_s > least_s
+            for paused_s, least_s in zip(pauses_s, (0.07, 0.14, 0.29, 0.59), strict=True)
+        ), f"0.1, 0.2, 0.4 and 0.8 s, each strayed by a quarter at most, not {pauses_s}"
         assert len(told) == 1
     finally:
         service.stop()
@@ -72,7 +75,9 @@ async def test_whoever_is_in_a_hurry_is_not_kept_by_the_back_off() -> None:
 
 
 @rule("M2", "M84")
-def test_a_trigger_that_refuses_thousands_of_jobs_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_that_refuses_thousands_of_jobs_does_not_fill_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 0.0
     monkeypatch.setattr("rota.upkeep.refused.monotonic", lambda: now)
     named: list[int] = []

@@ -11,7 +11,7 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import DatabaseLost, JobClaimed, JobSucceeded
+from rota.observe.events import DatabaseLost, JobClaimed, JobSucceeded
 from rota.store.pools import POOL_MAX
 from rota.store.statements import Statements
 from rota.worker.claimer import Claimer
@@ -49,7 +49,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 jobs = rota.Jobs()
 
 
-@jobs.job("quick", lease="3s")  # a claim that reaches the server before a silence, and its answer does not, is nobody's for no longer
+@jobs.job(
+    "quick", lease="3s"
+)  # a claim that reaches the server before a silence, and its answer does not, is nobody's for no longer
 async def quick() -> None: ...
 
 
@@ -60,7 +62,11 @@ async def three_leases() -> None:
 
 @rule("M81")
 async def test_a_bell_that_died_silently_is_replaced(
-    connection: Connection, proxy: Proxy, through: str, impatient: None, monkeypatch: pytest.MonkeyPatch
+    connection: Connection,
+    proxy: Proxy,
+    through: str,
+    impatient: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rung = asyncio.Event()
     monkeypatch.setattr(Claimer, "ring", lambda claimer, queue: rung.set())
@@ -94,7 +100,9 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
         assert "the database does not answer: nothing within 1.5 s" in lost.reason
         await asyncio.to_thread(_seen, proxy, role, opened + 1)
         await hand.heard(JobSucceeded, job=job)
-    assert rows(connection, "select distinct status, attempts from rota.job_history") == [("succeeded", 1)]
+    assert rows(connection, "select distinct status, attempts from rota.job_history") == [
+        ("succeeded", 1)
+    ]
 
 
 @pytest.mark.slow
@@ -120,7 +128,9 @@ async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_i
         await asyncio.to_thread(_seen, proxy, "lease", opened + 1)
         lease = value(connection, "select locked_until from rota.job")
         is_renewed = "select claims from rota.job where locked_until > %s"
-        assert await asyncio.to_thread(eventually, lambda: rows(connection, is_renewed, lease)) == [(1,)]
+        assert await asyncio.to_thread(eventually, lambda: rows(connection, is_renewed, lease)) == [
+            (1,)
+        ]
         renewed.set()
         await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select status, attempts from rota.job_history") == [("succeeded", 1)]
@@ -134,7 +144,12 @@ async def test_a_new_connection_that_finds_nobody_is_not_waited_for_either(
     async with Hand(through, jobs) as hand:
         proxy.silence(new_ones_too=True)
         job = put(connection, "quick")
-        await hand.until(lambda: any(isinstance(event, DatabaseLost) and "no connection" in event.reason for event in hand.events))
+        await hand.until(
+            lambda: any(
+                isinstance(event, DatabaseLost) and "no connection" in event.reason
+                for event in hand.events
+            )
+        )
         proxy.heal()
         await hand.heard(JobSucceeded, job=job)
 
@@ -163,13 +178,19 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
     hand = Hand(through, jobs, grace_s=600.0 if hurried else 1.0, slots=2)
     await hand.__aenter__()
     running = put(connection, "three leases")
-    await asyncio.to_thread(eventually, lambda: rows(connection, "select true from rota.job where status = 'running'"))
+    await asyncio.to_thread(
+        eventually, lambda: rows(connection, "select true from rota.job where status = 'running'")
+    )
     waiting = """
     select application_name from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
       and application_name in ('rota claim', 'rota lease')"""
     with psycopg.connect(database) as holder:
         await asyncio.to_thread(holder.execute, "lock table rota.job")
-        await asyncio.to_thread(eventually, lambda: len(rows(connection, waiting)) == 2, what="the claim and the renewal are under way")
+        await asyncio.to_thread(
+            eventually,
+            lambda: len(rows(connection, waiting)) == 2,
+            what="the claim and the renewal are under way",
+        )
         proxy.silence(new_ones_too=True)
     loop = asyncio.get_running_loop()
     told_at = loop.time()
@@ -186,7 +207,9 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
 
 
 @rule("M2", "M20")
-async def test_however_many_calls_are_the_first_an_application_opens_a_few_connections(proxy: Proxy, through: str) -> None:
+async def test_however_many_calls_are_the_first_an_application_opens_a_few_connections(
+    proxy: Proxy, through: str
+) -> None:
     app = rota.App(through)
 
     @app.job("charge")
@@ -194,7 +217,9 @@ async def test_however_many_calls_are_the_first_an_application_opens_a_few_conne
 
     async with aclosing(app):
         server, proxy.target = proxy.target, unused_port()
-        refused = await asyncio.gather(*(charge.aenqueue() for _ in range(200)), return_exceptions=True)
+        refused = await asyncio.gather(
+            *(charge.aenqueue() for _ in range(200)), return_exceptions=True
+        )
         assert {type(one) for one in refused} == {DatabaseUnavailable}
         assert proxy.seen.count("client") == 1, "one tries, and all hear what came of it"
         proxy.target = server
@@ -204,7 +229,9 @@ async def test_however_many_calls_are_the_first_an_application_opens_a_few_conne
 
 
 @rule("M2")
-async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_of_the_application_does_not_wait_for_ever(
+    proxy: Proxy, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = rota.App(through)
 
     @app.job("charge")
@@ -222,10 +249,11 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(proxy: Proxy, th
 
 def _in_use(connection: Connection, role: str) -> None:
     """Wait until a connection of that role has brought its first answer."""
-    answered = (
-        "select true from pg_stat_activity where datname = current_database() and application_name = %s and state = 'idle' and query <> ''"
+    answered = "select true from pg_stat_activity where datname = current_database() and application_name = %s and state = 'idle' and query <> ''"
+    eventually(
+        lambda: rows(connection, answered, f"rota {role}"),
+        what=f"the connection to {role} is in use",
     )
-    eventually(lambda: rows(connection, answered, f"rota {role}"), what=f"the connection to {role} is in use")
 
 
 def _seen(proxy: Proxy, role: str, times: int) -> None:

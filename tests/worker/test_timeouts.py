@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 import rota
-from rota.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
+from rota.observe.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
 from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -24,7 +24,9 @@ FIXED = rota.Fixed("1m", jitter=0)
 
 
 @rule("M35", "M40", "M41")
-async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_again(database: str, connection: Connection) -> None:
+async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_again(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     why: list[str | None] = []
 
@@ -39,14 +41,20 @@ async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_aga
     async with Hand(database, jobs) as hand:
         await hand.heard(JobFailed, job=job)
     assert why == ["it ran longer than its timeout of 0.3 s"]
-    assert rows(connection, "select status, attempts, error_type, verdict, run_at - failed_at = interval '1 minute' from rota.job") == [
-        ("failed", 1, "rota.errors.AttemptTimeout", "transient", True)
-    ]
-    assert value(connection, "select finished_at - started_at >= interval '0.3 s' from rota.attempt") is True
+    assert rows(
+        connection,
+        "select status, attempts, error_type, verdict, run_at - failed_at = interval '1 minute' from rota.job",
+    ) == [("failed", 1, "rota.errors.AttemptTimeout", "transient", True)]
+    assert (
+        value(connection, "select finished_at - started_at >= interval '0.3 s' from rota.attempt")
+        is True
+    )
 
 
 @rule("M35")
-async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot_is_given_up(database: str, connection: Connection) -> None:
+async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot_is_given_up(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     go = threading.Event()
     told: list[str | None] = []
@@ -69,11 +77,17 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot
         for job in both_slots:
             await hand.heard(JobSucceeded, job=job)
         go.set()
-        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).abandoned, 30)  # until then it has not ended, for the worker
+        await asyncio.to_thread(
+            eventually, lambda: not hand.part(Executor).abandoned, 30
+        )  # until then it has not ended, for the worker
         await hand.heard(JobSucceeded, job=put(connection, "next"))
     assert told == ["it ran longer than its timeout of 0.3 s"]
-    assert not [event for event in hand.events if isinstance(event, LeaseLost)], "it ended once, when its time was over"
-    assert rows(connection, "select status, attempts, claims, error_type from rota.job") == [("failed", 1, 2, "rota.errors.AttemptTimeout")]
+    assert not [event for event in hand.events if isinstance(event, LeaseLost)], (
+        "it ended once, when its time was over"
+    )
+    assert rows(connection, "select status, attempts, claims, error_type from rota.job") == [
+        ("failed", 1, 2, "rota.errors.AttemptTimeout")
+    ]
     assert value(connection, "select count(*) from rota.attempt") == 1
 
 
@@ -104,7 +118,9 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
     put(connection, "hangs")
     put(connection, "hangs")
     working = asyncio.create_task(hand.run())
-    await asyncio.to_thread(eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1)
+    await asyncio.to_thread(
+        eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1
+    )
     put(connection, "honest")
     try:
         with pytest.raises(rota.errors.WorkerExhausted, match="hangs, hangs") as ended:
@@ -113,13 +129,23 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
         go.set()
     assert ended.value.exit_code == 4
     assert value(connection, "select count(*) from rota.job where status = 'running'") == 0
-    assert value(connection, "select count(*) from rota.attempt where error_type = 'rota.errors.AttemptTimeout'") == 2
+    assert (
+        value(
+            connection,
+            "select count(*) from rota.attempt where error_type = 'rota.errors.AttemptTimeout'",
+        )
+        == 2
+    )
     [(stood,)] = rows(connection, "select status from rota.jobs where job_type = 'honest'")
-    assert stood == ("succeeded" if running.is_set() else "queued"), "what ran was finished, what did not was handed back"
+    assert stood == ("succeeded" if running.is_set() else "queued"), (
+        "what ran was finished, what did not was handed back"
+    )
 
 
 @rule("M35", "M42")
-async def test_a_job_that_runs_over_its_time_on_its_last_attempt_is_dead(database: str, connection: Connection) -> None:
+async def test_a_job_that_runs_over_its_time_on_its_last_attempt_is_dead(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
 
     @jobs.job("hangs", timeout="0.2s", max_attempts=1)
@@ -141,7 +167,16 @@ def raises(error: type[BaseException]) -> Callable[[], NoReturn]:
 @rule("M2", "M43")
 @pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
 @pytest.mark.parametrize(
-    "error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, MemoryError, GeneratorExit, StopIteration, RecursionError]
+    "error",
+    [
+        asyncio.CancelledError,
+        SystemExit,
+        KeyboardInterrupt,
+        MemoryError,
+        GeneratorExit,
+        StopIteration,
+        RecursionError,
+    ],
 )
 async def test_what_would_end_a_process_ends_only_the_attempt(
     database: str, connection: Connection, error: type[BaseException], in_a_thread: bool
@@ -162,18 +197,27 @@ async def test_what_would_end_a_process_ends_only_the_attempt(
     [(stored, error_type)] = rows(connection, "select status, error_type from rota.job")
     assert stored == "failed"
     # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
-    assert error_type.rpartition(".")[2] == ("RuntimeError" if error is StopIteration and not in_a_thread else error.__name__)
+    assert error_type.rpartition(".")[2] == (
+        "RuntimeError" if error is StopIteration and not in_a_thread else error.__name__
+    )
 
 
 @rule("M2")
-async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_job_only(database: str, connection: Connection) -> None:
+async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_job_only(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
 
     class UnspeakableError(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
 
-    texts: list[Exception] = [ValueError("a\0b"), ValueError("\ud800"), ValueError("x" * 10_000_000), UnspeakableError()]
+    texts: list[Exception] = [
+        ValueError("a\0b"),
+        ValueError("\ud800"),
+        ValueError("x" * 10_000_000),
+        UnspeakableError(),
+    ]
 
     @jobs.job("fails", retry=FIXED)
     async def fails(which: int) -> None:
@@ -186,14 +230,18 @@ async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_jo
     ids = [put(connection, "fails", which=which) for which in range(len(texts))]
     ids += [put(connection, "returns", which=which) for which in range(5)]
     async with Hand(database, jobs):
-        await asyncio.to_thread(eventually, lambda: {status(connection, job) for job in ids} == {"failed", "succeeded"})
+        await asyncio.to_thread(
+            eventually, lambda: {status(connection, job) for job in ids} == {"failed", "succeeded"}
+        )
     assert value(connection, "select count(*) from rota.job where status = 'failed'") == len(texts)
     assert value(connection, "select count(*) from rota.job_history") == 5
 
 
 @rule("M34")
 @pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
-async def test_no_transaction_is_open_while_a_handler_works(database: str, connection: Connection, in_a_thread: bool) -> None:
+async def test_no_transaction_is_open_while_a_handler_works(
+    database: str, connection: Connection, in_a_thread: bool
+) -> None:
     jobs = rota.Jobs()
     go = threading.Event()
 
@@ -229,11 +277,15 @@ def _nothing() -> None: ...
 
 @rule("M35", "M83")
 @pytest.mark.parametrize("end", ["timeout", "cancel"])
-async def test_a_stop_that_a_task_group_wraps_is_a_stop(database: str, connection: Connection, end: str) -> None:
+async def test_a_stop_that_a_task_group_wraps_is_a_stop(
+    database: str, connection: Connection, end: str
+) -> None:
     jobs = rota.Jobs()
     running = asyncio.Event()
 
-    @jobs.job("grouped", timeout="0.3s" if end == "timeout" else "1m", max_attempts=1, takes_context=True)
+    @jobs.job(
+        "grouped", timeout="0.3s" if end == "timeout" else "1m", max_attempts=1, takes_context=True
+    )
     async def grouped(ctx: rota.Context) -> None:
         async def part() -> None:
             running.set()
@@ -249,8 +301,12 @@ async def test_a_stop_that_a_task_group_wraps_is_a_stop(database: str, connectio
     async with Hand(database, jobs):
         await asyncio.wait_for(running.wait(), 30)
         if end == "cancel":
-            value(connection, "select status from rota.job_cancel(array[%s]::bigint[], 'typo')", job)
-        await asyncio.to_thread(eventually, lambda: status(connection, job) in ("dead", "cancelled"))
+            value(
+                connection, "select status from rota.job_cancel(array[%s]::bigint[], 'typo')", job
+            )
+        await asyncio.to_thread(
+            eventually, lambda: status(connection, job) in ("dead", "cancelled")
+        )
     assert rows(connection, "select status, error_type from rota.jobs") == [
         ("dead", "rota.errors.AttemptTimeout") if end == "timeout" else ("cancelled", None)
     ]

@@ -33,9 +33,14 @@ def next_release(tmp_path: Path) -> Path:
     _edit(package / "release.py", 'VERSION = "0.1.0"', 'VERSION = "0.2.0"')
     functions = package / SCHEMA / "functions"
     finish = (functions / "job_finish.sql").read_text(encoding="utf-8")
-    (functions / "job_finish_2.sql").write_text(finish.replace("function job_finish(", "function job_finish_2("), encoding="utf-8")
+    (functions / "job_finish_2.sql").write_text(
+        finish.replace("function job_finish(", "function job_finish_2("), encoding="utf-8"
+    )
     for file in (package / "store" / "ops").glob("*.py"):
-        file.write_text(file.read_text(encoding="utf-8").replace('"job_finish"', '"job_finish_2"'), encoding="utf-8")
+        file.write_text(
+            file.read_text(encoding="utf-8").replace('"job_finish"', '"job_finish_2"'),
+            encoding="utf-8",
+        )
     _edit(functions / "job_renew.sql", "begin\n", "begin\n  -- of 0.2.0\n")
     return place
 
@@ -49,7 +54,9 @@ def _edit(file: Path, old: str, new: str) -> None:
 def _migrate(url: str, place: Path = HERE.parent) -> str:
     environment = {**os.environ, "PYTHONPATH": str(place)}
     command = [sys.executable, "-m", "rota", "migrate", "--url", url]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @rule("M2", "M3")
@@ -67,7 +74,10 @@ def test_an_old_worker_goes_on_while_a_new_release_is_deployed_and_both_finish_t
     with monkeypatch.context() as environment:
         environment.setenv("PYTHONPATH", str(next_release))
         new = start_worker(database)
-    assert rows(connection, "select version from rota.worker order by started_at") == [("0.1.0",), ("0.2.0",)]
+    assert rows(connection, "select version from rota.worker order by started_at") == [
+        ("0.1.0",),
+        ("0.2.0",),
+    ]
     put_many(connection, "quick", 200)
     eventually(lambda: over(connection) == 220)
     for ended, worker in enumerate((old, new)):
@@ -77,5 +87,9 @@ def test_an_old_worker_goes_on_while_a_new_release_is_deployed_and_both_finish_t
         worker.signal(signal.SIGCONT)
     # A roll-back runs the older migrate once more: it says what it leaves alone.
     assert "left alone job_renew, of release 0.2.0" in _migrate(database)
-    assert value(connection, "select prosrc like '%of 0.2.0%' from pg_proc where proname = 'job_renew'")
-    assert value(connection, "select count(*) from rota.job_history where status <> 'succeeded'") == 0
+    assert value(
+        connection, "select prosrc like '%of 0.2.0%' from pg_proc where proname = 'job_renew'"
+    )
+    assert (
+        value(connection, "select count(*) from rota.job_history where status <> 'succeeded'") == 0
+    )

@@ -11,8 +11,15 @@ import pytest
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.events import Bus, DatabaseLost, JobHandedBack, JobSucceeded, OutcomeRefused, UpkeepRefused
-from rota.service import TELL_S
+from rota.observe.events import (
+    Bus,
+    DatabaseLost,
+    JobHandedBack,
+    JobSucceeded,
+    OutcomeRefused,
+    UpkeepRefused,
+)
+from rota.runtime.service import TELL_S
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.store.migrate import migrate
@@ -59,17 +66,23 @@ def _jobs(go: asyncio.Event | None = None, *, lease_s: float = LEASE_S) -> rota.
     return jobs
 
 
-def _refuse(connection: Connection, table: str, what: str, *, raises: str = "raise exception 'not this one'") -> None:
+def _refuse(
+    connection: Connection, table: str, what: str, *, raises: str = "raise exception 'not this one'"
+) -> None:
     """A trigger of the user's that will not have some rows."""
     connection.execute(
         f"create function refuse() returns trigger language plpgsql as $$ begin if {what} then {raises}; end if; return new; end $$".encode()
     )
-    connection.execute(f"create trigger refuse before insert or update on rota.{table} for each row execute function refuse()".encode())
+    connection.execute(
+        f"create trigger refuse before insert or update on rota.{table} for each row execute function refuse()".encode()
+    )
 
 
 def _allow(connection: Connection) -> None:
     """Have the trigger refuse nothing any more. It is not dropped: that locks tables, in another order than whoever is writing to them."""
-    connection.execute("create or replace function refuse() returns trigger language plpgsql as $$ begin return new; end $$")
+    connection.execute(
+        "create or replace function refuse() returns trigger language plpgsql as $$ begin return new; end $$"
+    )
 
 
 @rule("M2", "M84")
@@ -96,7 +109,9 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
     job_type = {"job_history": "work", "attempt": "fail"}[table]
     put_many(connection, job_type, JOBS)
     bad = put(connection, job_type)
-    _refuse(connection, table, f"new.{'id' if table == 'job_history' else 'job'} = {bad}", raises=raises)
+    _refuse(
+        connection, table, f"new.{'id' if table == 'job_history' else 'job'} = {bad}", raises=raises
+    )
     async with Hand(database, _jobs(go), slots=JOBS + 1) as hand:
         await _until(lambda: _running(connection) == JOBS + 1)
         go.set()
@@ -105,7 +120,11 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
         await _until(lambda: _running(connection) == 1)
         # Its lease is kept while it is tried again: it is not run a second time because a trigger was in the way.
         before = value(connection, "select locked_until from rota.job where id = %s", bad)
-        await _until(lambda: value(connection, "select locked_until from rota.job where id = %s", bad) != before)
+        await _until(
+            lambda: (
+                value(connection, "select locked_until from rota.job where id = %s", bad) != before
+            )
+        )
         _allow(connection)
         await _until(lambda: _running(connection) == 0)
     assert len([event for event in hand.events if isinstance(event, OutcomeRefused)]) == 1
@@ -113,7 +132,9 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
 
 
 @rule("M83")
-async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(database: str, connection: Connection, other: Connection) -> None:
+async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(
+    database: str, connection: Connection, other: Connection
+) -> None:
     jobs = rota.Jobs()
     started, go = asyncio.Event(), asyncio.Event()
 
@@ -130,7 +151,9 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(database:
         other.execute("select from rota.job where id = %s for update", [job])
         go.set()
         waits = "select count(*) = 1 from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
-        await asyncio.to_thread(eventually, lambda: value(connection, waits, connected(connection, "finish")))
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, waits, connected(connection, "finish"))
+        )
         for _ in range(100):  # turns of the loop: a worker that waits for nothing is gone by then
             await asyncio.sleep(0)
         other.rollback()
@@ -144,7 +167,9 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
 ) -> None:
     monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 1.0)
     monkeypatch.setattr("rota.worker.lease.RENEWALS_A_LEASE", 3)
-    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 3600)  # it is the test that reaps, and only what was refused
+    monkeypatch.setattr(
+        "rota.upkeep.reaper.PERIOD_S", 3600
+    )  # it is the test that reaps, and only what was refused
     async with Hand(database, _jobs(lease_s=2)) as hand:
         reaper = hand.part(Reaper)
         await _until(lambda: reaper._reading.everything_at > 0)
@@ -161,7 +186,11 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
 @rule("M2", "M30")
 @pytest.mark.parametrize("notify", [True, False], ids=["lock_timeout", "behind a pooler"])
 async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
-    database: str, connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
+    database: str,
+    connection: Connection,
+    other: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    notify: bool,
 ) -> None:
     monkeypatch.setattr("rota.worker.worker.UNTIMED_S", 3.0)
     monkeypatch.setattr("rota.worker.worker.LOCK_TIMEOUT_S", 1 / 3)
@@ -170,21 +199,33 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
     put_many(connection, "fail", JOBS)
     async with Hand(database, _jobs(go), slots=2 * JOBS, notify=notify) as hand:
         await _until(lambda: _running(connection) == 2 * JOBS)
-        locked = [job for (job,) in rows(other, "select id from rota.job where id %% %s = 0 order by id for update", JOBS)]
+        locked = [
+            job
+            for (job,) in rows(
+                other, "select id from rota.job where id %% %s = 0 order by id for update", JOBS
+            )
+        ]
         go.set()
         await _until(lambda: _running(connection) == len(locked) == 2)
         # From here on these two are known, and nothing waits for them: with each wait the ends of others would wait as well.
         await _until(lambda: all(held.unwritten for held in list(hand.worker._held.values())))
         waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event in ('transactionid', 'tuple')"
         for _ in range(100):
-            assert (await asyncio.to_thread(rows, connection, f"select pg_sleep(0.02), ({waits})"))[0][1] == 0
+            assert (await asyncio.to_thread(rows, connection, f"select pg_sleep(0.02), ({waits})"))[
+                0
+            ][1] == 0
         other.rollback()
         await _until(lambda: _running(connection) == 0)
-    assert rows(connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1") == [
+    assert rows(
+        connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1"
+    ) == [
         ("failed", 1, JOBS),
         ("succeeded", 1, JOBS),
     ]
-    assert value(connection, "select count(*) from rota.attempt where error_type = 'LeaseExpired'") == 0
+    assert (
+        value(connection, "select count(*) from rota.attempt where error_type = 'LeaseExpired'")
+        == 0
+    )
 
 
 @rule("M2", "M34")
@@ -220,13 +261,19 @@ async def test_a_handler_that_leaks_its_transaction_keeps_nobody_but_itself_wait
 
 @pytest.mark.slow
 @rule("M2")
-async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(database: str, connection: Connection) -> None:
-    connection.execute(f"alter database {connection.info.dbname} set statement_timeout = '1s'".encode())
+async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        f"alter database {connection.info.dbname} set statement_timeout = '1s'".encode()
+    )
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
     bad = put(connection, "work")
     _refuse(connection, "job_history", f"new.id = {bad}", raises="perform pg_sleep(600)")
-    async with Hand(database, _jobs(go), slots=JOBS + 1, notify=False) as hand:  # the timeout is the database's, as behind a pooler
+    async with Hand(
+        database, _jobs(go), slots=JOBS + 1, notify=False
+    ) as hand:  # the timeout is the database's, as behind a pooler
         await _until(lambda: _running(connection) == JOBS + 1)
         go.set()
         await _until(lambda: over(connection) == JOBS)
@@ -238,12 +285,18 @@ async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(databas
 
 @rule("M2", "M33")
 @pytest.mark.parametrize("state", ["53100", "55P03", "57014", "53200"])
-async def test_nothing_is_lost_while_the_database_refuses_every_write(database: str, connection: Connection, state: str) -> None:
+async def test_nothing_is_lost_while_the_database_refuses_every_write(
+    database: str, connection: Connection, state: str
+) -> None:
     begun_at = monotonic()
     put_many(connection, "work", JOBS)
     put_many(connection, "fail", JOBS)
-    _refuse(connection, "job_history", "true", raises=f"raise sqlstate '{state}' using message = 'no'")
-    connection.execute("create trigger refuse before insert on rota.attempt for each row execute function refuse()")
+    _refuse(
+        connection, "job_history", "true", raises=f"raise sqlstate '{state}' using message = 'no'"
+    )
+    connection.execute(
+        "create trigger refuse before insert on rota.attempt for each row execute function refuse()"
+    )
     async with Hand(database, _jobs(), slots=20) as hand:
         await _until(lambda: _running(connection) == 2 * JOBS)
         await hand.heard(DatabaseLost if state.startswith("53") else OutcomeRefused, timeout_s=60)
@@ -252,7 +305,9 @@ async def test_nothing_is_lost_while_the_database_refuses_every_write(database: 
         await _until(lambda: _running(connection) == 0)
     told = [event for event in hand.events if isinstance(event, DatabaseLost)]
     assert len(told) <= 6 + (monotonic() - begun_at) / TELL_S, "not a flood"
-    assert rows(connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1") == [
+    assert rows(
+        connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1"
+    ) == [
         ("failed", 1, JOBS),
         ("succeeded", 1, JOBS),
     ]
@@ -270,7 +325,9 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
         claimer = hand.part(Claimer)
         turns = _turns(claimer)
         await _until(lambda: len([None for unwritten, _ in turns if unwritten >= 50]) >= 10)
-        claimed = {claimed for unwritten, claimed in turns if unwritten >= 50}  # each time there were slots
+        claimed = {
+            claimed for unwritten, claimed in turns if unwritten >= 50
+        }  # each time there were slots
         assert len(claimed) == 1 and claimed.pop() < 20 * JOBS
         _allow(connection)
         await _until(lambda: over(connection) == 40 * JOBS)
@@ -336,20 +393,31 @@ async def test_a_start_that_cannot_be_recorded_keeps_no_other_from_beginning_and
 
 
 @rule("M2")
-async def test_a_drain_does_what_is_due_though_its_upkeep_is_refused(database: str, connection: Connection) -> None:
+async def test_a_drain_does_what_is_due_though_its_upkeep_is_refused(
+    database: str, connection: Connection
+) -> None:
     connection.execute(
         "insert into rota.job (job_type, queue, status, claims, attempts, locked_by, locked_until)"
         " values ('work', 'elsewhere', 'running', 1, 1, 'gone', now() - interval '1 minute')"
     )
-    _refuse(connection, "job", "new.error_type = 'LeaseExpired'", raises="raise lock_not_available using message = 'not now'")
+    _refuse(
+        connection,
+        "job",
+        "new.error_type = 'LeaseExpired'",
+        raises="raise lock_not_available using message = 'not now'",
+    )
     put(connection, "work")
     hand = Hand(database, _jobs(), drain=True)
     assert (await hand.run()).succeeded == 1
-    assert {event.service for event in hand.events if isinstance(event, UpkeepRefused)} == {"reaper"}
+    assert {event.service for event in hand.events if isinstance(event, UpkeepRefused)} == {
+        "reaper"
+    }
 
 
 @rule("M2", "M80")
-async def test_a_job_that_nobody_may_claim_is_told_and_keeps_no_drain_from_what_is_behind_it(database: str, connection: Connection) -> None:
+async def test_a_job_that_nobody_may_claim_is_told_and_keeps_no_drain_from_what_is_behind_it(
+    database: str, connection: Connection
+) -> None:
     bad = [put(connection, "work"), put(connection, "work")]
     _refuse(connection, "job", f"new.id = any ('{{{bad[0]},{bad[1]}}}') and new.status = 'running'")
     put_many(connection, "work", JOBS)
@@ -358,11 +426,15 @@ async def test_a_job_that_nobody_may_claim_is_told_and_keeps_no_drain_from_what_
     assert (report.claimed, report.succeeded) == (JOBS, JOBS)
     assert report.oldest_due == value(connection, "select min(run_at) from rota.job")
     assert [event.job for event in hand.events if isinstance(event, UpkeepRefused)] == bad
-    assert rows(connection, "select status, attempts, claims from rota.job") == [("queued", 0, 0)] * 2
+    assert (
+        rows(connection, "select status, attempts, claims from rota.job") == [("queued", 0, 0)] * 2
+    )
 
 
 @rule("M2", "M31")
-async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away(database: str, connection: Connection) -> None:
+async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away(
+    database: str, connection: Connection
+) -> None:
     connection.execute(
         "insert into rota.job (job_type, status, claims, attempts, locked_by, locked_until)"
         " values ('work', 'running', 1, 1, 'gone', now() - interval '1 minute')"
@@ -383,7 +455,9 @@ async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away
 
 
 @rule("M2", "M31")
-async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(database: str, connection: Connection) -> None:
+async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(
+    database: str, connection: Connection
+) -> None:
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
     bad = put(connection, "work")
@@ -420,7 +494,10 @@ async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
         migrate(database, payload_bytes_max=2_000)
         connection.execute("select rota.queue_resume('default')")
         refused = await hand.heard(UpkeepRefused, timeout_s=60)
-        assert (refused.service, refused.job) == ("claimer", waits) and "job_payload_is_small" in refused.reason
+        assert (refused.service, refused.job) == (
+            "claimer",
+            waits,
+        ) and "job_payload_is_small" in refused.reason
         migrate(database, payload_bytes_max=4_000)
         await hand.heard(JobSucceeded, timeout_s=60, job=waits)
 

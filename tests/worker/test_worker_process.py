@@ -11,14 +11,24 @@ import psycopg
 import pytest
 
 import rota
-from rota.events import JobClaimed, JobHandedBack, JobSucceeded
+from rota.observe.events import JobClaimed, JobHandedBack, JobSucceeded
 from rota.upkeep.reaper import PERIOD_S
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.process import notes
-from tests.worker.table import Connection, connected, expire_leases, over, put, put_many, rows, status, value
+from tests.worker.table import (
+    Connection,
+    connected,
+    expire_leases,
+    over,
+    put,
+    put_many,
+    rows,
+    status,
+    value,
+)
 
 pytestmark = [pytest.mark.waits, pytest.mark.system]
 
@@ -37,20 +47,31 @@ def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_fiv
     killed.kill()
     # A lease of one second, which a worker that the machine holds up for as long would not keep until it is killed.
     [(killed_at,)] = rows(
-        connection, "update rota.job set locked_until = clock_timestamp() + interval '1 second' returning clock_timestamp()"
+        connection,
+        "update rota.job set locked_until = clock_timestamp() + interval '1 second' returning clock_timestamp()",
     )
     other.until_noted(f"start {job}")
     (tmp_path / "go").touch()
     eventually(lambda: status(connection, job) == "succeeded")
 
     [(finished_at, *lost)] = rows(
-        connection, "select finished_at, worker, attempt, error_type, outcome from rota.attempt where job = %s", job
+        connection,
+        "select finished_at, worker, attempt, error_type, outcome from rota.attempt where job = %s",
+        job,
     )
     assert lost == [killed.name(connection), 1, "LeaseExpired", "queued"]
     assert PERIOD_S < 5
-    assert 1 <= (finished_at - killed_at).total_seconds() < 1 + 5 + 10, "and as much as a loaded machine may need"
-    assert rows(connection, "select locked_by, attempts from rota.job_history where id = %s", job) == [(other.name(connection), 1)]
-    assert notes(killed.notes_file) == [(killed.pid, f"start {job}"), (other.pid, f"start {job}"), (other.pid, f"end {job}")]
+    assert 1 <= (finished_at - killed_at).total_seconds() < 1 + 5 + 10, (
+        "and as much as a loaded machine may need"
+    )
+    assert rows(
+        connection, "select locked_by, attempts from rota.job_history where id = %s", job
+    ) == [(other.name(connection), 1)]
+    assert notes(killed.notes_file) == [
+        (killed.pid, f"start {job}"),
+        (other.pid, f"start {job}"),
+        (other.pid, f"end {job}"),
+    ]
 
 
 @pytest.mark.slow
@@ -67,7 +88,9 @@ def test_a_job_that_kills_its_worker_on_every_attempt_ends_dead(
         expire_leases(connection)
     start_worker(database, slots=1)
     eventually(lambda: status(connection, job) == "dead")
-    assert rows(connection, "select attempt, outcome from rota.attempt where job = %s order by claim", job) == [
+    assert rows(
+        connection, "select attempt, outcome from rota.attempt where job = %s order by claim", job
+    ) == [
         (1, "queued"),
         (1, "failed"),
         (2, "dead"),
@@ -77,26 +100,40 @@ def test_a_job_that_kills_its_worker_on_every_attempt_ends_dead(
 @rule("M83")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_told_to_stop_claims_nothing_more_and_finishes_what_runs(
-    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path, number: signal.Signals
+    start_worker: StartWorker,
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    number: signal.Signals,
 ) -> None:
     worker = start_worker(database, slots=5)
-    running = [put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")]
+    running = [
+        put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")
+    ]
     for job in running:
         worker.until_noted(f"start {job}")
 
     worker.signal(number)
-    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
+    )
     left = put(connection, "quick")
     (tmp_path / "go").touch()
 
     assert worker.wait() == 0, worker.log
     assert [status(connection, job) for job in running] == ["succeeded", "succeeded"]
-    assert rows(connection, "select status, attempts, claims from rota.job where id = %s", left) == [("queued", 0, 0)]
-    assert rows(connection, "select stopped_at is not null, running from rota.worker") == [(True, 0)]
+    assert rows(
+        connection, "select status, attempts, claims from rota.job where id = %s", left
+    ) == [("queued", 0, 0)]
+    assert rows(connection, "select stopped_at is not null, running from rota.worker") == [
+        (True, 0)
+    ]
 
 
 @rule("M83")
-async def test_what_a_stopped_worker_had_not_started_goes_uncharged_to_another_at_once(database: str, connection: Connection) -> None:
+async def test_what_a_stopped_worker_had_not_started_goes_uncharged_to_another_at_once(
+    database: str, connection: Connection
+) -> None:
     jobs = rota.Jobs()
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -120,11 +157,15 @@ async def test_what_a_stopped_worker_had_not_started_goes_uncharged_to_another_a
                 await other.heard(JobClaimed, job=job)
             go.set()
             await other.heard(JobSucceeded, 4)
-    assert [event.job for event in stopped.events if isinstance(event, JobHandedBack)][:1] == [held[1]]
+    assert [event.job for event in stopped.events if isinstance(event, JobHandedBack)][:1] == [
+        held[1]
+    ]
 
     assert value(connection, "select count(*) from rota.attempt") == 0
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
-    assert rows(connection, "select locked_by from rota.job_history where id = %s", held[0]) == [(stopped.name,)]
+    assert rows(connection, "select locked_by from rota.job_history where id = %s", held[0]) == [
+        (stopped.name,)
+    ]
     assert over(connection) == 1005
 
 
@@ -165,7 +206,10 @@ def test_an_import_of_50_000_jobs_that_commits_20_seconds_late_reaches_every_wor
     eventually(lambda: over(connection) == 52_000, 180)
 
     imported = "select locked_by, count(*), min(started_at) from rota.job_history where id <= 50000 group by 1"
-    shares = {name: (count, (first - committed_at).total_seconds()) for name, count, first in rows(connection, imported)}
+    shares = {
+        name: (count, (first - committed_at).total_seconds())
+        for name, count, first in rows(connection, imported)
+    }
     assert set(shares) == {worker.name(connection) for worker in workers}
     # The look that is deep enough comes every 16 s at the latest, unless a machine that is busy makes looks dear; what the first one finds, it tells
     # the other.
@@ -178,14 +222,19 @@ def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_hande
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     worker = start_worker(database, slots=5, grace="0.3s")
-    cancelled, told = put(connection, "hold", until=str(tmp_path / "go")), put(connection, "block", until=str(tmp_path / "go"), polite=True)
+    cancelled, told = (
+        put(connection, "hold", until=str(tmp_path / "go")),
+        put(connection, "block", until=str(tmp_path / "go"), polite=True),
+    )
     for job in (cancelled, told):
         worker.until_noted(f"start {job}")
 
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log
     assert f"cancelled {cancelled}" in worker.notes()
-    assert rows(connection, "select id, status, attempts, last_error from rota.job order by id") == [
+    assert rows(
+        connection, "select id, status, attempts, last_error from rota.job order by id"
+    ) == [
         (cancelled, "queued", 0, None),
         (told, "queued", 0, None),
     ]
@@ -194,7 +243,9 @@ def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_hande
     other = start_worker(database, slots=5)
     (tmp_path / "go").touch()
     eventually(lambda: over(connection) == 2)
-    assert rows(connection, "select distinct locked_by, attempts from rota.job_history") == [(other.name(connection), 1)]
+    assert rows(connection, "select distinct locked_by, attempts from rota.job_history") == [
+        (other.name(connection), 1)
+    ]
 
 
 @rule("M83")
@@ -202,13 +253,19 @@ def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_hande
 def test_a_second_signal_ends_the_grace_period_at_once(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path, drain: bool
 ) -> None:
-    jobs = [put(connection, job_type, until=str(tmp_path / "never")) for job_type in ("hold", "block")]
-    worker = start_worker(database, slots=5, grace="10m", **({"drain": True, "signals": True} if drain else {}))
+    jobs = [
+        put(connection, job_type, until=str(tmp_path / "never")) for job_type in ("hold", "block")
+    ]
+    worker = start_worker(
+        database, slots=5, grace="10m", **({"drain": True, "signals": True} if drain else {})
+    )
     for job in jobs:
         worker.until_noted(f"start {job}")
 
     worker.signal(signal.SIGTERM)
-    eventually(lambda: not connected(connection, "claim"), what="the claimer's connection is closed")
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
+    )
     assert f"cancelled {jobs[0]}" not in worker.notes()
     worker.signal(signal.SIGINT)
 

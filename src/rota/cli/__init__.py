@@ -18,21 +18,38 @@ from typing import Annotated
 
 import typer
 
-from rota import logs
-from rota.cli import actions, check, crontab, db, demo, doctor, enqueue, jobs, overview, pause, schedules, schema, top, work
+from rota.cli import (
+    actions,
+    check,
+    crontab,
+    db,
+    demo,
+    doctor,
+    enqueue,
+    jobs,
+    overview,
+    pause,
+    schedules,
+    schema,
+    top,
+    work,
+)
 from rota.cli.leaving import leave
 from rota.cli.output import json_line
 from rota.cli.streams import escape_what_does_not_fit, is_of_stdout, unwritten
+from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
-from rota.failure import one_line
-from rota.job import Action
-from rota.loop import keep_standard_descriptors
-from rota.release import VERSION
-from rota.resources import told
+from rota.model.failure import one_line
+from rota.model.job import Action
+from rota.model.resources import told
+from rota.runtime import logs
+from rota.runtime.loop import keep_standard_descriptors
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
-    help="Background and scheduled work in the PostgreSQL that you already have.", add_completion=False, pretty_exceptions_enable=False
+    help="Background and scheduled work in the PostgreSQL that you already have.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 cli.command()(schema.migrate)
 cli.command()(schema.sync)
@@ -95,9 +112,13 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in own
     try:
         if sys.platform == "win32":
-            raise ConfigurationError("Rota runs on Linux and macOS, not on Windows; use WSL or a container")
+            raise ConfigurationError(
+                "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
+            )
         with told():
-            status = typer.main.get_command(cli)(list(arguments), prog_name="rota", standalone_mode=False)
+            status = typer.main.get_command(cli)(
+                list(arguments), prog_name="rota", standalone_mode=False
+            )
     except RotaError as error:
         return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:
@@ -107,7 +128,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if is_of_stdout(error):
             unwritten(sys.stdout)
-            return _fail(error, f"{_UNWRITTEN}: {error}", 1, as_json=as_json, logs_json=_logs_json(own))
+            return _fail(
+                error, f"{_UNWRITTEN}: {error}", 1, as_json=as_json, logs_json=_logs_json(own)
+            )
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
@@ -115,7 +138,9 @@ def run(arguments: Sequence[str]) -> int:
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
     if refused := unwritten(sys.stdout):
-        return _fail(refused, f"{_UNWRITTEN}: {refused}", 1, as_json=as_json, logs_json=_logs_json(own))
+        return _fail(
+            refused, f"{_UNWRITTEN}: {refused}", 1, as_json=as_json, logs_json=_logs_json(own)
+        )
     return status if isinstance(status, int) else 0
 
 
@@ -144,10 +169,25 @@ def _fail_usage(error: BaseException, *, as_json: bool, logs_json: bool) -> int:
     if not message.strip():
         return 2  # a group without a command: typer has printed its help
     more = f"; see {context.command_path} --help" if context is not None else ""
-    return _fail(error, f"{message.rstrip('.')}{more}", 2, as_json=as_json, logs_json=logs_json, kind="UsageError")
+    return _fail(
+        error,
+        f"{message.rstrip('.')}{more}",
+        2,
+        as_json=as_json,
+        logs_json=logs_json,
+        kind="UsageError",
+    )
 
 
-def _fail(error: BaseException, message: str, status: int, *, as_json: bool, logs_json: bool = False, kind: str | None = None) -> int:
+def _fail(
+    error: BaseException,
+    message: str,
+    status: int,
+    *,
+    as_json: bool,
+    logs_json: bool = False,
+    kind: str | None = None,
+) -> int:
     if logs_json and not as_json:
         logger.error("%s", message.strip())
         return status

@@ -13,11 +13,21 @@ import typer
 from rota.cli.enqueue import arguments
 from rota.cli.jobs import TIME, typed_moment
 from rota.cli.output import print_json, print_table
-from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, Session, UrlOption, WhyOption, find_app, session
+from rota.cli.target import (
+    AppOption,
+    ByOption,
+    JsonOption,
+    SchemaOption,
+    Session,
+    UrlOption,
+    WhyOption,
+    find_app,
+    session,
+)
 from rota.client.base import ID_MAX, reason, who
 from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, sort_errors
 from rota.errors import PayloadError, UsageError
-from rota.job import Action, Status
+from rota.model.job import Action, Status
 from rota.store import ops
 from rota.store.ops import Act, Answer, Which
 
@@ -40,22 +50,46 @@ _HELP = {
     Action.RUN_AGAIN: "Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over.",
 }
 
-Ids = Annotated[list[int] | None, typer.Argument(metavar="ID", help="The jobs' ids; else a filter.", min=1, max=ID_MAX)]
-TypeOption = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")]
-QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Filter: jobs in this queue.")]
-ErrorOption = Annotated[
-    str | None, typer.Option("--error-type", "--error", metavar="CLASS", help="Filter: jobs whose last error was of this class.")
+Ids = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="ID", help="The jobs' ids; else a filter.", min=1, max=ID_MAX),
 ]
-ReleaseOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Filter: jobs whose last attempt this release made.")]
+TypeOption = Annotated[
+    str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")
+]
+QueueOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Filter: jobs in this queue.")
+]
+ErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--error-type",
+        "--error",
+        metavar="CLASS",
+        help="Filter: jobs whose last error was of this class.",
+    ),
+]
+ReleaseOption = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Filter: jobs whose last attempt this release made."),
+]
 SinceOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help=f"Filter: jobs that failed or ended from then on, else were made; {TIME}."),
+    typer.Option(
+        metavar="TIME",
+        help=f"Filter: jobs that failed or ended from then on, else were made; {TIME}.",
+    ),
 ]
 StatusOption = Annotated[
     Status | None,
-    typer.Option(metavar="STATUS", help=f"Filter: jobs that stand so, where an action has several to choose from: {', '.join(Status)}."),
+    typer.Option(
+        metavar="STATUS",
+        help=f"Filter: jobs that stand so, where an action has several to choose from: {', '.join(Status)}.",
+    ),
 ]
-LimitOption = Annotated[int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")]
+LimitOption = Annotated[
+    int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="With a filter: do not ask.")]
 
 
@@ -89,7 +123,9 @@ def command(action: Action) -> Callable[..., None]:
         schema: SchemaOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        given = Given(ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json)
+        given = Given(
+            ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json
+        )
         _do(_act(action, why, by), given, app, url, schema)
 
     do.__doc__ = _HELP[action]
@@ -98,7 +134,10 @@ def command(action: Action) -> Callable[..., None]:
 
 def requeue(
     ids: Ids = None,
-    payload: Annotated[str | None, typer.Option(metavar="JSON", help="Of one job: the corrected arguments, as a JSON object.")] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Of one job: the corrected arguments, as a JSON object."),
+    ] = None,
     job_type: TypeOption = None,
     queue: QueueOption = None,
     error: ErrorOption = None,
@@ -128,7 +167,13 @@ def _act(action: Action, why: str | None, by: str | None) -> Act:
 
 
 def _filters(
-    job_type: str | None, queue: str | None, error: str | None, release: str | None, since: str | None, status: Status | None, limit: int
+    job_type: str | None,
+    queue: str | None,
+    error: str | None,
+    release: str | None,
+    since: str | None,
+    status: Status | None,
+    limit: int,
 ) -> dict[str, Any]:
     filters = {
         "job_type": job_type,
@@ -138,15 +183,26 @@ def _filters(
         "since": typed_moment(since, "--since"),
         "status": status,
     }
-    return {name: value for name, value in filters.items() if value is not None} | ({"limit": limit} if limit != MANY else {})
+    return {name: value for name, value in filters.items() if value is not None} | (
+        {"limit": limit} if limit != MANY else {}
+    )
 
 
-def _do(act: Act, given: Given, app: str | None, url: str | None, schema: str | None, payload: str | None = None) -> None:
+def _do(
+    act: Act,
+    given: Given,
+    app: str | None,
+    url: str | None,
+    schema: str | None,
+    payload: str | None = None,
+) -> None:
     if given.ids and given.filters:
         raise UsageError("give ids or a filter, not both")
     which = None if given.ids else chosen(act.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
-        raise UsageError(f"{act.action.value} by a filter asks before it acts, and there is no terminal: add --yes")
+        raise UsageError(
+            f"{act.action.value} by a filter asks before it acts, and there is no terminal: add --yes"
+        )
     with session(app, url, schema) as opened:
         if payload is not None and given.ids:
             act = _corrected(opened, act, given.ids[0], payload, app)
@@ -174,7 +230,10 @@ def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
     """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
     ids = opened.run(ops.choose(which))
     more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""
-    typer.echo(f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[act.action]}{more}", err=True)
+    typer.echo(
+        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[act.action]}{more}",
+        err=True,
+    )
     if ids and not given.yes:
         typer.confirm("Go on?", abort=True, err=True)
     return ids
@@ -184,7 +243,9 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
     errors = sort_errors(action, answers, refusals)
     done = len(answers) + len(refusals) - len(errors)
     makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
-    facts = [_facts(answer, makes) for answer in answers] + [{"id": job, "answer": "database refuses", "status": None} for job in refusals]
+    facts = [_facts(answer, makes) for answer in answers] + [
+        {"id": job, "answer": "database refuses", "status": None} for job in refusals
+    ]
     facts.sort(key=itemgetter("id"))
     tells = len(facts) > 1 or not errors  # of one job the error says it all
     if given.as_json and tells:

@@ -6,11 +6,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.alert import Finding
 from rota.cli.output import print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
-from rota.failure import one_line
+from rota.model.alert import Finding
+from rota.model.failure import one_line
 from rota.store import ops
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -22,14 +22,27 @@ _SAID_MAX = 5
 _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity", "repeat_after", "tell_job", "enabled",
 )  # fmt: skip
-_ALERTS = ("rule", "subject", "state", "since", "last_told_at", "told", "over_at", "value", "message")
+_ALERTS = (
+    "rule",
+    "subject",
+    "state",
+    "since",
+    "last_told_at",
+    "told",
+    "over_at",
+    "value",
+    "message",
+)
 
 
 def check(
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
-    rule: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this rule, also if disabled; repeat it.")] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this rule, also if disabled; repeat it."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate the rules of alerts now, for Nagios or cron: one line and an exit status. Reads only, and tells nobody.
@@ -45,15 +58,35 @@ def check(
         _end(UNKNOWN, str(error), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - whoever hears a plugin end with 1 takes it for a warning
         _end(UNKNOWN, f"{type(error).__name__}: {error}", as_json=as_json)
-    worst = max((CRITICAL if one["severity"] == "critical" else WARNING for one, findings in found if findings), default=OK)
+    worst = max(
+        (
+            CRITICAL if one["severity"] == "critical" else WARNING
+            for one, findings in found
+            if findings
+        ),
+        default=OK,
+    )
     if as_json:
-        print_json({"status": _WORDS[worst].lower(), "rules": [_as_facts(one, findings) for one, findings in found], "error": None})
+        print_json(
+            {
+                "status": _WORDS[worst].lower(),
+                "rules": [_as_facts(one, findings) for one, findings in found],
+                "error": None,
+            }
+        )
     else:
-        typer.echo(f"{_line(worst, found)} | {' '.join(_figure(one, findings) for one, findings in found)}")
+        typer.echo(
+            f"{_line(worst, found)} | {' '.join(_figure(one, findings) for one, findings in found)}"
+        )
     raise typer.Exit(worst)
 
 
-def alerts(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
+def alerts(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the rules of alerts, and what they found that stands or ended within the last day."""
     with session(app, url, schema) as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
@@ -61,14 +94,36 @@ def alerts(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = 
     if as_json:
         print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": told})
         return
-    columns = ("name", "kind", "queue", "job_type", "at_least", "factor", "period", "severity", "repeat_after", "tell_job", "enabled")
-    print_table([name.replace("_", " ") for name in columns], [[rule[name] for name in columns] for rule in rules], empty="no rules")
+    columns = (
+        "name",
+        "kind",
+        "queue",
+        "job_type",
+        "at_least",
+        "factor",
+        "period",
+        "severity",
+        "repeat_after",
+        "tell_job",
+        "enabled",
+    )
+    print_table(
+        [name.replace("_", " ") for name in columns],
+        [[rule[name] for name in columns] for rule in rules],
+        empty="no rules",
+    )
     typer.echo("")
     shown = ("rule", "subject", "state", "since", "last_told_at", "message")
-    print_table([name.replace("_", " ") for name in shown], [[one[name] for name in shown] for one in told], empty="no alert stands")
+    print_table(
+        [name.replace("_", " ") for name in shown],
+        [[one[name] for name in shown] for one in told],
+        empty="no alert stands",
+    )
 
 
-def _evaluate(opened: Session, names: list[str] | None) -> list[tuple[dict[str, Any], list[Finding]]]:
+def _evaluate(
+    opened: Session, names: list[str] | None
+) -> list[tuple[dict[str, Any], list[Finding]]]:
     rules = opened.run(ops.table("alert_rules", columns=_RULES))
     if unknown := sorted(set(names or ()) - {rule["name"] for rule in rules}):
         raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists them")
@@ -77,10 +132,18 @@ def _evaluate(opened: Session, names: list[str] | None) -> list[tuple[dict[str, 
 
 
 def _line(worst: int, found: list[tuple[dict[str, Any], list[Finding]]]) -> str:
-    said = [(rule["severity"], f"{rule['name']}: {finding.message}") for rule, findings in found for finding in findings]
+    said = [
+        (rule["severity"], f"{rule['name']}: {finding.message}")
+        for rule, findings in found
+        for finding in findings
+    ]
     said.sort(key=lambda one: one[0])  # critical stands before warning
     more = f"; and {len(said) - _SAID_MAX} more" if len(said) > _SAID_MAX else ""
-    text = "; ".join(text for _, text in said[:_SAID_MAX]) + more if said else f"{len(found)} rules, nothing found"
+    text = (
+        "; ".join(text for _, text in said[:_SAID_MAX]) + more
+        if said
+        else f"{len(found)} rules, nothing found"
+    )
     return f"{_WORDS[worst]} - {_plain(text)}"
 
 
@@ -96,13 +159,26 @@ def _plain(text: str) -> str:
 
 
 def _as_facts(rule: dict[str, Any], findings: list[Finding]) -> dict[str, Any]:
-    found = [{"subject": finding.subject, "value": finding.value, "message": finding.message} for finding in findings]
-    return {"name": rule["name"], "kind": rule["kind"], "severity": rule["severity"], "findings": found}
+    found = [
+        {"subject": finding.subject, "value": finding.value, "message": finding.message}
+        for finding in findings
+    ]
+    return {
+        "name": rule["name"],
+        "kind": rule["kind"],
+        "severity": rule["severity"],
+        "findings": found,
+    }
 
 
 def _in_seconds(rule: dict[str, Any]) -> dict[str, Any]:
-    durations = {f"{name}_s": None if rule[name] is None else rule[name].total_seconds() for name in ("period", "repeat_after")}
-    return {name: value for name, value in rule.items() if name not in ("period", "repeat_after")} | durations
+    durations = {
+        f"{name}_s": None if rule[name] is None else rule[name].total_seconds()
+        for name in ("period", "repeat_after")
+    }
+    return {
+        name: value for name, value in rule.items() if name not in ("period", "repeat_after")
+    } | durations
 
 
 def _end(status: int, message: str, *, as_json: bool) -> NoReturn:

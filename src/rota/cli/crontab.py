@@ -15,8 +15,8 @@ import typer
 
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
-from rota.duration import seconds
 from rota.errors import UsageError
+from rota.model.units import seconds
 from rota.store.statements import check_schema
 
 EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
@@ -25,7 +25,11 @@ SPARE_S = 10
 """By default a run claims nothing more so long before the next one begins."""
 STOP_S = 45
 """What a drain that is told to end gets: its 30 s for running handlers, 10 s to record results, and some to spare."""
-OPTIONS = {"crontab": {"--env-file", "--log", "--mailto", "--user"}, "--systemd": {"--env-file", "--user"}, "--k8s": {"--image"}}
+OPTIONS = {
+    "crontab": {"--env-file", "--log", "--mailto", "--user"},
+    "--systemd": {"--env-file", "--user"},
+    "--k8s": {"--image"},
+}
 """Which of them say something, by what is printed."""
 DEADLINE_S = 3600
 """What Kubernetes gives a run beyond its `--every` before it stops it."""
@@ -62,20 +66,41 @@ class Plan:
 
 def crontab(
     app: AppOption = None,
-    systemd: Annotated[bool, typer.Option("--systemd", help="A service and a timer for systemd.")] = False,
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="A service and a timer for systemd.")
+    ] = False,
     k8s: Annotated[bool, typer.Option("--k8s", help="A CronJob for Kubernetes.")] = False,
     every: Annotated[int, typer.Option(metavar="MINUTES", help="How often.")] = 1,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="Each run claims nothing more after so long. Defaults to 10 s less.")
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="Each run claims nothing more after so long. Defaults to 10 s less.",
+        ),
     ] = None,
     env_file: Annotated[
         Path | None,
-        typer.Option(help="The file that sets ROTA_DATABASE_URL. Defaults to rota.env in the project, where that variable is set here."),
+        typer.Option(
+            help="The file that sets ROTA_DATABASE_URL. Defaults to rota.env in the project, where that variable is set here."
+        ),
     ] = None,
-    log: Annotated[Path | None, typer.Option(help="For cron: the file to append what is said to. Defaults to the syslog.")] = None,
-    mailto: Annotated[str | None, typer.Option(metavar="ADDRESS", help="For cron: who hears of what cron itself could not do.")] = None,
-    user: Annotated[str | None, typer.Option(help="Who it runs as: for a file in /etc/cron.d, and for systemd.")] = None,
-    image: Annotated[str | None, typer.Option(help="For Kubernetes: the image with your project.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="For cron: the file to append what is said to. Defaults to the syslog."),
+    ] = None,
+    mailto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="For cron: who hears of what cron itself could not do."
+        ),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Who it runs as: for a file in /etc/cron.d, and for systemd.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="For Kubernetes: the image with your project.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what to install so that a drain runs again and again: a crontab, or with an option units for systemd or a manifest for Kubernetes.
@@ -86,7 +111,13 @@ def crontab(
         raise UsageError("--systemd and --k8s are two ways: give one of them")
     _refuse_options_of_another_way(
         "--systemd" if systemd else "--k8s" if k8s else "crontab",
-        {"--env-file": env_file, "--log": log, "--mailto": mailto, "--user": user, "--image": image},
+        {
+            "--env-file": env_file,
+            "--log": log,
+            "--mailto": mailto,
+            "--user": user,
+            "--image": image,
+        },
     )
     _check_pace(every, for_)
     need_app(app)
@@ -123,9 +154,13 @@ def crontab_file(plan: Plan) -> dict[str, str]:
         steps.append(f"set -a && . {shlex.quote(str(plan.env_file))}")
     if plan.schema:
         command = f"ROTA_SCHEMA={plan.schema} {command}"
-    line = " && ".join([*steps, f"{command} {kept}"]).replace("%", r"\%")  # cron takes a bare % for the end of the line
+    line = " && ".join([*steps, f"{command} {kept}"]).replace(
+        "%", r"\%"
+    )  # cron takes a bare % for the end of the line
     user = f" {plan.user} " if plan.user else " "
-    where = "/etc/cron.d/rota" if plan.user else "the crontab of the user it shall run as (crontab -e)"
+    where = (
+        "/etc/cron.d/rota" if plan.user else "the crontab of the user it shall run as (crontab -e)"
+    )
     text = f"""\
 # Rota: does what is due, every {_minutes(plan.every)}. For {where}.
 {_about_url(plan)}
@@ -180,7 +215,11 @@ WantedBy=timers.target
 def kubernetes(plan: Plan) -> dict[str, str]:
     """The manifest, by its name."""
     command = json.dumps(["rota", *plan.work])
-    schema = f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(plan.schema)}" if plan.schema else ""
+    schema = (
+        f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(plan.schema)}"
+        if plan.schema
+        else ""
+    )
     manifest = f"""\
 # Rota: does what is due, every {_minutes(plan.every)}. kubectl apply -f rota-cronjob.yaml
 # The database's URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE, where FILE holds
@@ -233,7 +272,9 @@ def _about_url(plan: Plan) -> str:
 
 def _check_pace(every: int, for_: str | None) -> None:
     if every not in EVERY_MINUTES:
-        raise UsageError(f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}")
+        raise UsageError(
+            f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}"
+        )
     if for_ is not None:
         seconds(for_, name="--for")
 
@@ -242,15 +283,28 @@ def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
     for option, value in given.items():
         if value is not None and option not in OPTIONS[way]:
             instead = " or ".join(
-                f"`rota crontab{'' if other == 'crontab' else ' ' + other}`" for other, own in OPTIONS.items() if option in own
+                f"`rota crontab{'' if other == 'crontab' else ' ' + other}`"
+                for other, own in OPTIONS.items()
+                if option in own
             )
             raise UsageError(f"{option} says nothing here: it is for {instead}")
 
 
 def _refuse_what_a_line_cannot_hold(plan: Plan) -> None:
-    for text in (plan.directory, plan.env_file, plan.log, plan.mailto, plan.user, plan.image, sys.executable, plan.app):
+    for text in (
+        plan.directory,
+        plan.env_file,
+        plan.log,
+        plan.mailto,
+        plan.user,
+        plan.image,
+        sys.executable,
+        plan.app,
+    ):
         if text is not None and not str(text).isprintable():
-            raise UsageError(f"{str(text)!r} holds signs that cannot stand in one line of such a file")
+            raise UsageError(
+                f"{str(text)!r} holds signs that cannot stand in one line of such a file"
+            )
     for option, word in (("--user", plan.user), ("--mailto", plan.mailto), ("--image", plan.image)):
         if word is not None and (not word or set(word) & set(" '\"\\%")):
             raise UsageError(f"{option} takes one word without quotes, not {word!r}")
@@ -273,6 +327,13 @@ def _specifiers(text: str) -> str:
 def _systemd_word(word: str) -> str:
     """A word of ExecStart."""
     word = _specifiers(word).replace("$", "$$")
-    if word.replace("/", "").replace("-", "").replace(".", "").replace(":", "").replace("_", "").isalnum():
+    if (
+        word.replace("/", "")
+        .replace("-", "")
+        .replace(".", "")
+        .replace(":", "")
+        .replace("_", "")
+        .isalnum()
+    ):
         return word
     return '"' + word.replace("\\", r"\\").replace('"', r"\"") + '"'

@@ -13,7 +13,10 @@ from rota import embedded
 from rota.cli.output import print_json
 from rota.embedded.server import postgres_binaries
 
-app = typer.Typer(help="The private PostgreSQL that Rota starts when no database is configured.", no_args_is_help=True)
+app = typer.Typer(
+    help="The private PostgreSQL that Rota starts when no database is configured.",
+    no_args_is_help=True,
+)
 
 Directory = Annotated[Path, typer.Option("--directory", help="Where the private PostgreSQL lives.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -30,7 +33,10 @@ def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
     elif found:
         typer.echo(found)
     else:
-        typer.echo(f"no private PostgreSQL runs in {directory.resolve()}; it runs while a process uses it", err=True)
+        typer.echo(
+            f"no private PostgreSQL runs in {directory.resolve()}; it runs while a process uses it",
+            err=True,
+        )
     raise typer.Exit(0 if found else 1)
 
 
@@ -62,7 +68,11 @@ def reset(
 ) -> None:
     """Stop the private PostgreSQL and delete its data."""
     if not yes:
-        typer.confirm(f"Delete all data of the private PostgreSQL in {directory.resolve()}?", abort=True, err=True)
+        typer.confirm(
+            f"Delete all data of the private PostgreSQL in {directory.resolve()}?",
+            abort=True,
+            err=True,
+        )
     deleted = embedded.reset(directory)
     if as_json:
         _print_json(directory, deleted=deleted)

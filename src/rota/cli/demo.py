@@ -30,7 +30,9 @@ def demo(as_json: JsonOption = False) -> None:
     from rota.demo import story  # noqa: PLC0415 - an App and a web server, which no other command should have to wait for
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _: sys.exit(128 + received))  # so that what it started ends with it
+        signal.signal(
+            number, lambda received, _: sys.exit(128 + received)
+        )  # so that what it started ends with it
     began = time.monotonic()
     checked = story.run(lambda line: typer.echo(line, err=as_json))
     took_s = round(time.monotonic() - began, 1)
@@ -40,20 +42,43 @@ def demo(as_json: JsonOption = False) -> None:
     else:
         _print(checked)
         kept = sum(one.is_kept for one in checked)
-        typer.echo(f"\n{kept} of {len(checked)} as expected, in {took_s:g} s; the schemas stay for you to look at until the next demo")
+        typer.echo(
+            f"\n{kept} of {len(checked)} as expected, in {took_s:g} s; the schemas stay for you to look at until the next demo"
+        )
     raise typer.Exit(0 if is_kept else 1)
 
 
 def _facts(one: Checked) -> dict[str, object]:
     check = one.check
-    return {"what": check.what, "select": check.select, "result": one.result, "expected": check.expected, "ok": one.is_kept}
+    return {
+        "what": check.what,
+        "select": check.select,
+        "result": one.result,
+        "expected": check.expected,
+        "ok": one.is_kept,
+    }
 
 
 def _print(checked: list[Checked]) -> None:
-    table = Table("", "SELECT", "result", "", box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table = Table(
+        "",
+        "SELECT",
+        "result",
+        "",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        title_justify="left",
+    )
     for one in checked:
-        verdict = Text("ok", style="green") if one.is_kept else Text(f"WRONG, expected {_shown(one.check.expected)}", style="bold red")
-        table.add_row(cell(one.check.what), cell(one.check.select), cell(_shown(one.result)), verdict)
+        verdict = (
+            Text("ok", style="green")
+            if one.is_kept
+            else Text(f"WRONG, expected {_shown(one.check.expected)}", style="bold red")
+        )
+        table.add_row(
+            cell(one.check.what), cell(one.check.select), cell(_shown(one.result)), verdict
+        )
     Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
 
 

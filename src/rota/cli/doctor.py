@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from rota import doctor as doctors
 from rota.cli.output import cell, console, print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, find_database
-from rota.doctor import Examination, Finding, Level
+from rota.observe import doctor as doctors
+from rota.observe.doctor import Examination, Finding, Level
 
 _STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
 _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
@@ -30,14 +30,24 @@ def doctor(
         notify=None if owner is None else owner.notify,
         types=None
         if owner is None
-        else [{"name": one.name, "queue": one.settings.queue, "priority": one.settings.priority} for one in owner.types.values()],
+        else [
+            {"name": one.name, "queue": one.settings.queue, "priority": one.settings.priority}
+            for one in owner.types.values()
+        ],
     )
     counts = {level.value: len(found.at(level)) for level in _ORDER}
     if as_json:
-        print_json({"counts": counts, "checks": [_facts(check, finding) for check, finding in found.findings]})
+        print_json(
+            {
+                "counts": counts,
+                "checks": [_facts(check, finding) for check, finding in found.findings],
+            }
+        )
     else:
         _print(found)
-        typer.echo(f"{counts['bad']} bad, {counts['warn']} to look at, {counts['skipped']} skipped, {counts['ok']} fine")
+        typer.echo(
+            f"{counts['bad']} bad, {counts['warn']} to look at, {counts['skipped']} skipped, {counts['ok']} fine"
+        )
     if counts["bad"] or (strict and counts["warn"]):
         raise typer.Exit(1)
 

@@ -11,27 +11,50 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, find_app, session
+from rota.cli.target import (
+    AppOption,
+    JsonOption,
+    SchemaOption,
+    Session,
+    UrlOption,
+    find_app,
+    session,
+)
 from rota.client import Direct
 from rota.client.enqueueing import too_large
+from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.declare.jsonb import text_bytes
+from rota.declare.options import Chosen, Options
+from rota.declare.payload import untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
-from rota.job_type import Enqueued, JobType, NewJob
-from rota.jsonb import text_bytes
-from rota.options import NAME_MAX, Chosen, Options, check_text
-from rota.payload import untyped
+from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
 from rota.store.driver import Operation
 
 FORCE = " (--force inserts it all the same)"
 
-PayloadOption = Annotated[str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")]
-QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Defaults to the type's.")]
-PriorityOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="-100 to 100, higher first. Defaults to the type's.")]
-MaxAttemptsOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="1 to 10,000. Defaults to the type's.")]
-ExpiresOption = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="Not started later than so long after it is due. Defaults to the type's.")
+PayloadOption = Annotated[
+    str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")
 ]
-MetaOption = Annotated[str | None, typer.Option(metavar="JSON", help="Kept with the job, as a JSON object; no argument.")]
+QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Defaults to the type's.")]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option(metavar="NUMBER", help="-100 to 100, higher first. Defaults to the type's."),
+]
+MaxAttemptsOption = Annotated[
+    int | None, typer.Option(metavar="NUMBER", help="1 to 10,000. Defaults to the type's.")
+]
+ExpiresOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Not started later than so long after it is due. Defaults to the type's.",
+    ),
+]
+MetaOption = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="Kept with the job, as a JSON object; no argument."),
+]
 
 
 def enqueue(
@@ -40,14 +63,27 @@ def enqueue(
     queue: QueueOption = None,
     priority: PriorityOption = None,
     max_attempts: MaxAttemptsOption = None,
-    run_at: Annotated[str | None, typer.Option(metavar="TIME", help="The earliest time, with its zone: 2026-11-20T08:00:00+01:00.")] = None,
-    delay: Annotated[str | None, typer.Option(metavar="DURATION", help="The same, from now: 90s, 10m, 1h30m.")] = None,
+    run_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="The earliest time, with its zone: 2026-11-20T08:00:00+01:00."
+        ),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="The same, from now: 90s, 10m, 1h30m.")
+    ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="A second job of the type with this key is not inserted.")
+        str | None,
+        typer.Option(metavar="KEY", help="A second job of the type with this key is not inserted."),
     ] = None,
     expires: ExpiresOption = None,
     meta: MetaOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Insert a job of a type that the App does not have, unchecked.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Insert a job of a type that the App does not have, unchecked."
+        ),
+    ] = False,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
@@ -85,9 +121,13 @@ def instant(text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"run_at must be a date and time with its zone, as in 2026-11-20T08:00:00+01:00, not {text!r}") from None
+        raise UsageError(
+            f"run_at must be a date and time with its zone, as in 2026-11-20T08:00:00+01:00, not {text!r}"
+        ) from None
     if found.utcoffset() is None:
-        raise UsageError(f"run_at must name its zone: {text!r} is another instant in each; write Z or +01:00 behind it")
+        raise UsageError(
+            f"run_at must name its zone: {text!r} is another instant in each; write Z or +01:00 behind it"
+        )
     return found
 
 
@@ -98,7 +138,11 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise PayloadError(job_type, None, f"not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise PayloadError(job_type, None, f"""must be a JSON object, as in {{"user_id": 42}}, not {payload.strip()[:60]!r}""")
+        raise PayloadError(
+            job_type,
+            None,
+            f"""must be a JSON object, as in {{"user_id": 42}}, not {payload.strip()[:60]!r}""",
+        )
     return found
 
 
@@ -120,7 +164,11 @@ def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..
         raise ConfigurationError(
             f"no App to check job type {name!r} against: give --app module:attribute, set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
         )
-    known = {each: job_type for job_type in app.types.values() for each in (job_type.name, *job_type.settings.aliases)}
+    known = {
+        each: job_type
+        for job_type in app.types.values()
+        for each in (job_type.name, *job_type.settings.aliases)
+    }
     if name not in known and not force:
         nearest = difflib.get_close_matches(name, known, n=1)
         raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)

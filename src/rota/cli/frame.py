@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from rota.cli.output import cell
-from rota.duration import words
+from rota.model.units import words
 
 COUNT_MAX = 1_000
 """Jobs of a queue are counted so far: a look at a full queue must not cost more than at an empty one."""
@@ -34,12 +34,20 @@ class Rates:
             if (done := finished(one)) is None:
                 continue
             beat = float(one["beat"])
-            before, done_before = self._before.get(one["name"], (beat - one["up_s"] + one["silent_s"], 0))
+            before, done_before = self._before.get(
+                one["name"], (beat - one["up_s"] + one["silent_s"], 0)
+            )
             now[one["name"]] = (beat, done)
-            rates[one["name"]] = (done - done_before) / (beat - before) if beat > before else self._rates.get(one["name"], 0.0)
+            rates[one["name"]] = (
+                (done - done_before) / (beat - before)
+                if beat > before
+                else self._rates.get(one["name"], 0.0)
+            )
             if beat <= before:
                 now[one["name"]] = (before, done_before)
-            if one["stopped"] and (self._is_first or self._before.get(one["name"], (0.0,))[0] == beat):
+            if one["stopped"] and (
+                self._is_first or self._before.get(one["name"], (0.0,))[0] == beat
+            ):
                 rates[one["name"]] = 0.0  # also the drains that were over before the first look
         self._before, self._rates, self._is_first = now, rates, False
         return sum(rates.values())
@@ -47,10 +55,16 @@ class Rates:
 
 def finished(worker: dict[str, Any]) -> int | None:
     """What a worker's attempts came to, of any kind; None of a worker in another language, which does not say."""
-    return None if worker["succeeded"] is None else int(worker["succeeded"] + worker["failed"] + worker["dead"])
+    return (
+        None
+        if worker["succeeded"] is None
+        else int(worker["succeeded"] + worker["failed"] + worker["dead"])
+    )
 
 
-def frame(facts: dict[str, Any], rate: float, *, width: int, height: int, trouble: str | None = None) -> list[Text]:
+def frame(
+    facts: dict[str, Any], rate: float, *, width: int, height: int, trouble: str | None = None
+) -> list[Text]:
     """The lines of a frame, at most `height`, each at most `width` wide. `trouble`: why what is shown is old."""
     alive = [one for one in facts["workers"] if not one["stopped"] and one["silent_s"] < 60]
     due = sum(one["due"] for one in facts["queues"])
@@ -94,11 +108,19 @@ def _shared(wanted: list[int], room: int) -> list[int]:
 
 def _columns(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Text]:
     cells = [[" ".join(cell(value).plain.split()) for value in row] for row in rows]
-    widths = [min(WIDTH_MAX, max(len(row[at]) for row in [list(titles), *cells])) for at in range(len(titles))]
+    widths = [
+        min(WIDTH_MAX, max(len(row[at]) for row in [list(titles), *cells]))
+        for at in range(len(titles))
+    ]
 
     def line(values: Sequence[str]) -> str:
         return (
-            MARGIN + MARGIN.join(value[:wide].ljust(wide) for value, wide in zip(values[:-1], widths, strict=False)) + MARGIN + values[-1]
+            MARGIN
+            + MARGIN.join(
+                value[:wide].ljust(wide) for value, wide in zip(values[:-1], widths, strict=False)
+            )
+            + MARGIN
+            + values[-1]
         )
 
     return [Text(line(titles), style="dim"), *(Text(line(row)) for row in cells)]
@@ -121,11 +143,18 @@ def _queues(facts: dict[str, Any]) -> _Section:
         for one in facts["queues"]
     ]
     idle = sorted(paused - {one["queue"] for one in facts["queues"]})
-    return "queues", ("queue", "priority", "due", "later", "oldest", ""), rows + [(name, "", 0, 0, "", "paused") for name in idle]
+    return (
+        "queues",
+        ("queue", "priority", "due", "later", "oldest", ""),
+        rows + [(name, "", 0, 0, "", "paused") for name in idle],
+    )
 
 
 def _running(facts: dict[str, Any]) -> _Section:
-    rows = [(one["id"], one["job_type"], words(one["ran_s"]), _progress(one), one["worker"]) for one in facts["running"]]
+    rows = [
+        (one["id"], one["job_type"], words(one["ran_s"]), _progress(one), one["worker"])
+        for one in facts["running"]
+    ]
     return "running", ("id", "type", "since", "progress", "worker"), rows
 
 
@@ -141,14 +170,26 @@ def _workers(facts: dict[str, Any]) -> _Section:
     for one in facts["workers"]:
         busy = f"{one['running']}/{one['slots']}" if one["slots"] is not None else one["running"]
         sign = "stopped" if one["stopped"] else words(one["silent_s"])
-        counts = ("-" if count is None else count for count in (finished(one), one["failed"], one["dead"]))
+        counts = (
+            "-" if count is None else count for count in (finished(one), one["failed"], one["dead"])
+        )
         rows.append((one["name"], one["release"], busy, sign, *counts))
-    return "workers", ("worker", "release", "running", "sign of life", "finished", "failed", "dead"), rows
+    return (
+        "workers",
+        ("worker", "release", "running", "sign of life", "finished", "failed", "dead"),
+        rows,
+    )
 
 
 def _errors(facts: dict[str, Any]) -> _Section:
     rows = [
-        (words(one["ago_s"]), one["job"], one["job_type"], one["outcome"], f"{one['error_type'] or ''}: {one['message'] or ''}")
+        (
+            words(one["ago_s"]),
+            one["job"],
+            one["job_type"],
+            one["outcome"],
+            f"{one['error_type'] or ''}: {one['message'] or ''}",
+        )
         for one in facts["errors"]
     ]
     return "last errors", ("ago", "job", "type", "outcome", "error"), rows

@@ -15,7 +15,7 @@ from rota.client.base import ID_MAX, LIST_MAX, moment
 from rota.client.reading import checked
 from rota.client.story import put_away, tell
 from rota.errors import UsageError
-from rota.job import Job, Progress, Status
+from rota.model.job import Job, Progress, Status
 from rota.store import ops
 from rota.store.ops import Filter
 
@@ -23,18 +23,40 @@ TIME = 'a time, or how long ago, such as "2h"'
 
 
 def jobs(
-    status: Annotated[Status | None, typer.Option(metavar="STATUS", help=f"Only jobs that stand so: {', '.join(Status)}.")] = None,
-    job_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only jobs of this type.")] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the jobs with this idempotency key.")] = None,
-    error_type: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="Only jobs with an error of this class, of any attempt in the time.")
+    status: Annotated[
+        Status | None,
+        typer.Option(metavar="STATUS", help=f"Only jobs that stand so: {', '.join(Status)}."),
     ] = None,
-    error: Annotated[str | None, typer.Option(metavar="TEXT", help="Only jobs with this in an error's text, in any case.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help=f"Of what is over: ended since; {TIME}. Defaults to 1d.")] = None,
+    job_type: Annotated[
+        str | None, typer.Option("--type", metavar="NAME", help="Only jobs of this type.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Only the jobs with this idempotency key."),
+    ] = None,
+    error_type: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS",
+            help="Only jobs with an error of this class, of any attempt in the time.",
+        ),
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only jobs with this in an error's text, in any case."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"Of what is over: ended since; {TIME}. Defaults to 1d."),
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help=f"Ended until; {TIME}.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="So many at most.")] = 20,
-    before: Annotated[int | None, typer.Option(metavar="ID", help="Only older ones: the next page.")] = None,
+    before: Annotated[
+        int | None, typer.Option(metavar="ID", help="Only older ones: the next page.")
+    ] = None,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
@@ -62,7 +84,16 @@ def jobs(
         return
     columns = ("id", "type", "queue", "status", "attempts", "run at", "finished at", "last error")
     rows = [
-        (job.id, job.job_type, job.queue, job.status, _attempts(job), job.run_at, job.finished_at, _error(job.error_type, job.last_error))
+        (
+            job.id,
+            job.job_type,
+            job.queue,
+            job.status,
+            _attempts(job),
+            job.run_at,
+            job.finished_at,
+            _error(job.error_type, job.last_error),
+        )
         for job in found
     ]
     print_table(columns, rows, empty="no such jobs")
@@ -79,7 +110,9 @@ def typed_moment(text: str | None, name: str) -> datetime | timedelta | None:
             return datetime.fromisoformat(text).astimezone()
         return moment(text, name)
     except (ValueError, OverflowError, UsageError):
-        raise UsageError(f'{name} must be a time such as 2026-01-14T09:30, or how long ago, such as "2h", not {text!r}') from None
+        raise UsageError(
+            f'{name} must be a time such as 2026-01-14T09:30, or how long ago, such as "2h", not {text!r}'
+        ) from None
 
 
 def job(
@@ -93,16 +126,29 @@ def job(
     with session(app, url, schema) as opened:
         story = opened.run(tell(id))
     if as_json:
-        steps = [{"at": step.at, "job": step.job, "what": step.what, "text": step.text} for step in story.steps]
+        steps = [
+            {"at": step.at, "job": step.job, "what": step.what, "text": step.text}
+            for step in story.steps
+        ]
         attempts = [msgspec.structs.asdict(attempt) for attempt in story.attempts]
-        print_json({"job": job_facts(story.job), "attempts": attempts, "chain": [one.id for one in story.chain], "story": steps})
+        print_json(
+            {
+                "job": job_facts(story.job),
+                "attempts": attempts,
+                "chain": [one.id for one in story.chain],
+                "story": steps,
+            }
+        )
         return
     print_facts(_facts(story.job))
     typer.echo("\nWhat happened")
     alone = len(story.chain) == 1
     print_table(
         ("at", "what", "") if alone else ("at", "job", "what", ""),
-        [(step.at, step.what, step.text) if alone else (step.at, step.job, step.what, step.text) for step in story.steps],
+        [
+            (step.at, step.what, step.text) if alone else (step.at, step.job, step.what, step.text)
+            for step in story.steps
+        ],
         empty="",
     )
     if story.attempts and (stack := story.attempts[-1].stack):
@@ -145,7 +191,11 @@ def _attempts(job: Job) -> str:
 def _progress(progress: Progress | None) -> str | None:
     if progress is None:
         return None
-    done = f"{progress.done:,g}" if progress.total is None else f"{progress.done:,g} of {progress.total:,g}"
+    done = (
+        f"{progress.done:,g}"
+        if progress.total is None
+        else f"{progress.done:,g} of {progress.total:,g}"
+    )
     at = progress.at.astimezone().isoformat(sep=" ", timespec="seconds")
     return f"{done} at {at}" if progress.note is None else f"{done} at {at}: {progress.note}"
 

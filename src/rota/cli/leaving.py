@@ -23,12 +23,18 @@ def leave(status: int) -> None:
     timer = threading.Timer(LEAVE_S, _leave_at_once, [status])
     timer.daemon = True
     timer.start()
-    atexit.register(timer.cancel)  # these run when the threads have ended, and take the time that they take
+    atexit.register(
+        timer.cancel
+    )  # these run when the threads have ended, and take the time that they take
 
 
 def _leave_at_once(status: int) -> None:
     ours = threading.main_thread(), threading.current_thread()
-    names = [thread.name for thread in threading.enumerate() if thread not in ours and not thread.name.startswith("rota-")]
+    names = [
+        thread.name
+        for thread in threading.enumerate()
+        if thread not in ours and not thread.name.startswith("rota-")
+    ]
     logger.error("threads that do not end were left behind: %s", ", ".join(names))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # it may be closed

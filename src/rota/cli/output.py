@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rota.duration import words
-from rota.job import Job
+from rota.model.job import Job
+from rota.model.units import words
 
 PIPE_COLUMNS = 10_000
 """Into a pipe nothing is wrapped: a line is a row."""
@@ -53,7 +53,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in listed:
-        table.add_row(*(Text(cell(value).plain.replace("\n", " ")) for value in row))  # a line that begins within a cell looks like a row
+        table.add_row(
+            *(Text(cell(value).plain.replace("\n", " ")) for value in row)
+        )  # a line that begins within a cell looks like a row
     console().print(table)
 
 
@@ -75,7 +77,12 @@ def console() -> Console:
 def cell(value: Any) -> Text:
     """A value to read. Text comes from anybody who may insert a row: what would move the cursor or colour the screen is replaced."""
     text = _shown(value)
-    return Text("".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text))
+    return Text(
+        "".join(
+            sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}"
+            for sign in text
+        )
+    )
 
 
 def _shown(value: Any) -> str:

@@ -11,8 +11,8 @@ from rota.cli.output import cell, print_json, print_table
 from rota.cli.pause import in_words, what
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.client.reading import HOURS_MAX
-from rota.duration import words
-from rota.policy import plan_in_words
+from rota.model.retry import plan_in_words
+from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 
@@ -28,8 +28,16 @@ _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 
 
 def stats(
-    hours: Annotated[int, typer.Option(min=1, max=HOURS_MAX, help="How it went in so many hours, with the present one.")] = 24,
-    job_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only of this type, and hour by hour.")] = None,
+    hours: Annotated[
+        int,
+        typer.Option(
+            min=1, max=HOURS_MAX, help="How it went in so many hours, with the present one."
+        ),
+    ] = 24,
+    job_type: Annotated[
+        str | None,
+        typer.Option("--type", metavar="NAME", help="Only of this type, and hour by hour."),
+    ] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
     app: AppOption = None,
     url: UrlOption = None,
@@ -43,11 +51,17 @@ def stats(
         facts = msgspec.structs.asdict(found)
         print_json(facts | {"oldest_due": facts.pop("oldest_due_at")})
         return
-    print_table(("status", "jobs"), [(status, _at_least(jobs)) for status, jobs in found.jobs.items()], empty="")
+    print_table(
+        ("status", "jobs"),
+        [(status, _at_least(jobs)) for status, jobs in found.jobs.items()],
+        empty="",
+    )
     if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
-        typer.echo(f"oldest due: {cell(found.oldest_due_at).plain}, waiting for {words(found.oldest_due_s)}")
+        typer.echo(
+            f"oldest due: {cell(found.oldest_due_at).plain}, waiting for {words(found.oldest_due_s)}"
+        )
     if found.too_long:
         typer.echo("\nRunning for too long")
         columns = ("id", "type", "queue", "worker", "started at", "running for", "timeout")
@@ -58,37 +72,91 @@ def stats(
 def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
     until = "" if found.folded_to is None else f", ended before {cell(found.folded_to).plain}"
     typer.echo(f"\nWhat ended in the last {hours} h{until}; times to 10 %")
-    columns = ("succeeded", "of them late", "retried", "dead", "cancelled", "waited p50", "p95", "ran p50", "p95")
-    rows = [[one.hour if by_hour else one.job_type, *_figures(one)] for one in (found.hours if by_hour else found.types)]
+    columns = (
+        "succeeded",
+        "of them late",
+        "retried",
+        "dead",
+        "cancelled",
+        "waited p50",
+        "p95",
+        "ran p50",
+        "p95",
+    )
+    rows = [
+        [one.hour if by_hour else one.job_type, *_figures(one)]
+        for one in (found.hours if by_hour else found.types)
+    ]
     print_table(("hour" if by_hour else "type", *columns), rows, empty="nothing")
 
 
 def _figures(one: Figures) -> list[str]:
     counts = (one.succeeded, one.succeeded_late, one.retried, one.dead, one.cancelled)
     times = (one.waited_p50_s, one.waited_p95_s, one.ran_p50_s, one.ran_p95_s)
-    return [*(f"{count:,}" for count in counts), *("" if took_s is None else words(took_s) for took_s in times)]
+    return [
+        *(f"{count:,}" for count in counts),
+        *("" if took_s is None else words(took_s) for took_s in times),
+    ]
 
 
 def _overrun(one: Overrun) -> tuple[Any, ...]:
     timeout = "" if one.timeout_s is None else words(one.timeout_s)
-    return one.id, one.job_type, one.queue, one.worker, one.started_at, words(one.running_s), timeout
+    return (
+        one.id,
+        one.job_type,
+        one.queue,
+        one.worker,
+        one.started_at,
+        words(one.running_s),
+        timeout,
+    )
 
 
-def queues(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
+def queues(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the queues and priorities that have jobs ready, or to come, and what is paused."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.table("queues", {"limit": COUNT_MAX}, columns=_QUEUES))
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
     if as_json:
-        print_json({"queues": found, "counted_to": COUNT_MAX, "paused_all": pauses.pop(None, None), "paused": list(pauses.values())})
+        print_json(
+            {
+                "queues": found,
+                "counted_to": COUNT_MAX,
+                "paused_all": pauses.pop(None, None),
+                "paused": list(pauses.values()),
+            }
+        )
         return
-    rows = [(row["queue"], row["priority"], _at_least(row["due"]), _at_least(row["later"]), row["oldest_run_at"]) for row in found]
-    print_table(("queue", "priority", "due", "later", "oldest run at"), rows, empty="no job is ready or to come")
+    rows = [
+        (
+            row["queue"],
+            row["priority"],
+            _at_least(row["due"]),
+            _at_least(row["later"]),
+            row["oldest_run_at"],
+        )
+        for row in found
+    ]
+    print_table(
+        ("queue", "priority", "due", "later", "oldest run at"),
+        rows,
+        empty="no job is ready or to come",
+    )
     for pause in pauses.values():
         typer.echo(f"{what(pause)}: {in_words(pause)}")
 
 
-def workers(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
+def workers(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the workers of the last hour."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.table("workers", columns=_WORKERS))
@@ -97,22 +165,64 @@ def workers(app: AppOption = None, url: UrlOption = None, schema: SchemaOption =
     if as_json:
         print_json({"workers": found})
         return
-    columns = ("name", "version", "release", "queues", "running", "started_at", "heartbeat_at", "stopped_at")
-    rows = [[_slots(row[name]) if name == "queues" else row[name] for name in columns] for row in found]
-    print_table([name.replace("_", " ") for name in columns], rows, empty="no worker within the last hour")
+    columns = (
+        "name",
+        "version",
+        "release",
+        "queues",
+        "running",
+        "started_at",
+        "heartbeat_at",
+        "stopped_at",
+    )
+    rows = [
+        [_slots(row[name]) if name == "queues" else row[name] for name in columns] for row in found
+    ]
+    print_table(
+        [name.replace("_", " ") for name in columns], rows, empty="no worker within the last hour"
+    )
 
 
-def types(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
+def types(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the declared job types, each with its retry plan in words."""
     with session(app, url, schema) as opened:
         found = [_with_plan(row) for row in opened.run(ops.table("job_types", columns=_TYPES))]
     if as_json:
         print_json({"types": [_in_seconds(row) for row in found]})
         return
-    columns = ("name", "queue", "priority", "timeout", "lease", "expires", "max_attempts", "retry_words", "release")
+    columns = (
+        "name",
+        "queue",
+        "priority",
+        "timeout",
+        "lease",
+        "expires",
+        "max_attempts",
+        "retry_words",
+        "release",
+    )
     rows = [[row[name] for name in columns] for row in found]
-    titles = ("name", "queue", "priority", "timeout", "lease", "expires", "attempts", "retries", "release")
-    print_table(titles, rows, empty="no job types are declared; `rota sync` or a worker's start declares them")
+    titles = (
+        "name",
+        "queue",
+        "priority",
+        "timeout",
+        "lease",
+        "expires",
+        "attempts",
+        "retries",
+        "release",
+    )
+    print_table(
+        titles,
+        rows,
+        empty="no job types are declared; `rota sync` or a worker's start declares them",
+    )
 
 
 def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
@@ -129,5 +239,7 @@ def _slots(queues: dict[str, int | None]) -> str:
 
 
 def _in_seconds(row: dict[str, Any]) -> dict[str, Any]:
-    durations = {f"{name}_s": None if row[name] is None else row[name].total_seconds() for name in _DURATIONS}
+    durations = {
+        f"{name}_s": None if row[name] is None else row[name].total_seconds() for name in _DURATIONS
+    }
     return {name: value for name, value in row.items() if name not in _DURATIONS} | durations

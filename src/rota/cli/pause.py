@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rota.cli.output import cell, print_json
-from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, session
+from rota.cli.target import (
+    AppOption,
+    ByOption,
+    JsonOption,
+    SchemaOption,
+    UrlOption,
+    WhyOption,
+    session,
+)
 from rota.client.base import reason, who
 from rota.client.pausing import checked_until
 from rota.errors import UsageError
-from rota.options import check_queue
+from rota.model.bounds import check_queue
 from rota.store import ops
 from rota.store.ops import Pause
 
@@ -23,10 +31,15 @@ QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The 
 
 def pause(
     queue: QueueArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything: no claims, no schedules.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Everything: no claims, no schedules.")
+    ] = False,
     until: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Resume by itself: after a duration (2h) or at an instant (2026-11-21T18:00+01:00)."),
+        typer.Option(
+            metavar="WHEN",
+            help="Resume by itself: after a duration (2h) or at an instant (2026-11-21T18:00+01:00).",
+        ),
     ] = None,
     why: WhyOption = None,
     by: ByOption = None,
@@ -42,14 +55,24 @@ def pause(
         if queue is None:
             paused = opened.run(ops.pause_all(when, said, actor))
         else:
-            paused = opened.run(ops.pause_queue(check_queue(queue, "a queue's name"), when, said, actor))
+            paused = opened.run(
+                ops.pause_queue(check_queue(queue, "a queue's name"), when, said, actor)
+            )
     print_json({"paused": paused}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
 
 
 def resume(
     queue: QueueArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="End a pause of everything; queues paused by name stay so.")] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Let this restored copy of a database do the work of its jobs.")] = False,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="End a pause of everything; queues paused by name stay so."),
+    ] = False,
+    copy: Annotated[
+        bool,
+        typer.Option(
+            "--copy", help="Let this restored copy of a database do the work of its jobs."
+        ),
+    ] = False,
     why: WhyOption = None,
     by: ByOption = None,
     app: AppOption = None,
@@ -65,7 +88,10 @@ def resume(
     elif queue is None:
         name, resuming = "everything", ops.resume_all(said, actor)
     else:
-        name, resuming = f"queue {cell(queue).plain}", ops.resume_queue(check_queue(queue, "a queue's name"), said, actor)
+        name, resuming = (
+            f"queue {cell(queue).plain}",
+            ops.resume_queue(check_queue(queue, "a queue's name"), said, actor),
+        )
     with session(app, url, schema) as opened:
         resumed, left = opened.run(_resumed(resuming), atomic=True)
     if as_json:
@@ -89,7 +115,11 @@ def what(paused: Pause) -> str:
 
 def in_words(paused: Pause) -> str:
     """Since when, until when, by whom and why."""
-    until = "until it is resumed" if paused.paused_until is None else f"until {cell(paused.paused_until).plain}"
+    until = (
+        "until it is resumed"
+        if paused.paused_until is None
+        else f"until {cell(paused.paused_until).plain}"
+    )
     why = "" if paused.paused_why is None else f": {cell(paused.paused_why).plain}"
     return f"paused since {cell(paused.paused_at).plain} {until} by {cell(paused.paused_by).plain}{why}"
 

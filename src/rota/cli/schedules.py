@@ -22,15 +22,26 @@ from rota.cli.enqueue import (
 )
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.output import print_facts, print_json, print_table
-from rota.cli.target import AppOption, ByOption, JsonOption, SchemaOption, UrlOption, WhyOption, find_app, session
+from rota.cli.target import (
+    AppOption,
+    ByOption,
+    JsonOption,
+    SchemaOption,
+    UrlOption,
+    WhyOption,
+    find_app,
+    session,
+)
 from rota.client import scheduling
 from rota.client.base import ID_MAX, LIST_MAX
-from rota.duration import words
+from rota.declare.job_type import NewJob
+from rota.declare.options import Chosen, Options
+from rota.declare.payload import untyped
+from rota.declare.schedule import Definition, check_options, defined
 from rota.errors import UsageError
-from rota.job_type import NewJob
-from rota.options import NAME_MAX, Chosen, Options, check_text
-from rota.payload import untyped
-from rota.schedule import NEXT_TIMES_MAX, Definition, Run, Schedule, check_options, defined
+from rota.model.bounds import NAME_MAX, check_text
+from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
+from rota.model.units import words
 from rota.store import ops
 
 NEXT_MAX = 10
@@ -55,16 +66,41 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 
-def schedules(app: AppOption = None, url: UrlOption = None, schema: SchemaOption = None, as_json: JsonOption = False) -> None:
+def schedules(
+    app: AppOption = None,
+    url: UrlOption = None,
+    schema: SchemaOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List all schedules."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.schedules())
     if as_json:
         print_json({"schedules": [_as_dict(one) for one in found]})
         return
-    columns = ("name", "type", "cron", "time zone", "state", "next run at", "last run at", "last job", "from")
+    columns = (
+        "name",
+        "type",
+        "cron",
+        "time zone",
+        "state",
+        "next run at",
+        "last run at",
+        "last job",
+        "from",
+    )
     rows = [
-        (one.name, one.job_type, one.cron or "-", one.timezone, _state(one), one.next_run_at, one.last_run_at, one.last_job, one.origin)
+        (
+            one.name,
+            one.job_type,
+            one.cron or "-",
+            one.timezone,
+            _state(one),
+            one.next_run_at,
+            one.last_run_at,
+            one.last_job,
+            one.origin,
+        )
         for one in found
     ]
     print_table(columns, rows, empty="no schedules")
@@ -73,9 +109,16 @@ def schedules(app: AppOption = None, url: UrlOption = None, schema: SchemaOption
 @app.command()
 def show(
     name: Name,
-    times: Annotated[int, typer.Option("--next", min=0, max=NEXT_TIMES_MAX, help="So many of the next times.")] = NEXT_MAX,
-    limit: Annotated[int, typer.Option(min=0, max=LIST_MAX, help="So many of the last runs.")] = RUNS,
-    before: Annotated[int | None, typer.Option(metavar="ID", min=1, max=ID_MAX, help="Only older runs: the next page.")] = None,
+    times: Annotated[
+        int, typer.Option("--next", min=0, max=NEXT_TIMES_MAX, help="So many of the next times.")
+    ] = NEXT_MAX,
+    limit: Annotated[
+        int, typer.Option(min=0, max=LIST_MAX, help="So many of the last runs.")
+    ] = RUNS,
+    before: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=1, max=ID_MAX, help="Only older runs: the next page."),
+    ] = None,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
@@ -93,30 +136,49 @@ def show(
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
     print_facts([*facts, ("trouble", trouble)])
     if found is not None and coming:
-        typer.echo(f"\nNext times, {found.timezone}{'' if found.is_active else ' (it would run, but is ' + _state(found) + ')'}")
+        typer.echo(
+            f"\nNext times, {found.timezone}{'' if found.is_active else ' (it would run, but is ' + _state(found) + ')'}"
+        )
         for at in coming:
             typer.echo(at.strftime("%a %Y-%m-%d %H:%M %z"))
     if limit:
         typer.echo("\nLast runs")
-        print_table(("job", "tick", "enqueued at", "status", "attempts", "started at", "took", "error"), map(_run, runs), empty="none")
+        print_table(
+            ("job", "tick", "enqueued at", "status", "attempts", "started at", "took", "error"),
+            map(_run, runs),
+            empty="none",
+        )
 
 
 @app.command()
 def put(
     name: Name,
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
-    cron: Annotated[str | None, typer.Option(metavar="TEXT", help="When: '0 2 * * *'. Without: only when triggered.")] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="When: '0 2 * * *'. Without: only when triggered."),
+    ] = None,
     payload: PayloadOption = "{}",
-    timezone: Annotated[str, typer.Option(metavar="ZONE", help="In which the cron text is read.")] = "UTC",
-    catch_up: Annotated[str, typer.Option(metavar="skip|latest|all", help="Ticks that came while no worker was up.")] = "latest",
-    overlap: Annotated[str, typer.Option(metavar="skip|allow", help="A tick while an earlier run is still going.")] = "skip",
-    jitter: Annotated[str | None, typer.Option(metavar="DURATION", help="Over which the runs are spread.")] = None,
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="In which the cron text is read.")
+    ] = "UTC",
+    catch_up: Annotated[
+        str, typer.Option(metavar="skip|latest|all", help="Ticks that came while no worker was up.")
+    ] = "latest",
+    overlap: Annotated[
+        str, typer.Option(metavar="skip|allow", help="A tick while an earlier run is still going.")
+    ] = "skip",
+    jitter: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Over which the runs are spread.")
+    ] = None,
     queue: QueueOption = None,
     priority: PriorityOption = None,
     max_attempts: MaxAttemptsOption = None,
     expires: ExpiresOption = None,
     meta: MetaOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Also for a type that the App does not have, unchecked.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also for a type that the App does not have, unchecked.")
+    ] = False,
     why: WhyOption = None,
     by: ByOption = None,
     app: AppOption = None,
@@ -125,16 +187,33 @@ def put(
     as_json: JsonOption = False,
 ) -> None:
     """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
-    chosen = Chosen().updated(Options(queue=queue, priority=priority, max_attempts=max_attempts, expires=expires, meta=read_meta(meta)))
+    chosen = Chosen().updated(
+        Options(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            expires=expires,
+            meta=read_meta(meta),
+        )
+    )
     arguments = read_arguments(job_type, payload)
     declared = declared_type(find_app(app), job_type, force=force)
-    timing: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
+    timing: dict[str, Any] = {
+        "timezone": timezone,
+        "catch_up": catch_up,
+        "overlap": overlap,
+        "jitter": jitter,
+    }
     if declared is not None:
-        definition = defined(name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing)
+        definition = defined(
+            name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing
+        )
     else:
         jitter_s = check_options(name, cron, **timing)
         payload_json = untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
-        definition = Definition(name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s)
+        definition = Definition(
+            name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s
+        )
     with session(app, url, schema) as opened, opened.connection.transaction():
         put_now = opened.run(scheduling.put(definition.row(), "cli", by, why), atomic=True)
     _say(put_now, as_json=as_json)
@@ -229,7 +308,12 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "state", _state(schedule)
     yield "job type", schedule.job_type
     yield "payload", schedule.payload_json
-    yield "cron", "none: it runs when it is triggered" if schedule.cron is None else f"{schedule.cron} ({schedule.timezone})"
+    yield (
+        "cron",
+        "none: it runs when it is triggered"
+        if schedule.cron is None
+        else f"{schedule.cron} ({schedule.timezone})",
+    )
     yield "catch up", schedule.catch_up
     yield "overlap", schedule.overlap
     yield "jitter", None if not schedule.jitter_s else timedelta(seconds=schedule.jitter_s)
@@ -237,7 +321,12 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "meta", schedule.meta_json
     for name in ("queue", "priority", "max_attempts", "next_run_at", "last_run_at", "last_job"):
         yield name.replace("_", " "), getattr(schedule, name)
-    yield "made by", schedule.origin if schedule.release is None else f"{schedule.origin}, release {schedule.release}"
+    yield (
+        "made by",
+        schedule.origin
+        if schedule.release is None
+        else f"{schedule.origin}, release {schedule.release}",
+    )
     for name in ("paused_at", "paused_by", "paused_why", "disabled_at", "created_at", "updated_at"):
         yield name.replace("_", " "), getattr(schedule, name)
 
@@ -260,4 +349,13 @@ def _coming(schedule: Schedule, count: int) -> tuple[list[datetime], str | None]
 def _run(run: Run) -> tuple[Any, ...]:
     took = None if run.ran_s is None else words(run.ran_s)
     error = run.last_error if run.error_type is None else f"{run.error_type}: {run.last_error}"
-    return run.job, run.scheduled_for or "triggered", run.enqueued_at, run.status, run.attempts, run.started_at, took, error
+    return (
+        run.job,
+        run.scheduled_for or "triggered",
+        run.enqueued_at,
+        run.status,
+        run.attempts,
+        run.started_at,
+        took,
+        error,
+    )

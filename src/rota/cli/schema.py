@@ -8,9 +8,20 @@ from typing import Annotated
 import typer
 
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, connected, find_app, need_app, schema_of, session, target
-from rota.duration import seconds
+from rota.cli.target import (
+    AppOption,
+    JsonOption,
+    SchemaOption,
+    UrlOption,
+    connected,
+    find_app,
+    need_app,
+    schema_of,
+    session,
+    target,
+)
 from rota.errors import UsageError
+from rota.model.units import seconds
 from rota.store import migrate as migrations
 
 DAY_S = 86400.0
@@ -23,34 +34,76 @@ def migrate(
     url: UrlOption = None,
     schema: SchemaOption = None,
     payload_bytes_max: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="The largest payload that is accepted. Defaults to what it is, at first 65,536.")
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="The largest payload that is accepted. Defaults to what it is, at first 65,536.",
+        ),
     ] = None,
     keep_history: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long history is kept. Defaults to what it is, at first 14d.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How long history is kept. Defaults to what it is, at first 14d."
+        ),
     ] = None,
     keep_attempts: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long attempts that failed are kept. Defaults to what it is, at first 90d.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long attempts that failed are kept. Defaults to what it is, at first 90d.",
+        ),
     ] = None,
     keep_dead: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long dead jobs wait for a person. Defaults to what it is, at first 90d.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long dead jobs wait for a person. Defaults to what it is, at first 90d.",
+        ),
     ] = None,
     keep_actions: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long is kept what people did. Defaults to what it is, at first 90d.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long is kept what people did. Defaults to what it is, at first 90d.",
+        ),
     ] = None,
     keep_figures: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long figures per hour are kept. Defaults to what it is, at first 400d.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long figures per hour are kept. Defaults to what it is, at first 400d.",
+        ),
     ] = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the schema as SQL, and do nothing.")] = False,
-    after: Annotated[int, typer.Option(metavar="NUMBER", min=0, help="With --sql: leave out the migrations up to this one.")] = 0,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the schema as SQL, and do nothing.")
+    ] = False,
+    after: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER", min=0, help="With --sql: leave out the migrations up to this one."
+        ),
+    ] = 0,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 3 when something is missing or was changed by hand.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Change nothing; exit 3 when something is missing or was changed by hand.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make or update Rota's tables. Safe to run by many at once."""
-    keep = _periods(history=keep_history, attempts=keep_attempts, dead=keep_dead, actions=keep_actions, figures=keep_figures)
+    keep = _periods(
+        history=keep_history,
+        attempts=keep_attempts,
+        dead=keep_dead,
+        actions=keep_actions,
+        figures=keep_figures,
+    )
     if (sql or check) and (payload_bytes_max is not None or keep):
-        option = "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
+        option = (
+            "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
+        )
         raise UsageError(f"{option} changes the schema, which --sql and --check do not")
     if after and not sql:
         raise UsageError("--after goes with --sql")
@@ -66,11 +119,19 @@ def migrate(
             _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
         place, name = target(app, url, schema)
-        _say(name, migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep), as_json=as_json)
+        _say(
+            name,
+            migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep),
+            as_json=as_json,
+        )
 
 
 def _periods(**asked: str | None) -> dict[str, timedelta]:
-    return {what: timedelta(seconds=seconds(text, name=f"--keep-{what}", least=DAY_S)) for what, text in asked.items() if text is not None}
+    return {
+        what: timedelta(seconds=seconds(text, name=f"--keep-{what}", least=DAY_S))
+        for what, text in asked.items()
+        if text is not None
+    }
 
 
 def _say(schema: str, did: migrations.Migrated, *, as_json: bool) -> None:
@@ -105,4 +166,6 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
         print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
     else:
         more = f"; {len(schedules)} schedules: {', '.join(schedules)}" if schedules else ""
-        typer.echo(f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}{more}")
+        typer.echo(
+            f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}{more}"
+        )

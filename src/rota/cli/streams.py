@@ -52,7 +52,9 @@ def unwritten(stream: TextIO | None) -> OSError | None:
 def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    first = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
+    first = UnicodeEncodeError(
+        error.encoding, error.object, error.start, error.start + 1, error.reason
+    )
     try:
         return codecs.lookup_error("surrogateescape")(first)
     except UnicodeEncodeError:

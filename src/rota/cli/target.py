@@ -15,9 +15,9 @@ import typer
 
 from rota import embedded
 from rota.app import App
-from rota.config import given_url
+from rota.declare.config import given_url
+from rota.declare.load import load
 from rota.errors import ConfigurationError
-from rota.load import load
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.errors import is_of_pooler
@@ -27,19 +27,33 @@ T = TypeVar("T")
 AppOption = Annotated[
     str | None,
     typer.Option(
-        "--app", metavar="MODULE:ATTRIBUTE", help="Your rota.App. Defaults to ROTA_APP, else to app in \\[tool.rota] of pyproject.toml."
+        "--app",
+        metavar="MODULE:ATTRIBUTE",
+        help="Your rota.App. Defaults to ROTA_APP, else to app in \\[tool.rota] of pyproject.toml.",
     ),
 ]
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The database. Defaults to the App's, else ROTA_DATABASE_URL, else a private one in .rota."),
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The database. Defaults to the App's, else ROTA_DATABASE_URL, else a private one in .rota.",
+    ),
 ]
 SchemaOption = Annotated[
     str | None,
-    typer.Option("--schema", metavar="NAME", help="Where Rota's tables are. Defaults to the App's, else ROTA_SCHEMA, else rota."),
+    typer.Option(
+        "--schema",
+        metavar="NAME",
+        help="Where Rota's tables are. Defaults to the App's, else ROTA_SCHEMA, else rota.",
+    ),
 ]
-WhyOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, kept with who did it.")]
-ByOption = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")]
+WhyOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="The reason, kept with who did it.")
+]
+ByOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -56,7 +70,9 @@ class Session:
 
 
 @contextmanager
-def session(app: str | None = None, url: str | None = None, schema: str | None = None) -> Iterator[Session]:
+def session(
+    app: str | None = None, url: str | None = None, schema: str | None = None
+) -> Iterator[Session]:
     """Connect to what the options say, as the App does where one is named. Raises ConfigurationError and DatabaseUnavailable at once, not after the
     patience of a pool."""
     owner = _owner(app, url, schema)
@@ -67,7 +83,9 @@ def session(app: str | None = None, url: str | None = None, schema: str | None =
         except ConfigurationError as error:
             if owner is not None or not is_of_pooler(error):
                 raise
-            opened = stack.enter_context(connected(database.unsettled()))  # nobody was there to say notify=False
+            opened = stack.enter_context(
+                connected(database.unsettled())
+            )  # nobody was there to say notify=False
         yield opened
 
 
@@ -146,7 +164,9 @@ def _here() -> Path:
     try:
         here = Path.cwd()
     except FileNotFoundError:
-        raise ConfigurationError("the directory that you are in was deleted: cd into one that is there") from None
+        raise ConfigurationError(
+            "the directory that you are in was deleted: cd into one that is there"
+        ) from None
     named = Path(os.environ.get("PWD", ""))
     with suppress(OSError):  # it is not there, or not for this user to look at
         if named.is_absolute() and ".." not in named.parts and named.samefile(here):
@@ -161,12 +181,16 @@ def _from_pyproject(start: Path) -> tuple[Path, str | None]:
         if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file() raises where this user may not look, as under `sudo -u app` in root's home
             continue
         try:
-            settings = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("rota", {})
+            settings = (
+                tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("rota", {})
+            )
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from None
         reference = settings.get("app")
         if reference is not None and not isinstance(reference, str):
-            raise ConfigurationError(f'{path}: app under [tool.rota] must be a text such as "myproject.app:app", not {reference!r}')
+            raise ConfigurationError(
+                f'{path}: app under [tool.rota] must be a text such as "myproject.app:app", not {reference!r}'
+            )
         if reference:
             return directory, reference
     return start, None

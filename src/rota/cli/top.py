@@ -23,7 +23,7 @@ from rota.cli.frame import COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_database
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
-from rota.failure import one_line
+from rota.model.failure import one_line
 from rota.store.db import Database
 from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
 
@@ -43,9 +43,13 @@ def top(
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
-    every: Annotated[float, typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="How often it looks.")] = EVERY_S,
+    every: Annotated[
+        float, typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="How often it looks.")
+    ] = EVERY_S,
     as_json: JsonOption = False,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit, as into a pipe.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one frame and exit, as into a pipe.")
+    ] = False,
 ) -> None:
     """Show queues, running jobs, workers, rates and last errors, live. q or Ctrl-C ends it."""
     watch = Watch(find_database(app, url, schema), every)
@@ -55,7 +59,9 @@ def top(
         print_json(_told(watch.facts or {}))
         return
     out = console()
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal:  # rich draws nothing live on a dumb one
+    if (
+        once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal
+    ):  # rich draws nothing live on a dumb one
         width = out.width if out.is_terminal else PIPE_COLUMNS
         for line in watch.frame(width, LINES_MAX):
             out.print(line, no_wrap=True, soft_wrap=True)
@@ -72,16 +78,32 @@ def _told(facts: dict[str, Any]) -> dict[str, Any]:
     """What a frame is made of, for a program: named and shaped as the other commands tell it."""
     queues = [
         {name: one[name] for name in ("queue", "priority", "due", "later")}
-        | {"oldest_due": _instant(one["oldest_at"]) if one["due"] else None, "oldest_due_s": one["waiting_s"] if one["due"] else None}
+        | {
+            "oldest_due": _instant(one["oldest_at"]) if one["due"] else None,
+            "oldest_due_s": one["waiting_s"] if one["due"] else None,
+        }
         for one in facts["queues"]
     ]
     workers = [
-        {name: _instant(value) if name == "heartbeat_at" else value for name, value in one.items() if name != "beat"}
+        {
+            name: _instant(value) if name == "heartbeat_at" else value
+            for name, value in one.items()
+            if name != "beat"
+        }
         for one in facts["workers"]
     ]
-    site = facts["site"] and {name: _instant(value) if name.endswith(("_at", "_until")) else value for name, value in facts["site"].items()}
+    site = facts["site"] and {
+        name: _instant(value) if name.endswith(("_at", "_until")) else value
+        for name, value in facts["site"].items()
+    }
     told = {name: value for name, value in facts.items() if name != "site"}
-    return told | {"at": _instant(facts["at"]), "queues": queues, "workers": workers, "paused_all": site, "counted_to": COUNT_MAX}
+    return told | {
+        "at": _instant(facts["at"]),
+        "queues": queues,
+        "workers": workers,
+        "paused_all": site,
+        "counted_to": COUNT_MAX,
+    }
 
 
 def _instant(text: str | None) -> datetime | None:
@@ -112,7 +134,9 @@ class Watch(threading.Thread):
             try:
                 self.look()
             except (RotaError, CannotLook) as error:
-                self._trouble = one_line(f"looking again every {self._every_s:g} s, what is shown is old: {error}", 300)
+                self._trouble = one_line(
+                    f"looking again every {self._every_s:g} s, what is shown is old: {error}", 300
+                )
                 self._disconnect()
             self.turn += 1
         self._disconnect()
@@ -123,7 +147,9 @@ class Watch(threading.Thread):
             self._opened = open_any_probe(self._database)
             self._probe, _ = self._opened.__enter__()
         try:
-            facts = self._probe.facts("top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED})
+            facts = self._probe.facts(
+                "top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED}
+            )
         except MayNotLook as error:
             raise SchemaError(str(error)) from None
         except CannotLook as error:
@@ -168,7 +194,10 @@ def _keys() -> Iterator[Any]:
     """Hear single keys for a block; the terminal is as before afterwards, also after SIGTERM and Ctrl-C."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
-    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    handlers = {
+        number: signal.signal(number, _leave)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
 
     def pressed() -> str:
         ready, _, _ = select.select([stdin], [], [], KEY_S)

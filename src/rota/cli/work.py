@@ -10,16 +10,16 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rota import logs, member
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, connected, need_app
-from rota.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
+from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
-from rota.fleet import Fleet
-from rota.health import answering
+from rota.runtime import logs, supervised
+from rota.runtime.health_server import answering
+from rota.runtime.http import check_url
+from rota.runtime.supervisor import Fleet
 from rota.store import migrate
-from rota.web import check_url
 from rota.worker.report import Report
 
 
@@ -41,21 +41,44 @@ def work(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=SLOTS", help="A queue and its own slots; repeat it. Defaults to all queues of the App's types and default."
+            metavar="NAME=SLOTS",
+            help="A queue and its own slots; repeat it. Defaults to all queues of the App's types and default.",
         ),
     ] = None,
-    slots: Annotated[int | None, typer.Option(help=f"Jobs at once over all queues, without --queue. Defaults to {SLOTS}.")] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Stop when nothing is due; print what was done.")] = False,
-    for_: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="With --drain: claim nothing more after so long.")] = None,
-    grace: Annotated[str, typer.Option(metavar="DURATION", help="How long running jobs may go on after SIGTERM or SIGINT.")] = "30s",
+    slots: Annotated[
+        int | None,
+        typer.Option(help=f"Jobs at once over all queues, without --queue. Defaults to {SLOTS}."),
+    ] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Stop when nothing is due; print what was done.")
+    ] = False,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="With --drain: claim nothing more after so long."
+        ),
+    ] = None,
+    grace: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long running jobs may go on after SIGTERM or SIGINT."
+        ),
+    ] = "30s",
     processes: Annotated[
         int | None,
         typer.Option(
-            min=1, max=PROCESSES_MAX, help="Work in so many processes, each with these queues and slots; one that dies is replaced. Linux."
+            min=1,
+            max=PROCESSES_MAX,
+            help="Work in so many processes, each with these queues and slots; one that dies is replaced. Linux.",
         ),
     ] = None,
     health_port: Annotated[
-        int | None, typer.Option(min=1, max=HEALTH_PORT_MAX, help="Answer /healthz and /readyz there over HTTP, on all interfaces.")
+        int | None,
+        typer.Option(
+            min=1,
+            max=HEALTH_PORT_MAX,
+            help="Answer /healthz and /readyz there over HTTP, on all interfaces.",
+        ),
     ] = None,
     ping: Annotated[
         str | None,
@@ -65,23 +88,40 @@ def work(
         ),
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
-    log_level: Annotated[Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")] = Level.INFO,
-    log_format: Annotated[logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")] = logs.Form.PLAIN,
+    log_level: Annotated[
+        Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")
+    ] = Level.INFO,
+    log_format: Annotated[
+        logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")
+    ] = logs.Form.PLAIN,
     as_json: JsonOption = False,
 ) -> None:
     """Run jobs until SIGTERM or SIGINT: then finish what runs, hand the rest back, and exit 0, also when jobs failed. A second signal hurries."""
     if channel is not None:
-        member.join(channel)
+        supervised.join(channel)
     if queue and slots is not None:
-        raise UsageError("--slots is shared by all queues, and --queue gives each its own: give one of them")
+        raise UsageError(
+            "--slots is shared by all queues, and --queue gives each its own: give one of them"
+        )
     if for_ is not None and not drain:
         raise UsageError("--for ends a drain: give --drain as well")
     if health_port is not None and drain:
-        raise UsageError("--health-port is for a worker that stays up, and a drain does not: give one of them")
+        raise UsageError(
+            "--health-port is for a worker that stays up, and a drain does not: give one of them"
+        )
     queues = _queues(queue) if queue else None
     ping = _ping_url(ping) if channel is None else None  # of several processes the parent pings
     if processes is not None:
-        _work_in_processes(processes, _arguments(context), log_level, log_format, health_port, ping, drain=drain, as_json=as_json)
+        _work_in_processes(
+            processes,
+            _arguments(context),
+            log_level,
+            log_format,
+            health_port,
+            ping,
+            drain=drain,
+            as_json=as_json,
+        )
         return
     with logs.holding_warnings():
         chosen = need_app(app)  # it may set up logging of its own
@@ -89,11 +129,15 @@ def work(
     _refuse_unfit(chosen)
     shared = SLOTS if slots is None else slots
     if drain:
-        report = chosen.drain(queues=queues, slots=shared, for_=for_, grace=grace, ping=ping, signals=True)
+        report = chosen.drain(
+            queues=queues, slots=shared, for_=for_, grace=grace, ping=ping, signals=True
+        )
     else:
-        report = chosen.run(queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping)
-    if member.joined is not None:
-        member.joined.report(report)
+        report = chosen.run(
+            queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping
+        )
+    if supervised.joined is not None:
+        supervised.joined.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 
@@ -115,13 +159,24 @@ def _work_in_processes(
     as_json: bool,
 ) -> None:
     if sys.platform != "linux":
-        raise ConfigurationError("--processes runs on Linux only: here, start `rota work` several times instead")
+        raise ConfigurationError(
+            "--processes runs on Linux only: here, start `rota work` several times instead"
+        )
     logs.setup(log_format, log_level)
-    fleet = Fleet([sys.executable, "-m", "rota", "work", *arguments, "--channel"], count, drain=drain, ping_url=ping)
+    fleet = Fleet(
+        [sys.executable, "-m", "rota", "work", *arguments, "--channel"],
+        count,
+        drain=drain,
+        ping_url=ping,
+    )
     with answering(health_port, fleet.unwell, fleet.unready):
         status = fleet.run()
     if status == 0 or fleet.reports:
-        _say(_sum([msgspec.convert(report, Report) for report in fleet.reports]), drain=drain, as_json=as_json)
+        _say(
+            _sum([msgspec.convert(report, Report) for report in fleet.reports]),
+            drain=drain,
+            as_json=as_json,
+        )
     if status:
         raise typer.Exit(status)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.base import ID_MAX, Asking, check_id, reason, refuse_unknown, who
 from rota.client.deeds import Acted, chosen, corrected, refused, sort_answers
-from rota.duration import Duration
+from rota.declare.job_type import Enqueued, JobType
 from rota.errors import UsageError
-from rota.job import Action, Status
-from rota.job_type import Enqueued, JobType
-from rota.options import check_integer
+from rota.model.bounds import check_integer
+from rota.model.job import Action, Status
+from rota.model.units import Duration
 from rota.store import ops
 from rota.store.ops import Act, Answer
 
@@ -45,7 +45,9 @@ class Acting(Asking):
 
     # One job
 
-    def cancel(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
+    def cancel(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Status:
         """Call a job off; return where it stands now. `cancelled`: it waited, and is over. `running`: its worker is told to stop it; it will be
         `cancelled` if its handler stops for that, `succeeded` if it finishes all the same. Asked again, the first reason stays.
 
@@ -55,11 +57,15 @@ class Acting(Asking):
         """
         return self._run(_moved(Action.CANCEL, id, by, why), connection)
 
-    async def acancel(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
+    async def acancel(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Status:
         """Call a job off; return where it stands now. Raises as `cancel`."""
         return await self._arun(_moved(Action.CANCEL, id, by, why), connection)
 
-    def retry_now(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
+    def retry_now(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Status:
         """Make a queued or failed job due now, or take a running one from its worker; return where it stands: `queued`, or `cancelled` if it ran and had
         been called off. A worker that loses the job so is told, and can write nothing of it any more; its handler may go on until it hears.
 
@@ -69,11 +75,15 @@ class Acting(Asking):
         """
         return self._run(_moved(Action.RETRY_NOW, id, by, why), connection)
 
-    async def aretry_now(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
+    async def aretry_now(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Status:
         """Make a job due now; return where it stands. Raises as `retry_now`."""
         return await self._arun(_moved(Action.RETRY_NOW, id, by, why), connection)
 
-    def bury(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
+    def bury(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Status:
         """Give a job up: it is `dead`, which is returned, keeps its idempotency key and waits for a person. A running one is taken from its worker.
 
         Raises:
@@ -82,7 +92,9 @@ class Acting(Asking):
         """
         return self._run(_moved(Action.BURY, id, by, why), connection)
 
-    async def abury(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Status:
+    async def abury(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Status:
         """Give a job up. Raises as `bury`."""
         return await self._arun(_moved(Action.BURY, id, by, why), connection)
 
@@ -129,11 +141,15 @@ class Acting(Asking):
         """
         self._run(_moved(Action.IGNORE, id, by, why), connection)
 
-    async def aignore(self, id: int, *, why: str, by: str | None = None, connection: Any = None) -> None:
+    async def aignore(
+        self, id: int, *, why: str, by: str | None = None, connection: Any = None
+    ) -> None:
         """Put a dead job away with a reason. Raises as `ignore`."""
         await self._arun(_moved(Action.IGNORE, id, by, why), connection)
 
-    def run_again(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Enqueued:
+    def run_again(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Enqueued:
         """Run a job once more that is over or dead, as a new one with the same content, which is returned. It is a run of its own: its own origin, so that
         every step is done again, and no idempotency key. The old job is left as it is.
 
@@ -143,11 +159,15 @@ class Acting(Asking):
         """
         return self._run(_repeated(_act(Action.RUN_AGAIN, by, why), id), connection)
 
-    async def arun_again(self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None) -> Enqueued:
+    async def arun_again(
+        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+    ) -> Enqueued:
         """Run a job once more that is over or dead, as a new one. Raises as `run_again`."""
         return await self._arun(_repeated(_act(Action.RUN_AGAIN, by, why), id), connection)
 
-    def _requeued(self, id: int, payload: Mapping[str, Any] | None, by: str | None, why: str | None) -> Operation[Enqueued]:
+    def _requeued(
+        self, id: int, payload: Mapping[str, Any] | None, by: str | None, why: str | None
+    ) -> Operation[Enqueued]:
         act = _act(Action.REQUEUE, by, why)
         check_id(id)
         if payload is not None:
@@ -156,7 +176,9 @@ class Acting(Asking):
 
     # Many jobs
 
-    def cancel_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    def cancel_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Call jobs off, in batches of 1,000 in the order of their ids, each its own transaction; return what came of it. By default those that wait and
         those that run.
 
@@ -173,31 +195,45 @@ class Acting(Asking):
         """
         return self._run(_many(_act(Action.CANCEL, by, why), which))
 
-    async def acancel_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    async def acancel_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Call jobs off, as `cancel_many`."""
         return await self._arun(_many(_act(Action.CANCEL, by, why), which))
 
-    def retry_now_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    def retry_now_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Make jobs due now. By default failed ones; with `status="running"` they are taken from their workers. Filters and batches as `cancel_many`."""
         return self._run(_many(_act(Action.RETRY_NOW, by, why), which))
 
-    async def aretry_now_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    async def aretry_now_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Make jobs due now, as `retry_now_many`."""
         return await self._arun(_many(_act(Action.RETRY_NOW, by, why), which))
 
-    def bury_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    def bury_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Give jobs up. By default those that wait. Filters and batches as `cancel_many`."""
         return self._run(_many(_act(Action.BURY, by, why), which))
 
-    async def abury_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    async def abury_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Give jobs up, as `bury_many`."""
         return await self._arun(_many(_act(Action.BURY, by, why), which))
 
-    def requeue_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    def requeue_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Requeue dead jobs. Filters and batches as `cancel_many`."""
         return self._run(_many(_act(Action.REQUEUE, by, why), which))
 
-    async def arequeue_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    async def arequeue_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Requeue dead jobs, as `requeue_many`."""
         return await self._arun(_many(_act(Action.REQUEUE, by, why), which))
 
@@ -205,15 +241,21 @@ class Acting(Asking):
         """Put dead jobs away with a reason. Filters and batches as `cancel_many`."""
         return self._run(_many(_act(Action.IGNORE, by, why), which))
 
-    async def aignore_many(self, *, why: str, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    async def aignore_many(
+        self, *, why: str, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Put dead jobs away with a reason, as `ignore_many`."""
         return await self._arun(_many(_act(Action.IGNORE, by, why), which))
 
-    def run_again_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    def run_again_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Run jobs once more that are over or dead: `status` must be given, and `since` for those that are over. Else as `cancel_many`."""
         return self._run(_many(_act(Action.RUN_AGAIN, by, why), which))
 
-    async def arun_again_many(self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]) -> Acted:
+    async def arun_again_many(
+        self, *, why: str | None = None, by: str | None = None, **which: Unpack[Filters]
+    ) -> Acted:
         """Run jobs once more that are over or dead, as `run_again_many`."""
         return await self._arun(_many(_act(Action.RUN_AGAIN, by, why), which))
 
@@ -246,7 +288,9 @@ def _one(act: Act, id: int) -> Operation[Answer]:
 
 
 def _many(act: Act, which: Filters) -> Operation[Acted]:
-    given: dict[str, Any] = {name: value for name, value in refuse_unknown(which, Filters).items() if value is not None}
+    given: dict[str, Any] = {
+        name: value for name, value in refuse_unknown(which, Filters).items() if value is not None
+    }
     if "ids" in given:
         if len(given) > 1:
             raise UsageError("give ids or filters, not both")

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.duration import seconds
 from rota.errors import UsageError
-from rota.failure import one_line
-from rota.options import NAME_MAX, WHY_MAX, check_integer
+from rota.model.bounds import NAME_MAX, WHY_MAX, check_integer
+from rota.model.failure import one_line
+from rota.model.units import seconds
 
 if TYPE_CHECKING:
     from rota.store.db import Database
@@ -43,7 +43,9 @@ class Asking(ABC):
         self._warn_in_loop()
         return self.database.run(operation, connection, atomic=atomic)
 
-    async def _arun(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
+    async def _arun(
+        self, operation: Operation[T], connection: Any = None, *, atomic: bool = False
+    ) -> T:
         """Run an operation on the running loop."""
         return await self.database.arun(operation, connection, atomic=atomic)
 
@@ -55,14 +57,21 @@ class Asking(ABC):
         except RuntimeError:
             return
         verb, level = _called()
-        warnings.warn(f"{verb}() blocks the running event loop; await a{verb}() instead", RuntimeWarning, stacklevel=level)
+        warnings.warn(
+            f"{verb}() blocks the running event loop; await a{verb}() instead",
+            RuntimeWarning,
+            stacklevel=level,
+        )
         self._warned = True
 
 
 def _called() -> tuple[str, int]:
     """Which of Rota's calls was made, and how far up the stack of `_warn_in_loop` the line stands that made it: the first that is not Rota's own."""
     frame, verb, level = sys._getframe(2), "", 2
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "rota":
+    while (
+        frame.f_back is not None
+        and str(frame.f_globals.get("__name__")).partition(".")[0] == "rota"
+    ):
         frame, verb, level = frame.f_back, frame.f_code.co_name, level + 1
     return verb, level
 
@@ -71,7 +80,9 @@ def refuse_unknown(which: Which, known: type[Which]) -> Which:
     """Return filters as they were given. Raises UsageError where one is none: Python does not look at the names of an unpacked TypedDict."""
     unknown = sorted(set(which) - known.__annotations__.keys())
     if unknown:
-        raise UsageError(f"there is no filter {unknown[0]!r}; there are {', '.join(known.__annotations__)}")
+        raise UsageError(
+            f"there is no filter {unknown[0]!r}; there are {', '.join(known.__annotations__)}"
+        )
     return which
 
 
@@ -86,11 +97,17 @@ def moment(given: object, name: str) -> datetime | timedelta | None:
         return None
     if isinstance(given, datetime):
         if given.utcoffset() is None:
-            raise UsageError(f"{name} must have a time zone: {given!r} is another instant on another machine")
+            raise UsageError(
+                f"{name} must have a time zone: {given!r} is another instant on another machine"
+            )
         return given
-    if isinstance(given, timedelta) or (isinstance(given, str) and any(sign.isdigit() for sign in given)):
+    if isinstance(given, timedelta) or (
+        isinstance(given, str) and any(sign.isdigit() for sign in given)
+    ):
         return timedelta(seconds=seconds(given, name=name))
-    raise UsageError(f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}')
+    raise UsageError(
+        f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}'
+    )
 
 
 def reason(why: object) -> str | None:
@@ -104,7 +121,9 @@ def who(by: object) -> str:
     """Who acts: what they say of themselves, on one line of at most 200 characters, else `user@host` of this process. Raises UsageError."""
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by must be a text, not {by!r}")
-    return (one_line(by, NAME_MAX) if by else "") or one_line(f"{_user()}@{socket.gethostname()}", NAME_MAX)
+    return (one_line(by, NAME_MAX) if by else "") or one_line(
+        f"{_user()}@{socket.gethostname()}", NAME_MAX
+    )
 
 
 def _user() -> str:

@@ -10,19 +10,19 @@ import msgspec
 
 from rota.client.base import moment
 from rota.client.enqueueing import too_large
+from rota.declare.job_type import JobType
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
+from rota.declare.payload import untyped
 from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongStatus
-from rota.job import Action, Status, takes
-from rota.job_type import JobType
-from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.options import NAME_MAX, QUEUE_MAX, check_integer, check_text
-from rota.payload import untyped
+from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.job import Action, Status, takes
 from rota.store import ops
 from rota.store.ops import Act, Answer, Filter, Which
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rota.duration import Duration
+    from rota.model.units import Duration
     from rota.store.driver import Operation
 
 MANY_MAX = 1_000_000
@@ -65,7 +65,9 @@ def chosen(
     """Say which jobs filters mean. Raises UsageError where they mean all, or none to which it can be done."""
     filters = (status, job_type, queue, error_type, release, since)
     if filters.count(None) == len(filters):
-        raise UsageError(f"{action.value}: which jobs? Give ids, or at least one of status, job_type, queue, error_type, release and since")
+        raise UsageError(
+            f"{action.value}: which jobs? Give ids, or at least one of status, job_type, queue, error_type, release and since"
+        )
     for name, value, most in (
         ("job_type", job_type, NAME_MAX),
         ("queue", queue, QUEUE_MAX),
@@ -77,7 +79,9 @@ def chosen(
     check_integer(limit, "limit", 1, MANY_MAX)
     statuses = _statuses(action, status)
     if since is None and any(one.is_over for one in statuses):
-        raise UsageError(f"{action.value}: jobs that are over are looked for by their end: give since")
+        raise UsageError(
+            f"{action.value}: jobs that are over are looked for by their end: give since"
+        )
     return Which(
         statuses=[one.value for one in statuses],
         job_type=job_type,
@@ -96,11 +100,18 @@ def _statuses(action: Action, status: str | None) -> Sequence[Status]:
             raise UsageError(f"{action.value}: give the status too, one of {', '.join(possible)}")
         return BY_DEFAULT[action]
     if status not in possible:
-        raise UsageError(f"{action.value}: status must be one of {', '.join(possible)}, not {str(status)!r}")
+        raise UsageError(
+            f"{action.value}: status must be one of {', '.join(possible)}, not {str(status)!r}"
+        )
     return (Status(status),)
 
 
-def corrected(act: Act, id: int, payload: Mapping[str, Any], type_of: Callable[[str], JobType[..., ..., Any] | None]) -> Operation[Act]:
+def corrected(
+    act: Act,
+    id: int,
+    payload: Mapping[str, Any],
+    type_of: Callable[[str], JobType[..., ..., Any] | None],
+) -> Operation[Act]:
     """Check a payload against the type of the job that it is for, and against the limit. Raises PayloadError, JobNotFound."""
     if not isinstance(payload, Mapping):
         raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
@@ -109,17 +120,27 @@ def corrected(act: Act, id: int, payload: Mapping[str, Any], type_of: Callable[[
         raise JobNotFound(id)
     name = found[0].job_type
     declared = type_of(name)
-    text = untyped(name, dict(payload)) if declared is None else declared.codec.encode((), dict(payload))
+    text = (
+        untyped(name, dict(payload))
+        if declared is None
+        else declared.codec.encode((), dict(payload))
+    )
     if not fits(text, PAYLOAD_BYTES_LEAST):
         size, most = text_bytes(text), (yield from ops.payload_bytes_max())
         if size > most:
             raise PayloadError(name, None, too_large(size, most))
-    return replace(act, payload=text, payload_version=None if declared is None else declared.settings.version)
+    return replace(
+        act, payload=text, payload_version=None if declared is None else declared.settings.version
+    )
 
 
 def named(types: Mapping[str, JobType[..., ..., Any]]) -> dict[str, JobType[..., ..., Any]]:
     """Return job types by all of their names, former ones too."""
-    return {name: job_type for job_type in types.values() for name in (job_type.name, *job_type.settings.aliases)}
+    return {
+        name: job_type
+        for job_type in types.values()
+        for name in (job_type.name, *job_type.settings.aliases)
+    }
 
 
 def refused(action: Action, answer: Answer) -> RotaError | None:
@@ -140,10 +161,14 @@ def _advice(action: Action, answer: Answer) -> str:
     return ""
 
 
-def sort_errors(action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]) -> dict[int, RotaError]:
+def sort_errors(
+    action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
+) -> dict[int, RotaError]:
     """Return why an action was not done, for each job to which it was not, by id."""
     errors = {answer.job: refused(action, answer) for answer in answers}
-    errors |= {job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()}
+    errors |= {
+        job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()
+    }
     return {job: error for job, error in sorted(errors.items()) if error is not None}
 
 

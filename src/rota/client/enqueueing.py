@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota.client.base import Asking
+from rota.declare.job_type import Enqueued, NewJob
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.errors import PayloadError, UsageError
-from rota.job_type import Enqueued, NewJob
-from rota.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.store import ops
 from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow
@@ -37,10 +37,14 @@ class Enqueueing(Asking):
         listed = _listed(jobs)
         return self._run(self._enqueue_many(listed), _connection(listed, connection), atomic=True)
 
-    async def aenqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
+    async def aenqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+    ) -> list[Enqueued]:
         """Insert jobs of any types, all or none; results are in the order of the input."""
         listed = _listed(jobs)
-        return await self._arun(self._enqueue_many(listed), _connection(listed, connection), atomic=True)
+        return await self._arun(
+            self._enqueue_many(listed), _connection(listed, connection), atomic=True
+        )
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
         yield from self._refuse_large([job], indexed=False)
@@ -70,13 +74,22 @@ class Enqueueing(Asking):
                 if size > self._payload_bytes_max:
                     self._payload_bytes_max = yield from ops.payload_bytes_max()  # raised since it was read, perhaps
                 if size > self._payload_bytes_max:
-                    raise PayloadError(job.job_type.name, argument, too_large(size, self._payload_bytes_max), index if indexed else None)
+                    raise PayloadError(
+                        job.job_type.name,
+                        argument,
+                        too_large(size, self._payload_bytes_max),
+                        index if indexed else None,
+                    )
 
-    def _refused(self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool) -> PayloadError:
+    def _refused(
+        self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
+    ) -> PayloadError:
         """Say which job the CHECK refused: the limit was lowered since it was read, so it is the largest. The transaction is lost this once."""
         self._payload_bytes_max = None
         index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
-        return PayloadError(jobs[index].job_type.name, None, error.reason, index if indexed else None)
+        return PayloadError(
+            jobs[index].job_type.name, None, error.reason, index if indexed else None
+        )
 
 
 def _listed(jobs: Iterable[NewJob]) -> list[NewJob]:
@@ -93,11 +106,17 @@ def _check_new(job: object, what: str = "the job") -> None:
 
 def _connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """The one connection of a bulk: the argument, or what its jobs were made with."""
-    found = {id(job.chosen.connection): job.chosen.connection for job in jobs if job.chosen.connection is not None}
+    found = {
+        id(job.chosen.connection): job.chosen.connection
+        for job in jobs
+        if job.chosen.connection is not None
+    }
     if given is not None:
         found[id(given)] = given
     if len(found) > 1:
-        raise UsageError("the jobs of one enqueue_many name different connections; they are inserted together, so name one")
+        raise UsageError(
+            "the jobs of one enqueue_many name different connections; they are inserted together, so name one"
+        )
     return next(iter(found.values()), None)
 
 

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rota.client.base import Asking, reason, who
-from rota.duration import Duration, seconds
 from rota.errors import UsageError
-from rota.options import check_aware, check_queue
+from rota.model.bounds import check_aware, check_queue
+from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.ops import Pause, Until
 
@@ -21,7 +21,14 @@ PAUSE_S_MIN = 0.001
 class Pausing(Asking):
     """Pauses and resumes."""
 
-    def pause_queue(self, name: str, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None) -> Pause:
+    def pause_queue(
+        self,
+        name: str,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
         """Pause a queue: no claim that begins after the return takes a job of it. What runs goes on, what fails waits for its retry beyond the pause,
         and enqueueing goes on. The queue need not have had a job yet. Paused again, the newest `until`, `why` and `by` hold.
 
@@ -36,7 +43,12 @@ class Pausing(Asking):
         return self._run(_pause_queue(name, until, why, by))
 
     async def apause_queue(
-        self, name: str, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None
+        self,
+        name: str,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
     ) -> Pause:
         """Pause a queue. Raises as `pause_queue`."""
         return await self._arun(_pause_queue(name, until, why, by))
@@ -45,16 +57,30 @@ class Pausing(Asking):
         """Resume a queue; return whether it was paused. If it was not, nothing is written. Raises UsageError."""
         return self._run(_resume_queue(name, why, by))
 
-    async def aresume_queue(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
+    async def aresume_queue(
+        self, name: str, *, why: str | None = None, by: str | None = None
+    ) -> bool:
         """Resume a queue; return whether it was paused. Raises as `resume_queue`."""
         return await self._arun(_resume_queue(name, why, by))
 
-    def pause_all(self, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None) -> Pause:
+    def pause_all(
+        self,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
         """Pause everything: no claim that begins after the return takes a job of any queue, and no schedule ticks. Arguments as of `pause_queue`.
         Raises UsageError."""
         return self._run(_pause_all(until, why, by))
 
-    async def apause_all(self, *, until: Duration | datetime | None = None, why: str | None = None, by: str | None = None) -> Pause:
+    async def apause_all(
+        self,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
         """Pause everything. Raises as `pause_all`."""
         return await self._arun(_pause_all(until, why, by))
 
@@ -83,15 +109,23 @@ class Pausing(Asking):
         return await self._arun(ops.pauses())
 
 
-def _pause_queue(name: str, until: Duration | datetime | None, why: str | None, by: str | None) -> Operation[Pause]:
-    return (yield from ops.pause_queue(check_queue(name, "a queue's name"), checked_until(until), reason(why), who(by)))
+def _pause_queue(
+    name: str, until: Duration | datetime | None, why: str | None, by: str | None
+) -> Operation[Pause]:
+    return (
+        yield from ops.pause_queue(
+            check_queue(name, "a queue's name"), checked_until(until), reason(why), who(by)
+        )
+    )
 
 
 def _resume_queue(name: str, why: str | None, by: str | None) -> Operation[bool]:
     return (yield from ops.resume_queue(check_queue(name, "a queue's name"), reason(why), who(by)))
 
 
-def _pause_all(until: Duration | datetime | None, why: str | None, by: str | None) -> Operation[Pause]:
+def _pause_all(
+    until: Duration | datetime | None, why: str | None, by: str | None
+) -> Operation[Pause]:
     return (yield from ops.pause_all(checked_until(until), reason(why), who(by)))
 
 
@@ -120,5 +154,7 @@ def _instant(text: str) -> datetime | None:
     except ValueError:
         return None
     if found.utcoffset() is None:
-        raise UsageError(f'until {text!r} names no time zone: write it as in "2026-11-21T18:00+01:00", or a duration such as "2h"')
+        raise UsageError(
+            f'until {text!r} names no time zone: write it as in "2026-11-21T18:00+01:00", or a duration such as "2h"'
+        )
     return found

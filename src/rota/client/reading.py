@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.base import ID_MAX, LIST_MAX, Asking, check_id, moment, refuse_unknown
 from rota.client.story import Story, tell
-from rota.duration import Duration, seconds
 from rota.errors import JobNotFound, JoinTimeout, UsageError
-from rota.job import Job, Status
-from rota.options import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.job import Job, Status
+from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.ops import Filter, Stats
 
@@ -82,7 +82,9 @@ class Reading(Asking):
         """Return what happened to a job, as `story` does."""
         return await self._arun(tell(_checked_id(id)))
 
-    def stats(self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None) -> Stats:
+    def stats(
+        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
+    ) -> Stats:
         """Return how things stand, and how they went in the last hours. It reads no history, and counts up to 10,000.
 
         Args:
@@ -92,7 +94,9 @@ class Reading(Asking):
         """
         return self._run(ops.stats(*_span(hours, job_type, queue)))
 
-    async def astats(self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None) -> Stats:
+    async def astats(
+        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
+    ) -> Stats:
         """Return how things stand, as `stats` does."""
         return await self._arun(ops.stats(*_span(hours, job_type, queue)))
 
@@ -127,7 +131,12 @@ def _get(id: int) -> Operation[Job]:
 
 def _wanted(which: Search) -> Filter:
     given: dict[str, Any] = dict(refuse_unknown(which, Search))
-    return checked(Filter(**given | {name: moment(given[name], name) for name in ("since", "until") if name in given}))
+    return checked(
+        Filter(
+            **given
+            | {name: moment(given[name], name) for name in ("since", "until") if name in given}
+        )
+    )
 
 
 def _checked_id(id: int) -> int:
@@ -135,7 +144,9 @@ def _checked_id(id: int) -> int:
     return id
 
 
-def _span(hours: int, job_type: str | None, queue: str | None) -> tuple[int, str | None, str | None]:
+def _span(
+    hours: int, job_type: str | None, queue: str | None
+) -> tuple[int, str | None, str | None]:
     check_integer(hours, "hours", 1, HOURS_MAX)
     if job_type is not None:
         check_text(job_type, "job_type", NAME_MAX)
@@ -149,7 +160,13 @@ def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
         raise JoinTimeout(job.id, job.status, timeout_s)
 
 
-_MOST = {"job_type": NAME_MAX, "queue": QUEUE_MAX, "idempotency_key": KEY_MAX, "error_type": NAME_MAX, "error": ERROR_MAX}
+_MOST = {
+    "job_type": NAME_MAX,
+    "queue": QUEUE_MAX,
+    "idempotency_key": KEY_MAX,
+    "error_type": NAME_MAX,
+    "error": ERROR_MAX,
+}
 """Characters of each."""
 
 

@@ -10,15 +10,16 @@ import msgspec
 
 from rota.client.base import ID_MAX, LIST_MAX, Asking, reason, who
 from rota.client.enqueueing import too_large
+from rota.declare.jsonb import text_bytes
+from rota.declare.schedule import defined
 from rota.errors import PayloadError, ScheduleNotFound, UsageError
-from rota.jsonb import text_bytes
-from rota.options import NAME_MAX, check_integer
-from rota.schedule import CatchUp, Due, Overlap, Run, Schedule, defined, plan
+from rota.model.bounds import NAME_MAX, check_integer
+from rota.model.schedule import CatchUp, Due, Overlap, Run, Schedule, plan
 from rota.store import ops
 
 if TYPE_CHECKING:
-    from rota.duration import Duration
-    from rota.job_type import NewJob
+    from rota.declare.job_type import NewJob
+    from rota.model.units import Duration
     from rota.store.driver import Operation
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
@@ -60,7 +61,12 @@ class Scheduling(Asking):
             UsageError: an option cannot be, or the code declares the schedule: change it there.
             PayloadError: the payload is too large.
         """
-        options: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
+        options: dict[str, Any] = {
+            "timezone": timezone,
+            "catch_up": catch_up,
+            "overlap": overlap,
+            "jitter": jitter,
+        }
         return self._run(_put(name, cron, job, options, by, why), connection, atomic=True)
 
     async def aput_schedule(
@@ -78,7 +84,12 @@ class Scheduling(Asking):
         connection: Any = None,
     ) -> Schedule:
         """Make a schedule at run time, or change the one of that name. Raises as `put_schedule`."""
-        options: dict[str, Any] = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
+        options: dict[str, Any] = {
+            "timezone": timezone,
+            "catch_up": catch_up,
+            "overlap": overlap,
+            "jitter": jitter,
+        }
         return await self._arun(_put(name, cron, job, options, by, why), connection, atomic=True)
 
     def schedules(self) -> list[Schedule]:
@@ -109,38 +120,54 @@ class Scheduling(Asking):
         """
         return self._run(runs(name, before, limit))
 
-    async def aschedule_runs(self, name: str, *, before: int | None = None, limit: int = 100) -> list[Run]:
+    async def aschedule_runs(
+        self, name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[Run]:
         """Return the runs of a schedule, the newest first; `before` the id of a job for the next page. Raises as `schedule_runs`."""
         return await self._arun(runs(name, before, limit))
 
-    def pause_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
+    def pause_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
         """Let no tick of a schedule be enqueued until it is resumed, over deploys too. What is enqueued already runs. Raises ScheduleNotFound.
 
         Paused again, the newest `why` and `by` hold; `paused_at` stays.
         """
         return self._run(act("pause", name, by, why), connection, atomic=True)
 
-    async def apause_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
+    async def apause_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
         """Let no tick of a schedule be enqueued until it is resumed. Raises ScheduleNotFound."""
         return await self._arun(act("pause", name, by, why), connection, atomic=True)
 
-    def resume_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
+    def resume_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
         """End a pause. Ticks that fell into it are not caught up with, whatever `catch_up` says. Raises ScheduleNotFound."""
         return self._run(act("resume", name, by, why), connection, atomic=True)
 
-    async def aresume_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> Schedule:
+    async def aresume_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
         """End a pause. Raises ScheduleNotFound."""
         return await self._arun(act("resume", name, by, why), connection, atomic=True)
 
-    def trigger_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> int:
+    def trigger_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> int:
         """Enqueue a run now, also of a paused schedule and while another run is going; return the job's id. Raises ScheduleNotFound."""
         return self._run(trigger(name, by, why), connection, atomic=True)
 
-    async def atrigger_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> int:
+    async def atrigger_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> int:
         """Enqueue a run now; return the job's id. Raises ScheduleNotFound."""
         return await self._arun(trigger(name, by, why), connection, atomic=True)
 
-    def delete_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> None:
+    def delete_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> None:
         """Delete a schedule that was made by API, command line or SQL. Its runs stay.
 
         Raises:
@@ -149,7 +176,9 @@ class Scheduling(Asking):
         """
         self._run(delete(name, by, why), connection, atomic=True)
 
-    async def adelete_schedule(self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None) -> None:
+    async def adelete_schedule(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> None:
         """Delete a schedule that was made by API, command line or SQL. Raises as `delete_schedule`."""
         await self._arun(delete(name, by, why), connection, atomic=True)
 
@@ -193,19 +222,33 @@ def delete(name: str, by: str | None, why: str | None) -> Operation[None]:
     if answer == "not found":
         raise (yield from _not_found(name))
     if answer == "code":
-        raise UsageError(f"schedule {name!r} is declared in code and would come back: remove it there, or pause it")
+        raise UsageError(
+            f"schedule {name!r} is declared in code and would come back: remove it there, or pause it"
+        )
 
 
-def put(definition: dict[str, Any], origin: str, by: str | None, why: str | None) -> Operation[Schedule]:
+def put(
+    definition: dict[str, Any], origin: str, by: str | None, why: str | None
+) -> Operation[Schedule]:
     """Make or change a schedule from what its row is to say."""
     name, most = definition["name"], (yield from ops.payload_bytes_max())
     for argument in ("payload", "meta"):
-        size = 0 if definition[argument] is None else text_bytes(bytes(definition[argument]).decode())
+        size = (
+            0 if definition[argument] is None else text_bytes(bytes(definition[argument]).decode())
+        )
         if size > most:
-            raise PayloadError(definition["job_type"], None if argument == "payload" else argument, too_large(size, most))
-    answer = yield from ops.put_schedule(msgspec.json.encode(definition).decode(), origin, reason(why), who(by))
+            raise PayloadError(
+                definition["job_type"],
+                None if argument == "payload" else argument,
+                too_large(size, most),
+            )
+    answer = yield from ops.put_schedule(
+        msgspec.json.encode(definition).decode(), origin, reason(why), who(by)
+    )
     if answer == "code":
-        raise UsageError(f"schedule {name!r} is declared in code: change it there, or give this one another name")
+        raise UsageError(
+            f"schedule {name!r} is declared in code: change it there, or give this one another name"
+        )
     yield from plan_new(name)
     return (yield from get_schedule(name))
 
@@ -223,7 +266,11 @@ def plan_new(name: str | None = None) -> Operation[None]:
     """
     agenda = yield from ops.schedules_due(EVER, BATCH)
     for due in agenda.due:
-        if due.next_run_at is None and name in (None, due.name) and (decided := _planned(due, agenda.now)) is not None:
+        if (
+            due.next_run_at is None
+            and name in (None, due.name)
+            and (decided := _planned(due, agenda.now)) is not None
+        ):
             yield from ops.announce(due, decided)
 
 
@@ -241,7 +288,14 @@ def _planned(due: Due, now: datetime) -> datetime | None:
     return None if decided.ticks or decided.missed else decided.next_run_at
 
 
-def _put(name: str, cron: str | None, job: NewJob, options: dict[str, Any], by: str | None, why: str | None) -> Operation[Schedule]:
+def _put(
+    name: str,
+    cron: str | None,
+    job: NewJob,
+    options: dict[str, Any],
+    by: str | None,
+    why: str | None,
+) -> Operation[Schedule]:
     return (yield from put(defined(name, cron, job, **options).row(), "api", by, why))
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.duration import words
 from rota.errors import JobNotFound
-from rota.failure import one_line
-from rota.job import Action, Job, Status
+from rota.model.failure import one_line
+from rota.model.job import Action, Job, Status
+from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import Action as Deed
 from rota.store.ops import Attempt, Filter
@@ -61,18 +61,30 @@ def tell(id: int) -> Operation[Story]:
     attempts: dict[int, list[Attempt]] = {}
     for job in chain:
         attempts[job.id] = yield from ops.attempts(job.id)
-    until = None if any(job.finished_at is None for job in chain) else max(job.finished_at for job in chain if job.finished_at is not None)
+    until = (
+        None
+        if any(job.finished_at is None for job in chain)
+        else max(job.finished_at for job in chain if job.finished_at is not None)
+    )
     queues = sorted({job.queue for job in chain})
-    actions = yield from ops.actions(ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX)
+    actions = yield from ops.actions(
+        ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX
+    )
     [job] = [job for job in chain if job.id == id]
-    return Story(job=job, chain=chain, attempts=attempts[id], steps=steps(chain, attempts, actions, id))
+    return Story(
+        job=job, chain=chain, attempts=attempts[id], steps=steps(chain, attempts, actions, id)
+    )
 
 
-def steps(chain: Sequence[Job], attempts: dict[int, list[Attempt]], actions: Sequence[Deed], id: int) -> list[Step]:
+def steps(
+    chain: Sequence[Job], attempts: dict[int, list[Attempt]], actions: Sequence[Deed], id: int
+) -> list[Step]:
     """Put together what happened to jobs, in order. What was done to a queue, or to everything, is told with job `id`."""
     told = [step for job in chain for step in _of_job(job, attempts[job.id], actions)]
     told += [_acted(action, {job.id for job in chain}, id) for action in actions]
-    return sorted(told, key=lambda step: (step.at, _RANK.get(step.what, 1)))  # stable: what happened in the same instant keeps its order
+    return sorted(
+        told, key=lambda step: (step.at, _RANK.get(step.what, 1))
+    )  # stable: what happened in the same instant keeps its order
 
 
 _RANK = {
@@ -85,11 +97,20 @@ _RANK = {
 def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Deed]) -> Iterator[Step]:
     yield Step(job.created_at, job.id, "enqueued", _enqueued(job))
     for attempt in attempts:
-        yield Step(attempt.finished_at, job.id, _OUTCOME.get(attempt.outcome, attempt.outcome), _attempted(attempt), attempt=attempt)
-    if job.cancel_requested_at is not None and not any(action.job == job.id and action.verb == "cancel" for action in actions):
+        yield Step(
+            attempt.finished_at,
+            job.id,
+            _OUTCOME.get(attempt.outcome, attempt.outcome),
+            _attempted(attempt),
+            attempt=attempt,
+        )
+    if job.cancel_requested_at is not None and not any(
+        action.job == job.id and action.verb == "cancel" for action in actions
+    ):
         yield Step(job.cancel_requested_at, job.id, "cancel", _with("asked for", job.cancel_reason))
     if not any(
-        action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE) for action in actions
+        action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
+        for action in actions
     ):  # that is how it was put away
         yield from _end(job)
 
@@ -101,7 +122,10 @@ _OUTCOME = {"queued": "given back"}
 def _enqueued(job: Job) -> str:
     parts = [f"{job.job_type} in queue {job.queue}, priority {job.priority}"]
     if job.schedule is not None:
-        parts.append(f"by schedule {job.schedule}" + (f" for {_time(job.scheduled_for)}" if job.scheduled_for else ", triggered"))
+        parts.append(
+            f"by schedule {job.schedule}"
+            + (f" for {_time(job.scheduled_for)}" if job.scheduled_for else ", triggered")
+        )
     if job.origin_id != job.id:
         parts.append(f"as job {job.origin_id} again")
     if job.idempotency_key is not None:
@@ -110,9 +134,17 @@ def _enqueued(job: Job) -> str:
 
 
 def _attempted(attempt: Attempt) -> str:
-    ran = "" if attempt.started_at is None else f", after {words(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
+    ran = (
+        ""
+        if attempt.started_at is None
+        else f", after {words(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
+    )
     release = "" if attempt.release is None else f", release {attempt.release}"
-    came = f"never began, found by {attempt.worker}" if attempt.verdict_rule == EXPIRED else f"by {attempt.worker}{release}{ran}"
+    came = (
+        f"never began, found by {attempt.worker}"
+        if attempt.verdict_rule == EXPIRED
+        else f"by {attempt.worker}{release}{ran}"
+    )
     text = f"attempt {attempt.attempt} {came}: {attempt.error_type}: {attempt.message}"
     if attempt.verdict is not None:
         text += f"; {attempt.verdict} ({attempt.verdict_rule})"
@@ -125,13 +157,24 @@ def _end(job: Job) -> Iterator[Step]:
     if job.finished_at is not None:
         yield Step(job.finished_at, job.id, job.status, _ended(job))
     elif job.status is Status.RUNNING and job.started_at is not None:
-        yield Step(job.started_at, job.id, "running", one_line(f"attempt {job.attempts} by {job.locked_by}, since then"))
+        yield Step(
+            job.started_at,
+            job.id,
+            "running",
+            one_line(f"attempt {job.attempts} by {job.locked_by}, since then"),
+        )
 
 
 def _ended(job: Job) -> str:
-    if job.status is Status.SUCCEEDED and job.started_at is not None and job.finished_at is not None:
+    if (
+        job.status is Status.SUCCEEDED
+        and job.started_at is not None
+        and job.finished_at is not None
+    ):
         ran = words(max(0.0, (job.finished_at - job.started_at).total_seconds()))
-        return one_line(f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}")
+        return one_line(
+            f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}"
+        )
     if (put := put_away(job)) is not None:
         return f"put away {put}"
     if job.error_type == OVERLAP:
@@ -144,7 +187,11 @@ def put_away(job: Job) -> str | None:
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None
-    became = f", {resolution.get('as', 'requeued')} as job {resolution['requeued_as']}" if resolution.get("requeued_as") else ""
+    became = (
+        f", {resolution.get('as', 'requeued')} as job {resolution['requeued_as']}"
+        if resolution.get("requeued_as")
+        else ""
+    )
     return one_line(_with(f"by {resolution.get('by')}{became}", resolution.get("why")))
 
 
@@ -152,14 +199,27 @@ def _acted(action: Deed, chain: Collection[int], id: int) -> Step:
     detail: Any = action.detail if isinstance(action.detail, dict) else {}
     job, to, became = action.job, "", ""
     if job is None:
-        job, to = id, "a restored copy " if "copy" in detail else "everything " if action.queue is None else f"queue {action.queue} "
+        job, to = (
+            id,
+            "a restored copy "
+            if "copy" in detail
+            else "everything "
+            if action.queue is None
+            else f"queue {action.queue} ",
+        )
     elif job not in chain:  # of which one of these is a run
         job, to = detail.get("run_again_as", id), f"of job {job} "
     elif "requeued_as" in detail:
         became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"
     elif "run_again_as" in detail:
         became = f", as job {detail['run_again_as']}"
-    return Step(action.at, job, action.verb, one_line(_with(f"{to}by {action.by}{became}", action.why)), action=action)
+    return Step(
+        action.at,
+        job,
+        action.verb,
+        one_line(_with(f"{to}by {action.by}{became}", action.why)),
+        action=action,
+    )
 
 
 def _with(text: str, why: object) -> str:

@@ -52,7 +52,10 @@ class Checked:
 
 def look(connection: psycopg.Connection, checks: list[Check]) -> list[Checked]:
     """Run each SELECT; a row that is missing is an empty result."""
-    return [Checked(check, connection.execute(check.select.encode()).fetchone() or ()) for check in checks]
+    return [
+        Checked(check, connection.execute(check.select.encode()).fetchone() or ())
+        for check in checks
+    ]
 
 
 def promises(facts: Facts) -> list[Check]:

@@ -18,9 +18,9 @@ import psycopg
 from psycopg_pool import ConnectionPool
 
 from rota.app import App
-from rota.context import Context
-from rota.jobs import Jobs
-from rota.policy import Fixed
+from rota.declare.context import Context
+from rota.declare.jobs import Jobs
+from rota.model.retry import Fixed
 
 SCHEMA = "rota_demo"
 FILES = "ROTA_DEMO_FILES"
@@ -48,7 +48,9 @@ async def lifespan() -> AsyncIterator[Shop]:
     """Open the shop's database and find its files, once per worker process."""
     url = os.environ["ROTA_DATABASE_URL"]
     if LIFELINE in os.environ:
-        asyncio.get_running_loop().add_reader(int(os.environ[LIFELINE]), os.kill, os.getpid(), signal.SIGTERM)
+        asyncio.get_running_loop().add_reader(
+            int(os.environ[LIFELINE]), os.kill, os.getpid(), signal.SIGTERM
+        )
     with ConnectionPool(url, min_size=1, max_size=4, open=True) as pool:
         yield Shop(url, pool, Path(os.environ[FILES]))
 
@@ -58,14 +60,20 @@ def send_welcome_email(ctx: Context, user_id: int) -> dict[str, str]:
     """Put a mail into the outbox, under a name that a second run would use again, and note it in the user's row."""
     shop: Shop = ctx.state
     with shop.pool.connection() as connection:
-        row = connection.execute("select email from rota_demo_app.app_user where id = %s", [user_id]).fetchone()
+        row = connection.execute(
+            "select email from rota_demo_app.app_user where id = %s", [user_id]
+        ).fetchone()
         if row is None:
             raise LookupError(f"no user {user_id}")
         message_id = f"<{ctx.job.origin_id}@shop.example>"
         mail = shop.files / "outbox" / f"{user_id}.eml"
-        mail.with_suffix(".part").write_text(f"To: {row[0]}\nMessage-ID: {message_id}\nSubject: Welcome\n\nWelcome!\n")
+        mail.with_suffix(".part").write_text(
+            f"To: {row[0]}\nMessage-ID: {message_id}\nSubject: Welcome\n\nWelcome!\n"
+        )
         mail.with_suffix(".part").rename(mail)
-        connection.execute("update rota_demo_app.app_user set welcomed_at = now() where id = %s", [user_id])
+        connection.execute(
+            "update rota_demo_app.app_user set welcomed_at = now() where id = %s", [user_id]
+        )
     return {"message_id": message_id}
 
 
@@ -74,12 +82,18 @@ def clean_up(ctx: Context) -> dict[str, int]:
     """Delete expired sessions, and temporary files that nobody has touched for a day."""
     shop: Shop = ctx.state
     with shop.pool.connection() as connection:
-        sessions = connection.execute("delete from rota_demo_app.app_session where expires_at < now()").rowcount
+        sessions = connection.execute(
+            "delete from rota_demo_app.app_session where expires_at < now()"
+        ).rowcount
     kept_from = time.time() - FILE_KEPT_S
     stale = [file for file in (shop.files / "tmp").iterdir() if file.stat().st_mtime < kept_from]
     for file in stale:
         file.unlink(missing_ok=True)
-    return {"sessions": sessions, "files": len(stale), "files_left": sum(1 for _ in (shop.files / "tmp").iterdir())}
+    return {
+        "sessions": sessions,
+        "files": len(stale),
+        "files_left": sum(1 for _ in (shop.files / "tmp").iterdir()),
+    }
 
 
 class PartnerError(Exception):
@@ -90,13 +104,22 @@ class PartnerError(Exception):
         self.status_code = status_code
 
 
-@jobs.job("tell_partner", queue="webhook", max_attempts=5, retry=Fixed("1s", jitter=0), timeout="10s")
+@jobs.job(
+    "tell_partner", queue="webhook", max_attempts=5, retry=Fixed("1s", jitter=0), timeout="10s"
+)
 def tell_partner(url: str, user_id: int) -> dict[str, int]:
     """POST a new user to the partner's server. What it answers decides whether to try again."""
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=PARTNER_TIMEOUT_S)
+    connection = http.client.HTTPConnection(
+        address.hostname or "", address.port, timeout=PARTNER_TIMEOUT_S
+    )
     try:
-        connection.request("POST", address.path, body=f'{{"user_id": {user_id}}}', headers={"Content-Type": "application/json"})
+        connection.request(
+            "POST",
+            address.path,
+            body=f'{{"user_id": {user_id}}}',
+            headers={"Content-Type": "application/json"},
+        )
         status_code = connection.getresponse().status
     finally:
         connection.close()
@@ -113,11 +136,15 @@ def import_contacts(ctx: Context, file: str) -> int:
         for number, line in enumerate(csv.DictReader(lines), start=2):
             if "@" not in line["email"]:
                 raise ValueError(f"{file}, line {number}: {line['email']!r} is no address")
-            connection.execute("insert into rota_demo_app.app_user (email) values (%s)", [line["email"]])
+            connection.execute(
+                "insert into rota_demo_app.app_user (email) values (%s)", [line["email"]]
+            )
     return number - 1
 
 
-@jobs.job("build_report", queue="report", lease="2s", retry=Fixed("1s", jitter=0), takes_context=True)
+@jobs.job(
+    "build_report", queue="report", lease="2s", retry=Fixed("1s", jitter=0), takes_context=True
+)
 async def build_report(ctx: Context, report: str, users: int) -> dict[str, int]:
     """Count the users page by page. A second attempt goes on where the first one was: a page is there, whole, or it is not."""
     shop: Shop = ctx.state
@@ -130,7 +157,13 @@ async def build_report(ctx: Context, report: str, users: int) -> dict[str, int]:
                    from (select from rota_demo_app.app_user where id > %(after)s and id <= %(to)s for share) counted
                    where not exists (select from rota_demo_app.app_report_page where report = %(report)s and page = %(page)s)
                    on conflict do nothing""",
-                {"report": report, "page": page, "after": (page - 1) * size, "to": page * size, "worker": ctx.worker},
+                {
+                    "report": report,
+                    "page": page,
+                    "after": (page - 1) * size,
+                    "to": page * size,
+                    "worker": ctx.worker,
+                },
             )
     return {"pages": PAGES}
 

@@ -29,7 +29,9 @@ def partner_server() -> Iterator[str]:
             """The workers' log says it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="partner")
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="partner"
+        )
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"

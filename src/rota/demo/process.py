@@ -27,12 +27,26 @@ class WorkerProcess:
         self._reader, self._writer = os.pipe()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rota", "work", "--app", "rota.demo.jobs:app", "--grace", "10s"],
+                [
+                    sys.executable,
+                    "-m",
+                    "rota",
+                    "work",
+                    "--app",
+                    "rota.demo.jobs:app",
+                    "--grace",
+                    "10s",
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=(self._reader,),
-                env={**os.environ, "ROTA_DATABASE_URL": url, FILES: str(files), LIFELINE: str(self._reader)},
+                env={
+                    **os.environ,
+                    "ROTA_DATABASE_URL": url,
+                    FILES: str(files),
+                    LIFELINE: str(self._reader),
+                },
             )
         self.pid = self._process.pid
 

@@ -45,16 +45,22 @@ def set_up(connection: psycopg.Connection, url: str, files: Path) -> None:
     try:
         _make_schemas(connection)
     except psycopg.errors.InsufficientPrivilege as error:
-        raise SchemaError(f"the demo needs CREATE on the database and to own its schemas: {error.diag.message_primary}") from None
+        raise SchemaError(
+            f"the demo needs CREATE on the database and to own its schemas: {error.diag.message_primary}"
+        ) from None
     except psycopg.errors.DependentObjectsStillExist as error:
-        raise SchemaError(f"the demo will not drop what it did not make: {error.diag.message_primary}") from None
+        raise SchemaError(
+            f"the demo will not drop what it did not make: {error.diag.message_primary}"
+        ) from None
     migrate.migrate(url, SCHEMA)
     _fill(connection)
     make_files(files)
 
 
 def _be_alone(connection: psycopg.Connection) -> None:
-    if not _value(connection, b"select pg_try_advisory_lock(%s)", [LOCK]):  # until the connection is closed
+    if not _value(
+        connection, b"select pg_try_advisory_lock(%s)", [LOCK]
+    ):  # until the connection is closed
         raise SchemaError("another `rota demo` is at work in this database")
 
 
@@ -70,7 +76,9 @@ def _refuse_others_tables(connection: psycopg.Connection) -> None:
         if not (marked and _is_own(schema, table))
     ]
     if others:
-        raise SchemaError(f"the demo drops its schemas when it starts, and these tables in them are not its own: {', '.join(others)}")
+        raise SchemaError(
+            f"the demo drops its schemas when it starts, and these tables in them are not its own: {', '.join(others)}"
+        )
 
 
 def _is_own(schema: str, table: str) -> bool:
@@ -80,23 +88,43 @@ def _is_own(schema: str, table: str) -> bool:
 
 
 def _rota_tables() -> set[str]:
-    return set(re.findall(r"^create (?:or replace )?(?:table(?: if not exists)?|view) (\w+)", migrate.as_sql(), re.MULTILINE))
+    return set(
+        re.findall(
+            r"^create (?:or replace )?(?:table(?: if not exists)?|view) (\w+)",
+            migrate.as_sql(),
+            re.MULTILINE,
+        )
+    )
 
 
 def _make_schemas(connection: psycopg.Connection) -> None:
     with connection.transaction():
         for schema in (SCHEMA, APP_SCHEMA):
             name = sql.Identifier(schema)
-            marked = _value(connection, b"select obj_description(to_regnamespace(%s)::oid, 'pg_namespace')", [schema]) == MARK
-            connection.execute(sql.SQL("drop schema if exists {} {}").format(name, sql.SQL("cascade" if marked else "restrict")))
+            marked = (
+                _value(
+                    connection,
+                    b"select obj_description(to_regnamespace(%s)::oid, 'pg_namespace')",
+                    [schema],
+                )
+                == MARK
+            )
+            connection.execute(
+                sql.SQL("drop schema if exists {} {}").format(
+                    name, sql.SQL("cascade" if marked else "restrict")
+                )
+            )
             connection.execute(sql.SQL("create schema {}").format(name))
-            connection.execute(sql.SQL("comment on schema {} is {}").format(name, sql.Literal(MARK)))
+            connection.execute(
+                sql.SQL("comment on schema {} is {}").format(name, sql.Literal(MARK))
+            )
         connection.execute(TABLES)
 
 
 def _fill(connection: psycopg.Connection) -> None:
     connection.execute(
-        "insert into rota_demo_app.app_user (email) select format('user%%s@shop.example', n) from generate_series(1, %s) n", [USERS]
+        "insert into rota_demo_app.app_user (email) select format('user%%s@shop.example', n) from generate_series(1, %s) n",
+        [USERS],
     )
     connection.execute(
         """insert into rota_demo_app.app_session (app_user, expires_at)

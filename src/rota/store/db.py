@@ -40,13 +40,21 @@ class Database:
         self.statements = Statements(schema)
         self.schema = schema
         self.notify = notify
-        self._pools = Pools(lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify)
+        self._pools = Pools(
+            lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify
+        )
 
     def unsettled(self) -> Database:
         """The same database, connected to without settings of a session and without LISTEN, as behind a transaction pooler."""
         return Database(self._url, self.schema, notify=False)
 
-    def conninfo(self, role: str, *, statement_timeout_s: float = STATEMENT_TIMEOUT_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> str:
+    def conninfo(
+        self,
+        role: str,
+        *,
+        statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> str:
         """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
         asked = (
             f"-c statement_timeout={statement_timeout_s * 1000:.0f}ms -c lock_timeout={lock_timeout_s * 1000:.0f}ms -c timezone=UTC -c jit=off "
@@ -60,7 +68,9 @@ class Database:
         given.setdefault("keepalives_interval", "5")
         given.setdefault("keepalives_count", "3")
         given.setdefault("tcp_user_timeout", str(UNACKNOWLEDGED_S * 1000))
-        given["client_encoding"] = "UTF8"  # texts of jobs are of every language, whatever PGCLIENTENCODING says here
+        given["client_encoding"] = (
+            "UTF8"  # texts of jobs are of every language, whatever PGCLIENTENCODING says here
+        )
         given["application_name"] = f"rota {role}"[:63]
         return own.format_conninfo(given)
 

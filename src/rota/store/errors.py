@@ -18,7 +18,7 @@ from rota.errors import (
     SchemaMissing,
     UsageError,
 )
-from rota.resources import lack_of_files
+from rota.model.resources import lack_of_files
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, SchemaError
-from rota.resources import lack
+from rota.model.resources import lack
 from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Database
 from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive

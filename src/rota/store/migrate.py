@@ -23,9 +23,9 @@ from hashlib import sha256
 import psycopg
 from psycopg import sql
 
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST
+from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
-from rota.jsonb import PAYLOAD_BYTES_LEAST
-from rota.release import VERSION
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
 from rota.store.drivers.own import tell_trouble
@@ -34,7 +34,9 @@ from rota.store.statements import Statements, check_schema, sql_files
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216
 _REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
-_OLDEST = re.compile(r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)")
+_OLDEST = re.compile(
+    r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)"
+)
 
 # Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the
 # schema already.
@@ -98,7 +100,9 @@ class Migration:
         """The oldest release whose workers can run on the schema once this is applied."""
         found = _OLDEST.search(self.text)
         if found is None:
-            raise AssertionError(f"migration {self.name} does not say the oldest release that can live with it")
+            raise AssertionError(
+                f"migration {self.name} does not say the oldest release that can live with it"
+            )
         return found.group(1)
 
 
@@ -144,7 +148,10 @@ class Migrated:
 def migrations() -> tuple[Migration, ...]:
     """All migrations of this release, in order."""
     return tuple(
-        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in sql_files("migrations")
+        Migration(
+            int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
+        )
+        for file in sql_files("migrations")
     )
 
 
@@ -157,7 +164,12 @@ def definitions() -> tuple[Definition, ...]:
     """
     return tuple(
         Definition(f"{file.name.removesuffix('.sql')}{suffix}", file.read_text(encoding="utf-8"))
-        for folder, suffix in (("functions", ""), ("api", ""), ("views", ""), ("triggers", " (trigger)"))
+        for folder, suffix in (
+            ("functions", ""),
+            ("api", ""),
+            ("views", ""),
+            ("triggers", " (trigger)"),
+        )
         for file in sql_files(folder)
     )
 
@@ -205,7 +217,11 @@ def _record(migration: Migration) -> str:
 
 
 def migrate(
-    url: str, schema: str = "rota", *, payload_bytes_max: int | None = None, keep: Mapping[str, timedelta] | None = None
+    url: str,
+    schema: str = "rota",
+    *,
+    payload_bytes_max: int | None = None,
+    keep: Mapping[str, timedelta] | None = None,
 ) -> Migrated:
     """Apply what is missing, all of it or nothing.
 
@@ -219,19 +235,29 @@ def migrate(
         SchemaTooNew: a newer release that this one cannot live with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
-    if payload_bytes_max is not None and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST:
+    if (
+        payload_bytes_max is not None
+        and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST
+    ):
         raise SchemaError(
             f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} bytes, not {payload_bytes_max:,}"
         )
     database = Database(url, schema)
-    with tell_trouble(), psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection:
+    with (
+        tell_trouble(),
+        psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
+    ):
         refuse_unfit_server(connection)
         try:
             with connection.transaction():
                 return _apply(connection, schema, payload_bytes_max, keep or {})
         except psycopg.errors.InsufficientPrivilege as error:
             raise _missing_privilege(connection, schema, error) from error
-        except (psycopg.errors.DuplicateFunction, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject) as error:
+        except (
+            psycopg.errors.DuplicateFunction,
+            psycopg.errors.DuplicateTable,
+            psycopg.errors.DuplicateObject,
+        ) as error:
             raise SchemaError(
                 f"schema {schema!r} holds what Rota would make, but not the rows that say which migrations made it"
                 f" ({error.diag.message_primary}): if it came from a dump without data, DROP SCHEMA {schema} CASCADE and migrate again;"
@@ -239,9 +265,16 @@ def migrate(
             ) from error
 
 
-def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int | None, keep: Mapping[str, timedelta]) -> Migrated:
+def _apply(
+    connection: psycopg.Connection,
+    schema: str,
+    payload_bytes_max: int | None,
+    keep: Mapping[str, timedelta],
+) -> Migrated:
     # An advisory lock and not one on the table: the table is not there yet. LOCAL, so that it ends with the transaction.
-    connection.execute("set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning")
+    connection.execute(
+        "set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning"
+    )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
     applied, recorded = _applied(connection, schema), _recorded(connection, schema)
     if applied and recorded is None:
@@ -257,18 +290,20 @@ def _apply(connection: psycopg.Connection, schema: str, payload_bytes_max: int |
         connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
     if payload_bytes_max is not None:
         connection.execute(
-            sql.SQL("create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}").format(
-                sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}")
-            )
+            sql.SQL(
+                "create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}"
+            ).format(sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}"))
         )
     for what, period in keep.items():
         connection.execute(
-            sql.SQL("insert into {}.retention (what, keep) values (%s, %s) on conflict (what) do update set keep = excluded.keep").format(
-                sql.Identifier(schema)
-            ),
+            sql.SQL(
+                "insert into {}.retention (what, keep) values (%s, %s) on conflict (what) do update set keep = excluded.keep"
+            ).format(sql.Identifier(schema)),
             [what, period],
         )
-    return Migrated([migration.name for migration in missing], [definition.name for definition in stale], newer)
+    return Migrated(
+        [migration.name for migration in missing], [definition.name for definition in stale], newer
+    )
 
 
 def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
@@ -328,19 +363,27 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
     """Raise SchemaError for a server that cannot carry Rota."""
     info = connection.info
     if info.server_version < POSTGRESQL_MIN:
-        raise SchemaError(f"PostgreSQL {info.server_version // 10_000} is too old: Rota needs 14 or newer")
+        raise SchemaError(
+            f"PostgreSQL {info.server_version // 10_000} is too old: Rota needs 14 or newer"
+        )
     encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise SchemaError(
             f"database {info.dbname!r} has encoding {encoding}: Rota needs UTF8 (CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0)"
         )
-    row = connection.execute("select pg_is_in_recovery() or current_setting('transaction_read_only')::bool").fetchone()
+    row = connection.execute(
+        "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool"
+    ).fetchone()
     if row is not None and row[0]:
-        raise SchemaError(f"the server at {info.host or 'the local socket'} is read-only (a standby?): connect to the primary")
+        raise SchemaError(
+            f"the server at {info.host or 'the local socket'} is read-only (a standby?): connect to the primary"
+        )
 
 
 def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
-    found = connection.execute("select to_regclass(%s) is not null", [f"{schema}.migration"]).fetchone()
+    found = connection.execute(
+        "select to_regclass(%s) is not null", [f"{schema}.migration"]
+    ).fetchone()
     if found is None or not found[0]:
         return ()
     return connection.execute(Statements(schema)["migrations"]).fetchall()
@@ -348,15 +391,21 @@ def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
 
 def _recorded(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
     """Rows of `definition`; None: there is no such table."""
-    found = connection.execute("select to_regclass(%s) is not null", [f"{schema}.definition"]).fetchone()
+    found = connection.execute(
+        "select to_regclass(%s) is not null", [f"{schema}.definition"]
+    ).fetchone()
     if found is None or not found[0]:
         return None
     return connection.execute(Statements(schema)["definitions"]).fetchall()
 
 
-def _missing_privilege(connection: psycopg.Connection, schema: str, error: psycopg.Error) -> SchemaError:
+def _missing_privilege(
+    connection: psycopg.Connection, schema: str, error: psycopg.Error
+) -> SchemaError:
     user = connection.info.user
-    row = connection.execute("select pg_get_userbyid(nspowner) from pg_namespace where nspname = %s", [schema]).fetchone()
+    row = connection.execute(
+        "select pg_get_userbyid(nspowner) from pg_namespace where nspname = %s", [schema]
+    ).fetchone()
     if row is not None:
         return SchemaError(
             f"role {user!r} does not own schema {schema!r}: run `rota migrate` as its owner, {row[0]!r} ({error.diag.message_primary})"

@@ -79,7 +79,10 @@ class Pools:
             # minute after the server is back; given up, the next call begins anew.
             "reconnect_timeout": wait_s,
             "max_idle": IDLE_S,
-            "kwargs": {"autocommit": True, "prepare_threshold": PREPARE_AFTER if prepares else None},
+            "kwargs": {
+                "autocommit": True,
+                "prepare_threshold": PREPARE_AFTER if prepares else None,
+            },
         }
         self._by_process: dict[int, _Opened] = {}
         _all.add(self)
@@ -145,7 +148,9 @@ class Pools:
 
     def _opened(self) -> _Opened:
         process = os.getpid()
-        return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())  # one step: threads may be here at once
+        return self._by_process.get(process) or self._by_process.setdefault(
+            process, _Opened()
+        )  # one step: threads may be here at once
 
     def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, psycopg.Connection]:
         while True:
@@ -175,7 +180,9 @@ class Pools:
         try:
             # A pool would try until its time is up and then not say why: a wrong password or an absent server is told here, at once.
             psycopg.connect(self._conninfo()).close()
-            opening.set_result(ConnectionPool(self._conninfo(), open=True, check=_refuse_broken, **self._options))
+            opening.set_result(
+                ConnectionPool(self._conninfo(), open=True, check=_refuse_broken, **self._options)
+            )
         except psycopg.Error as error:
             opening.set_exception(error)
         finally:
@@ -184,7 +191,9 @@ class Pools:
     async def _async_pool(self) -> AsyncPool:
         loop, opened = asyncio.get_running_loop(), self._opened()
         with opened.lock:  # other threads have loops, too
-            opened.async_pools = {one: pool for one, pool in opened.async_pools.items() if not one.is_closed()}
+            opened.async_pools = {
+                one: pool for one, pool in opened.async_pools.items() if not one.is_closed()
+            }
             opening = opened.async_pools.get(loop)
             if opening is None or _has_failed(opening):
                 # Hundreds of requests may be the first at once, as above.

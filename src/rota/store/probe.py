@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from rota.errors import ConfigurationError
-from rota.failure import message, one_line
+from rota.model.failure import message, one_line
 from rota.store.db import Database
 from rota.store.driver import Driver, Operation, Query, drive
 from rota.store.drivers.own import tell_trouble, wait_for_notification

@@ -36,7 +36,9 @@ _FOLDERS = ("settings", "functions", "api", "views", "triggers")
 def sql_files(folder: str) -> list[Traversable]:
     """The SQL files of a folder of schema/, by name."""
     found = files(__package__).joinpath("schema", folder).iterdir()
-    return sorted((file for file in found if file.name.endswith(".sql")), key=lambda file: file.name)
+    return sorted(
+        (file for file in found if file.name.endswith(".sql")), key=lambda file: file.name
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ class Function:
     @property
     def call(self) -> str:
         """A SELECT of all that it returns. Parameters have the arguments' names, without their `p_`."""
-        arguments = ", ".join(f"{name} => :{name.removeprefix('p_')}::{_CASTS.get(kind, kind)}" for name, kind in self.arguments)
+        arguments = ", ".join(
+            f"{name} => :{name.removeprefix('p_')}::{_CASTS.get(kind, kind)}"
+            for name, kind in self.arguments
+        )
         called = f":schema.{self.name}({arguments})"
         if self.columns:
             return f"select {', '.join(f'f.{column}' for column in self.columns)} from {called} f"
@@ -79,7 +84,9 @@ def read_function(text: str) -> Function:
 
 def _split(listed: str) -> list[str]:
     """The parts between commas that stand in no quotes and no brackets."""
-    parts = re.findall(r"(?:[^,'(\[{]|'[^']*'|\([^)]*\)|\[[^\]]*\]|\{[^}]*\})+", re.sub(r"--.*", "", listed))
+    parts = re.findall(
+        r"(?:[^,'(\[{]|'[^']*'|\([^)]*\)|\[[^\]]*\]|\{[^}]*\})+", re.sub(r"--.*", "", listed)
+    )
     return [part for part in parts if part.strip()]
 
 
@@ -106,9 +113,13 @@ def source(name: str) -> str:
 def check_schema(schema: str) -> str:
     """Return the schema's name if it can be one. Raises ConfigurationError."""
     if not _NAME.fullmatch(schema):
-        raise ConfigurationError(f"schema {schema!r}: a schema's name is up to 50 of a-z, 0-9 and _, not beginning with a digit")
+        raise ConfigurationError(
+            f"schema {schema!r}: a schema's name is up to 50 of a-z, 0-9 and _, not beginning with a digit"
+        )
     if schema.startswith("pg_"):
-        raise ConfigurationError(f"schema {schema!r}: a schema's name does not begin with pg_, which is PostgreSQL's own")
+        raise ConfigurationError(
+            f"schema {schema!r}: a schema's name does not begin with pg_, which is PostgreSQL's own"
+        )
     return schema
 
 
@@ -127,7 +138,9 @@ class Statements:
         return text
 
     def _for_driver(self, text: str) -> str:
-        named = text.replace(_QUOTED_SCHEMA, f"'{self.schema}'").replace(":schema.", f"{self.schema}.")
+        named = text.replace(_QUOTED_SCHEMA, f"'{self.schema}'").replace(
+            ":schema.", f"{self.schema}."
+        )
         return _PARAMETER.sub(r"%(\1)s", named.replace("%", "%%"))
 
     def read_all(self) -> None:

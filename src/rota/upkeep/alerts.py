@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.alert import decide
 from rota.errors import DatabaseUnavailable
-from rota.events import AlertFired, AlertNotTold, AlertOver
-from rota.failure import one_line
-from rota.service import Service
+from rota.model.alert import decide
+from rota.model.failure import one_line
+from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.runtime.http import CallFailed, CallRefused, acall
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.web import CallFailed, CallRefused, acall
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.db import Database
     from rota.store.ops import AlertRule, Told
 
@@ -82,7 +82,13 @@ class Alerts(Service):
                 is_good = False
                 rule = self._taken.popleft()
                 await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
-                self.bus.emit(AlertNotTold(rule=one_line(rule.name), subject="", reason=f"it cannot be evaluated: {error}"))
+                self.bus.emit(
+                    AlertNotTold(
+                        rule=one_line(rule.name),
+                        subject="",
+                        reason=f"it cannot be evaluated: {error}",
+                    )
+                )
             else:
                 return is_good
 
@@ -104,7 +110,9 @@ class Alerts(Service):
             if problem is not None:
                 self.bus.emit(
                     AlertNotTold(
-                        rule=one_line(told.rule), subject=one_line(told.subject), reason=f"its job was refused: {one_line(problem)}"
+                        rule=one_line(told.rule),
+                        subject=one_line(told.subject),
+                        reason=f"its job was refused: {one_line(problem)}",
                     )
                 )
 
@@ -118,7 +126,14 @@ class Alerts(Service):
         if told.state == "over":
             self.bus.emit(AlertOver(**facts, since=told.since))
         else:
-            self.bus.emit(AlertFired(**facts, since=told.since, severity=told.severity, repeated=told.state == "repeats"))
+            self.bus.emit(
+                AlertFired(
+                    **facts,
+                    since=told.since,
+                    severity=told.severity,
+                    repeated=told.state == "repeats",
+                )
+            )
 
     async def _post(self, url: str) -> None:
         """Post what is due. At least once: who ends between the answer and the note of it leaves it to be posted again."""
@@ -126,8 +141,14 @@ class Alerts(Service):
             try:
                 await acall(url, msgspec.json.encode(told))
             except CallFailed as error:
-                self.bus.emit(AlertNotTold(rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)))
-                if not isinstance(error, CallRefused):  # one that is refused must not keep the others back
+                self.bus.emit(
+                    AlertNotTold(
+                        rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)
+                    )
+                )
+                if not isinstance(
+                    error, CallRefused
+                ):  # one that is refused must not keep the others back
                     return
             else:
                 await self._link.run(ops.posted(told))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.events import JobDead
-from rota.outcome import Failure
-from rota.service import Service
+from rota.model.outcome import Failure
+from rota.observe.events import JobDead
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.reading import Reading
 from rota.upkeep.refused import RefusedJobs
@@ -15,7 +15,7 @@ from rota.upkeep.refused import RefusedJobs
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 10.0
@@ -44,7 +44,9 @@ class Expirer(Service):
         if self._after is None:
             self._after = (self._reading.begin(), 0)
             self._took_s = 0.0
-        started, expired, refusals = await self._link.run(ops.expire(self._worker, *self._after, BATCH))
+        started, expired, refusals = await self._link.run(
+            ops.expire(self._worker, *self._after, BATCH)
+        )
         self._took_s += monotonic() - before
         self._refused.tell(refusals)
         more = bool(expired) and len(expired) + len(refusals) >= BATCH
@@ -54,6 +56,13 @@ class Expirer(Service):
         for gone in expired:
             failure = Failure("Expired", gone.message, "fatal", "expired")
             self.bus.emit(
-                JobDead(job=gone.job, job_type=gone.job_type, attempt=gone.attempt, claim=gone.claim, worker=self._worker, failure=failure)
+                JobDead(
+                    job=gone.job,
+                    job_type=gone.job_type,
+                    attempt=gone.attempt,
+                    claim=gone.claim,
+                    worker=self._worker,
+                    failure=failure,
+                )
             )
         return 0 if more else PERIOD_S

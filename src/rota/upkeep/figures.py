@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rota.service import Service
+from rota.runtime.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 60.0

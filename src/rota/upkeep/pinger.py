@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rota.service import Service
-from rota.web import aping
+from rota.runtime.http import aping
+from rota.runtime.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.upkeep.alerts import Alerts
 
 SOON_S = 1.0
@@ -22,7 +22,14 @@ class Pinger(Service):
 
     name = "pinger"
 
-    def __init__(self, bus: Bus, alerts: Alerts, parts: Sequence[Service], url: str | None, on_good: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        alerts: Alerts,
+        parts: Sequence[Service],
+        url: str | None,
+        on_good: Callable[[], None],
+    ) -> None:
         super().__init__(bus)
         self._alerts = alerts
         self._parts = parts
@@ -32,7 +39,9 @@ class Pinger(Service):
 
     async def tick(self) -> float | None:
         """Ping if there is reason to."""
-        if self._alerts.passes == self._passes or any(part.away_since is not None for part in self._parts):
+        if self._alerts.passes == self._passes or any(
+            part.away_since is not None for part in self._parts
+        ):
             return SOON_S
         self._passes = self._alerts.passes
         self._on_good()

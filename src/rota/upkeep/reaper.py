@@ -5,17 +5,17 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.events import JobCancelled, JobDead, JobReaped
-from rota.job import Status
-from rota.outcome import Failure
-from rota.service import Service
+from rota.model.job import Status
+from rota.model.outcome import Failure
+from rota.observe.events import JobCancelled, JobDead, JobReaped
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.reading import Reading
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 4.0
@@ -48,8 +48,12 @@ class Reaper(Service):
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
         before = monotonic()
-        steady_s = 0.0 if self._is_away else None if self._back_at is None else before - self._back_at
-        started, reaped, refusals = await self._link.run(ops.reap(self._reading.begin(), BATCH, steady_s))
+        steady_s = (
+            0.0 if self._is_away else None if self._back_at is None else before - self._back_at
+        )
+        started, reaped, refusals = await self._link.run(
+            ops.reap(self._reading.begin(), BATCH, steady_s)
+        )
         if self._is_away:
             self._begin_the_time_of_others()
         self._refused.tell(refusals)
@@ -68,7 +72,12 @@ class Reaper(Service):
             if lost.status == Status.CANCELLED:
                 self.bus.emit(JobCancelled(**of, reason=lost.reason))
             if lost.status == Status.DEAD:
-                failure = Failure("LeaseExpired", f"worker {lost.worker} let its lease expire", "transient", "lease expired")
+                failure = Failure(
+                    "LeaseExpired",
+                    f"worker {lost.worker} let its lease expire",
+                    "transient",
+                    "lease expired",
+                )
                 self.bus.emit(JobDead(**of, failure=failure))
         return 0 if more else PERIOD_S
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.events import UpkeepRefused
+from rota.observe.events import UpkeepRefused
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.isolate import Refusals
 
 TELL_S = 3600.0

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.events import DeadPutAway, PartitionDropped, PartitionKept
-from rota.service import Service
+from rota.observe.events import DeadPutAway, PartitionDropped, PartitionKept
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.refused import RefusedJobs
@@ -16,7 +16,7 @@ from rota.upkeep.refused import RefusedJobs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.db import Database
     from rota.store.ops import PartitionStep
 
@@ -40,7 +40,9 @@ class Retention(Service):
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
-        self._own = StoreLink(database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S)
+        self._own = StoreLink(
+            database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S
+        )
         """Whatever may stand behind a lock runs on it: the other one is the reaper's too."""
         self._pass_at = 0.0
         """Before that nothing is to be done: the pass before the jobs left nothing."""
@@ -87,7 +89,11 @@ class Retention(Service):
         await own.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
         due = await own.run(ops.partitions_due())
         taken = [await self._take(own, step, tells=tells) for step in due if step.step == "detach"]
-        off = [step for step in await own.run(ops.partitions_due()) if step.step == "drop"] if due else []
+        off = (
+            [step for step in await own.run(ops.partitions_due()) if step.step == "drop"]
+            if due
+            else []
+        )
         taken += [await self._take(own, step, tells=tells) for step in off]
         return not all(taken), bool(off)
 

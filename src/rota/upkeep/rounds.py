@@ -17,15 +17,17 @@ from rota.upkeep.scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.events import Bus
-    from rota.service import Service
+    from rota.observe.events import Bus
+    from rota.runtime.service import Service
     from rota.store.db import Database
 
 
 class Rounds:
     """The upkeep of one worker."""
 
-    def __init__(self, bus: Bus, database: Database, shared: StoreLink, worker: str, alert_url: str | None) -> None:
+    def __init__(
+        self, bus: Bus, database: Database, shared: StoreLink, worker: str, alert_url: str | None
+    ) -> None:
         self._bus = bus
         self._database = database
         self._shared = shared
@@ -51,7 +53,9 @@ class Rounds:
         Raises:
             DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
         """
-        folder = FigureFolder(self._bus, self._shared)  # one turn of it: what is left after days without a worker is added beside the jobs
+        folder = FigureFolder(
+            self._bus, self._shared
+        )  # one turn of it: what is left after days without a worker is added beside the jobs
         upkeepers: list[Service] = [
             Reaper(self._bus, self._shared),
             Expirer(self._bus, self._shared, self._worker),

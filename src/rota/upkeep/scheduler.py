@@ -6,17 +6,23 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.events import RunEnqueued, RunSkipped, ScheduleDisabled, ScheduleRefused, TicksMissed
-from rota.schedule import plan
-from rota.service import Service
+from rota.model.schedule import plan
+from rota.observe.events import (
+    RunEnqueued,
+    RunSkipped,
+    ScheduleDisabled,
+    ScheduleRefused,
+    TicksMissed,
+)
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.reading import Reading
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rota.events import Bus
-    from rota.schedule import Due, Plan
+    from rota.model.schedule import Due, Plan
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = 5.0
@@ -106,16 +112,34 @@ class Scheduler(Service):
 
     def _tell(self, name: str, why: str) -> None:
         now = monotonic()
-        self._refused_at = {other: at for other, at in self._refused_at.items() if now - at < TELL_S}
+        self._refused_at = {
+            other: at for other, at in self._refused_at.items() if now - at < TELL_S
+        }
         if name not in self._refused_at:
             self._refused_at[name] = now
             self.bus.emit(ScheduleRefused(schedule=name, reason=why, paused=False))
 
     def _say(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
         if decided.missed:
-            self.bus.emit(TicksMissed(schedule=due.name, ticks=decided.missed, is_more=decided.is_more, next_run_at=decided.next_run_at))
+            self.bus.emit(
+                TicksMissed(
+                    schedule=due.name,
+                    ticks=decided.missed,
+                    is_more=decided.is_more,
+                    next_run_at=decided.next_run_at,
+                )
+            )
         for one in done:
             if one.live is None:
-                self.bus.emit(RunEnqueued(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for))
+                self.bus.emit(
+                    RunEnqueued(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for)
+                )
             else:
-                self.bus.emit(RunSkipped(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for, live=one.live))
+                self.bus.emit(
+                    RunSkipped(
+                        schedule=due.name,
+                        job=one.job,
+                        scheduled_for=one.scheduled_for,
+                        live=one.live,
+                    )
+                )

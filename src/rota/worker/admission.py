@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import PayloadError
-from rota.outcome import Cancel, End, Errored, Expired, HandedBack, Misfit
+from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, Misfit
 
 if TYPE_CHECKING:
     from rota.worker.held import Held
@@ -50,7 +50,9 @@ class Admission:
         if name not in self._warned:
             self._warned.add(name)
             logger.warning(
-                "job type %r: fields of a stored payload that its handler does not take are ignored: %s", name, ", ".join(sorted(unknown))
+                "job type %r: fields of a stored payload that its handler does not take are ignored: %s",
+                name,
+                ", ".join(sorted(unknown)),
             )
 
 
@@ -59,7 +61,11 @@ def too_late(held: Held) -> End | None:
     now = monotonic()
     end: End | None = None
     if held.told is not None:
-        end = held.told if isinstance(held.told, Cancel) else HandedBack("it was told to stop before it began")
+        end = (
+            held.told
+            if isinstance(held.told, Cancel)
+            else HandedBack("it was told to stop before it began")
+        )
     elif not held.may_start(now):
         end = HandedBack("its lease ran out before it began")
     elif held.job.expires_at is not None and (late_s := held.late_s(now)) >= 0:
@@ -71,7 +77,9 @@ def too_late(held: Held) -> End | None:
 
 def not_started(held: Held, what: str, error: Exception) -> End:
     """The machine gives the worker no thread or process for a job: no fault of the job's, which goes back."""
-    logger.error("job %s %s: no %s can be started for it: %s", held.job.id, held.job.job_type, what, error)
+    logger.error(
+        "job %s %s: no %s can be started for it: %s", held.job.id, held.job.job_type, what, error
+    )
     end = too_late(held)
     held.started_at = held.begun_at = None
     return end or HandedBack(f"no {what} can be started for it: {error}", NOT_STARTED_S)

@@ -7,12 +7,12 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
+from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled
-from rota.outcome import End, Errored, Outcome, Succeeded
-from rota.result import encode_result
+from rota.model.outcome import End, Errored, Outcome, Succeeded
 
 if TYPE_CHECKING:
-    from rota.job import Job
+    from rota.model.job import Job
     from rota.worker.held import Held
 
 logger = logging.getLogger("rota")
@@ -30,10 +30,16 @@ def end_of(job: Job, result: Any) -> End:
         if inspect.iscoroutine(result):
             result.close()
         return Errored(
-            TypeError("the handler returned an awaitable that nobody awaits: declare the async function itself, or await inside")
+            TypeError(
+                "the handler returned an awaitable that nobody awaits: declare the async function itself, or await inside"
+            )
         )
     if isinstance(result, type) and issubclass(result, Outcome):
-        return Errored(TypeError(f"the handler returned the class {result.__name__}; return an instance, as in {result.__name__}(…)"))
+        return Errored(
+            TypeError(
+                f"the handler returned the class {result.__name__}; return an instance, as in {result.__name__}(…)"
+            )
+        )
     encoded, problem = encode_result(result)
     if problem is not None:
         logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)

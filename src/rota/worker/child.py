@@ -19,15 +19,39 @@ from multiprocessing.spawn import prepare
 from time import sleep
 from typing import Any
 
-from rota import logs
-from rota.context import Context, enter
+from rota.declare.context import Context, enter
+from rota.declare.job_type import JobType
 from rota.errors import UsageError
-from rota.job_type import JobType
-from rota.outcome import Cancel, Dead, End, Errored, Failed, Failure, Outcome, Retry, Snooze, Succeeded
-from rota.policy import DEFAULT_RETRY
-from rota.settle import Rules, judged
+from rota.model.outcome import (
+    Cancel,
+    Dead,
+    End,
+    Errored,
+    Failed,
+    Failure,
+    Outcome,
+    Retry,
+    Snooze,
+    Succeeded,
+)
+from rota.model.retry import DEFAULT_RETRY
+from rota.model.settle import Rules, judged
+from rota.runtime import logs
 from rota.worker.attempt import end_of, is_stop
-from rota.worker.messages import Begun, Ended, Importing, NotReady, NotStarted, Progressed, Ready, Run, Said, Setup, Stop, Stopped
+from rota.worker.messages import (
+    Begun,
+    Ended,
+    Importing,
+    NotReady,
+    NotStarted,
+    Progressed,
+    Ready,
+    Run,
+    Said,
+    Setup,
+    Stop,
+    Stopped,
+)
 
 PROGRESS_S = 0.25
 """What a handler says of its progress goes to the worker so often at most, which writes it more seldom still."""
@@ -38,9 +62,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def main(descriptor: int) -> None:
     """Serve the worker at the other end until it is gone."""
     for number in SIGNALS:
-        signal.signal(number, _nothing)  # not SIG_IGN, which the programs that a handler starts would inherit
+        signal.signal(
+            number, _nothing
+        )  # not SIG_IGN, which the programs that a handler starts would inherit
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    if sys.stdout is not None:  # what a handler prints must not wait in a buffer that a kill would empty
+    if (
+        sys.stdout is not None
+    ):  # what a handler prints must not wait in a buffer that a kill would empty
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     connection = Connection(descriptor)
     setup: Setup = connection.recv()
@@ -82,7 +110,9 @@ def _handler(setup: Setup) -> Callable[..., Any]:
         importlib.import_module(setup.app_module)
     handler = find(setup.module, setup.qualname)
     _importing = False
-    logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)  # unless the modules have done it
+    logs.setup(
+        setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level
+    )  # unless the modules have done it
     return handler
 
 
@@ -126,10 +156,17 @@ class Child:
             try:
                 message = self._connection.recv()
             except (EOFError, OSError):
-                os.killpg(0, signal.SIGKILL)  # the worker is gone; the kernel does the same, but this works on every kernel
+                os.killpg(
+                    0, signal.SIGKILL
+                )  # the worker is gone; the kernel does the same, but this works on every kernel
             if isinstance(message, Run):
-                self._context = Context(message.job, self._setup.worker, None, self._note)  # here, for the order to stop may follow at once
-                with self._sending, suppress(OSError):  # the worker is gone, which the next look tells
+                self._context = Context(
+                    message.job, self._setup.worker, None, self._note
+                )  # here, for the order to stop may follow at once
+                with (
+                    self._sending,
+                    suppress(OSError),
+                ):  # the worker is gone, which the next look tells
                     self._connection.send(Begun())
                 self._runs.put((message, self._context))
             elif isinstance(message, Stop):
@@ -144,8 +181,13 @@ class Child:
             self._has_said.clear()
             context = self._said
             assert context is not None
-            with self._sending, suppress(OSError):  # the worker is gone, which the other thread notices
-                self._connection.send(Progressed(context.job.id, context.job.claims, context.said()))
+            with (
+                self._sending,
+                suppress(OSError),
+            ):  # the worker is gone, which the other thread notices
+                self._connection.send(
+                    Progressed(context.job.id, context.job.claims, context.said())
+                )
             sleep(PROGRESS_S)
 
     # Running
@@ -156,7 +198,11 @@ class Child:
             arguments = pickle.loads(run.arguments)
             given = (context,) if self._setup.takes_context else ()
             result = self._handler(*given, **arguments)
-            end = asyncio.run(self._awaited(context, result)) if self._setup.is_async else end_of(run.job, result)
+            end = (
+                asyncio.run(self._awaited(context, result))
+                if self._setup.is_async
+                else end_of(run.job, result)
+            )
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
             end = self._end_of_error(error)
         return end
@@ -194,7 +240,11 @@ class Child:
                 case Succeeded():
                     return end
                 case Retry() | Snooze():
-                    return Said("Retry" if isinstance(end, Retry) else "Snooze", str(end.reason), end.after_s)
+                    return Said(
+                        "Retry" if isinstance(end, Retry) else "Snooze",
+                        str(end.reason),
+                        end.after_s,
+                    )
                 case Dead() | Cancel():
                     return Said("Dead" if isinstance(end, Dead) else "Cancel", str(end.reason))
                 case Errored(error) if context.cancelled is not None and is_stop(error):
@@ -207,7 +257,9 @@ class Child:
 
 
 def _unreadable(error: BaseException) -> UsageError:
-    return UsageError(f"what the handler came to cannot be read: {type(error).__name__} while it was looked at")
+    return UsageError(
+        f"what the handler came to cannot be read: {type(error).__name__} while it was looked at"
+    )
 
 
 def _judged(error: BaseException, rules: Rules) -> Failure:

@@ -8,8 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
-from rota.events import JobClaimed
-from rota.service import Service
+from rota.observe.events import JobClaimed
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.worker.frontier import EVERYTHING_S, Frontier
 from rota.worker.held import Held
@@ -18,10 +18,10 @@ from rota.worker.left_out import LeftOut
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rota.config import WorkerConfig
-    from rota.events import Bus
-    from rota.job import Job
-    from rota.job_type import JobType
+    from rota.declare.config import WorkerConfig
+    from rota.declare.job_type import JobType
+    from rota.model.job import Job
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Branches, Claimant, Claimed, RefusedClaim
     from rota.worker.executor import Executor
@@ -75,13 +75,19 @@ class Claimer(Service):
         self._held = held
         self._who = who
         self._types = types
-        self._leases_s = {name: lease.total_seconds() for name, lease in zip(who.types, who.leases, strict=True)}
+        self._leases_s = {
+            name: lease.total_seconds() for name, lease in zip(who.types, who.leases, strict=True)
+        }
         self._config = config
         self._rings = rings
-        self._frontiers: dict[str, dict[int, Frontier]] = {queue: {} for lane in executor.lanes for queue in lane.queues}
+        self._frontiers: dict[str, dict[int, Frontier]] = {
+            queue: {} for lane in executor.lanes for queue in lane.queues
+        }
         for job_type in types.values():
             if job_type.settings.queue in self._frontiers:
-                self._frontiers[job_type.settings.queue].setdefault(job_type.settings.priority, Frontier())
+                self._frontiers[job_type.settings.queue].setdefault(
+                    job_type.settings.priority, Frontier()
+                )
         self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
         self._asked_at: dict[str, float] = {}
         self._left_out = LeftOut(bus, self.name)
@@ -183,7 +189,10 @@ class Claimer(Service):
         return lane.queues[first:] + lane.queues[:first]
 
     def _limit(self, look: Look) -> int:
-        return sum(max((look.slots.get(queue, 0) for queue in lane.queues), default=0) for lane in self._executor.lanes)
+        return sum(
+            max((look.slots.get(queue, 0) for queue in lane.queues), default=0)
+            for lane in self._executor.lanes
+        )
 
     def _branches(self, look: Look) -> Branches:
         branches = ops.Branches([], [], [], [], [], [], [], [])
@@ -211,7 +220,9 @@ class Claimer(Service):
             held = Held(job, self._types[job.job_type], before, self._leases_s[job.job_type])
             before_it = self._held.get(job.id)
             if before_it is not None:
-                self._executor.lose(before_it)  # its lease expired unnoticed, and the job has come back under a new claim
+                self._executor.lose(
+                    before_it
+                )  # its lease expired unnoticed, and the job has come back under a new claim
             self._held[job.id] = held
             fresh.append(held)
             if tells:
@@ -251,7 +262,15 @@ class Claimer(Service):
                 frontier.look_back(to)
 
     def _advance(
-        self, queue: str, jobs: list[Job | RefusedClaim], look: Look, started: datetime, now: float, took_s: float, *, cut: bool
+        self,
+        queue: str,
+        jobs: list[Job | RefusedClaim],
+        look: Look,
+        started: datetime,
+        now: float,
+        took_s: float,
+        *,
+        cut: bool,
     ) -> datetime | None:
         lowest = min((job.priority for job in jobs), default=101)
         last: dict[int, tuple[datetime, int]] = {}
@@ -263,12 +282,22 @@ class Claimer(Service):
                 continue
             to_the_end = not cut or priority > lowest
             depth_s = look.depths_s[queue, priority]
-            if frontier.advance(now, took_s, depth_s, self.workers, started, last.get(priority), to_the_end=to_the_end):
+            if frontier.advance(
+                now,
+                took_s,
+                depth_s,
+                self.workers,
+                started,
+                last.get(priority),
+                to_the_end=to_the_end,
+            ):
                 first = min(job.run_at for job in jobs if job.priority == priority)
                 behind = first if behind is None else min(behind, first)
         return behind
 
-    async def _pause_after(self, look: Look, claimed: Claimed, *, probed: bool, nothing_held: bool) -> float | None:
+    async def _pause_after(
+        self, look: Look, claimed: Claimed, *, probed: bool, nothing_held: bool
+    ) -> float | None:
         news = bool(claimed.news.look_back or claimed.news.priorities)
         seen = len(claimed.jobs) + len(claimed.refused)
         if seen or news:
@@ -284,7 +313,9 @@ class Claimer(Service):
 
     def _end_drain(self, look: Look, *, probed: bool, nothing_held: bool) -> float | None:
         """Over when a look at everything came back empty that began after the last of this worker's own jobs had ended."""
-        everywhere = set(look.slots) == set(self._frontiers) and all(depth_s == EVERYTHING_S for depth_s in look.depths_s.values())
+        everywhere = set(look.slots) == set(self._frontiers) and all(
+            depth_s == EVERYTHING_S for depth_s in look.depths_s.values()
+        )
         if nothing_held and probed and everywhere:
             self.stop()
             return 0

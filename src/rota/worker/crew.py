@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from rota.job_type import JobType
+    from rota.declare.job_type import JobType
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.service import call_off
+from rota.runtime.service import call_off
 from rota.store import ops
 from rota.upkeep.retention import Retention
 from rota.worker.listener import Listener
 from rota.worker.starter import Starter
 
 if TYPE_CHECKING:
-    from rota.service import LoopThread, Service
+    from rota.runtime.service import LoopThread, Service
     from rota.store.link import StoreLink
     from rota.worker.claimer import Claimer
     from rota.worker.executor import Executor
@@ -37,7 +37,15 @@ RETENTION_S = 0.5
 class Departure:
     """The way out of one worker, made when it begins."""
 
-    def __init__(self, executor: Executor, finisher: Finisher, claimer: Claimer, hurried: asyncio.Event, *, is_drain: bool) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        finisher: Finisher,
+        claimer: Claimer,
+        hurried: asyncio.Event,
+        *,
+        is_drain: bool,
+    ) -> None:
         self._executor = executor
         self._finisher = finisher
         self._claimer = claimer
@@ -78,10 +86,14 @@ class Departure:
         try:
             return speaking.result()
         except asyncio.CancelledError:
-            failure = DatabaseUnavailable("the database does not answer: nothing came of the worker's last word to it")
+            failure = DatabaseUnavailable(
+                "the database does not answer: nothing came of the worker's last word to it"
+            )
         except DatabaseUnavailable as error:
             failure = error
-        if self._is_drain or not self._finisher.is_empty:  # a worker that recorded everything may go without saying goodbye
+        if (
+            self._is_drain or not self._finisher.is_empty
+        ):  # a worker that recorded everything may go without saying goodbye
             self._claimer.failure = self._claimer.failure or failure
         return None
 
@@ -93,7 +105,9 @@ class Departure:
         """It brings jobs, which must go back; in a hurry their leases bring them back."""
         hurried = asyncio.create_task(self._hurried.wait())
         try:
-            await asyncio.wait([claiming, hurried], timeout=self._left_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [claiming, hurried], timeout=self._left_s, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             hurried.cancel()
 
@@ -103,7 +117,9 @@ class Departure:
             if part.name == Retention.name:
                 await asyncio.wait([task], timeout=RETENTION_S if self._is_drain else 0)
                 task.cancel()  # what it leaves half done a later pass finishes
-            if part.name in (Listener.name, Starter.name) or (part is self._finisher and not self._finisher.is_empty):
+            if part.name in (Listener.name, Starter.name) or (
+                part is self._finisher and not self._finisher.is_empty
+            ):
                 task.cancel()  # the first waits in the driver for the next ring, the others for a database that does not come back
         await _ended([task for _, task in parts], self._left_s)
 
@@ -111,7 +127,9 @@ class Departure:
         try:
             return await self._say(upkeep, worker)
         except DatabaseUnavailable:
-            return await self._say(upkeep, worker)  # its connection may have broken long ago; this opens a new one
+            return await self._say(
+                upkeep, worker
+            )  # its connection may have broken long ago; this opens a new one
 
     async def _say(self, upkeep: StoreLink, worker: str) -> datetime | None:
         await upkeep.run(ops.stop(worker, self._finisher.counts))

@@ -8,17 +8,17 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.context import Context
+from rota.declare.context import Context
 from rota.errors import AttemptTimeout
-from rota.events import HandlerAbandoned
-from rota.outcome import Cancel, End, Errored, HandedBack, Interrupted
-from rota.service import Service
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
+from rota.observe.events import HandlerAbandoned
+from rota.runtime.service import Service
 from rota.worker.admission import Admission, refused
 from rota.worker.handlers import Handlers
 from rota.worker.suspects import Suspects
 
 if TYPE_CHECKING:
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.worker.held import Held
     from rota.worker.lane import Lane
     from rota.worker.processes import Processes
@@ -115,7 +115,9 @@ class Executor(Service):
             return
         turns = self._suspects.turns()
         for held in stale:
-            held.end = held.told or HandedBack(why, next(turns) if held.is_suspect and self._accepts else None)
+            held.end = held.told or HandedBack(
+                why, next(turns) if held.is_suspect and self._accepts else None
+            )
             self._on_end(held)
         self._on_free()
 
@@ -136,7 +138,12 @@ class Executor(Service):
 
     async def _stop_running(self, patience_s: float) -> None:
         for one in list(self._running):
-            self._stop(one, "the worker is going down", Interrupted("the worker went down while the handler ran"), patience_s)
+            self._stop(
+                one,
+                "the worker is going down",
+                Interrupted("the worker went down while the handler ran"),
+                patience_s,
+            )
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._idle.wait()
@@ -160,8 +167,15 @@ class Executor(Service):
         if is_late and held.end is None and held.must_end_at is None:
             timed_out = Errored(AttemptTimeout(timeout_s))
             self._stop(held, f"it ran longer than its timeout of {timeout_s:g} s", timed_out)
-        if held.end is None and held.told is not None and held.must_end_at is not None and now >= held.must_end_at:
-            self._ended(held, held.told if held.begun_at is not None else HandedBack("it had not begun"))
+        if (
+            held.end is None
+            and held.told is not None
+            and held.must_end_at is not None
+            and now >= held.must_end_at
+        ):
+            self._ended(
+                held, held.told if held.begun_at is not None else HandedBack("it had not begun")
+            )
         if is_late and held.end is not None:
             self._abandon(held)
 
@@ -169,7 +183,9 @@ class Executor(Service):
         """Give up the slot of a handler that neither ends nor stops."""
         self.abandoned.add(held)
         slots = sum(lane.slots for lane in self.lanes)
-        self.bus.emit(HandlerAbandoned.of(held.job, self._worker, abandoned=len(self.abandoned), slots=slots))
+        self.bus.emit(
+            HandlerAbandoned.of(held.job, self._worker, abandoned=len(self.abandoned), slots=slots)
+        )
         if len(self.abandoned) >= slots:
             self._on_exhausted()
         self._free_slot(held)
@@ -196,7 +212,9 @@ class Executor(Service):
             self._admit(lane, held)
 
     def _admit(self, lane: Lane, held: Held) -> None:
-        prepared = refused(held) if held.job.start_recorded is False else self._admission.arguments(held)
+        prepared = (
+            refused(held) if held.job.start_recorded is False else self._admission.arguments(held)
+        )
         if prepared is not None and not isinstance(prepared, dict):
             held.end = prepared
             self._on_end(held)
@@ -216,7 +234,11 @@ class Executor(Service):
 
     def begin(self, held: Held) -> None:
         """The start of an admitted job has been recorded: begin, unless it is too late by now."""
-        prepared = self._admission.arguments(held) if self._accepts else HandedBack("the worker is going down")
+        prepared = (
+            self._admission.arguments(held)
+            if self._accepts
+            else HandedBack("the worker is going down")
+        )
         if isinstance(prepared, dict):
             self._begin(held, prepared)
         else:
@@ -230,7 +252,9 @@ class Executor(Service):
 
     def refuse(self, held: Held, why: str) -> None:
         """The database does not take the start of an admitted job: it goes back, for whoever can record it."""
-        self._handler_ended(held, HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S))
+        self._handler_ended(
+            held, HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S)
+        )
 
     def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
         held.started_at = monotonic()
@@ -243,7 +267,9 @@ class Executor(Service):
         """Tell a handler to stop; its attempt ends as `end`, soon, whether it stops or not. Nobody waits for a thread unless `patience_s` says so."""
         if held.must_end_at is None:
             held.told = end
-            held.must_end_at = monotonic() + (_patience_s(held) if patience_s is None else patience_s)
+            held.must_end_at = monotonic() + (
+                _patience_s(held) if patience_s is None else patience_s
+            )
         self._tell(held, why)
 
     def _tell(self, held: Held, why: str) -> None:

@@ -8,19 +8,29 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.events import Event, JobCancelled, JobDead, JobFailed, JobHandedBack, JobSnoozed, JobSucceeded, LeaseLost, OutcomeRefused
-from rota.job import Status
-from rota.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
-from rota.policy import DEFAULT_RETRY
-from rota.service import Service
-from rota.settle import Rules, Transition, settle
+from rota.model.job import Status
+from rota.model.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
+from rota.model.retry import DEFAULT_RETRY
+from rota.model.settle import Rules, Transition, settle
+from rota.observe.events import (
+    Event,
+    JobCancelled,
+    JobDead,
+    JobFailed,
+    JobHandedBack,
+    JobSnoozed,
+    JobSucceeded,
+    LeaseLost,
+    OutcomeRefused,
+)
+from rota.runtime.service import Service
 from rota.store import ops
 from rota.worker.held import Unwritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
     from rota.worker.held import Held, HeldJobs
@@ -110,7 +120,11 @@ class Finisher(Service):
                 self._on_nothing_held()
             return 0
         if self._refused:
-            return max(0.0, min(held.unwritten.again_at for held in self._refused if held.unwritten) - monotonic())
+            return max(
+                0.0,
+                min(held.unwritten.again_at for held in self._refused if held.unwritten)
+                - monotonic(),
+            )
         self._empty.set()
         return None
 
@@ -122,7 +136,9 @@ class Finisher(Service):
         """What was refused before and is due for another try, on its own; else what has ended since."""
         if self._refused:
             now = monotonic()
-            again = [held for held in self._refused if held.unwritten and held.unwritten.again_at <= now][: self._flush_max]
+            again = [
+                held for held in self._refused if held.unwritten and held.unwritten.again_at <= now
+            ][: self._flush_max]
             if again:
                 self._refused = [held for held in self._refused if held not in again]
                 return again
@@ -131,7 +147,11 @@ class Finisher(Service):
 
     def _keep(self, batch: list[Held]) -> None:
         """Not lost: what was not confirmed is written again. If it was committed all the same, the fence refuses it, and `_settled_before` knows."""
-        unwritten = [held for held in batch if self._held.get(held.job.id) is held and held not in self._refused]
+        unwritten = [
+            held
+            for held in batch
+            if self._held.get(held.job.id) is held and held not in self._refused
+        ]
         for held in unwritten:
             held.unsure = True
         self._refused += [held for held in unwritten if held.unwritten]
@@ -151,9 +171,13 @@ class Finisher(Service):
             (over if ending.transition.status.is_over else others).append((held, ending))
         for part, write in ((over, ops.finish), (others, ops.leave)):
             if part:
-                written = await self._link.run(write([ending for _, ending in part], self._release, careful=careful))
+                written = await self._link.run(
+                    write([ending for _, ending in part], self._release, careful=careful)
+                )
                 if len(written) < len(part):
-                    written |= await self._settled_before((held, ending) for held, ending in part if held.job.id not in written)
+                    written |= await self._settled_before(
+                        (held, ending) for held, ending in part if held.job.id not in written
+                    )
                 self._written(part, written)
 
     async def _settled_before(self, missing: Iterable[tuple[Held, Ending]]) -> dict[int, Written]:
@@ -164,18 +188,32 @@ class Finisher(Service):
     def _settled(self, held: Held) -> Ending:
         end = held.end
         if type(end) is Succeeded:
-            transition = _SUCCEEDED if end.result_json is None else Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
+            transition = (
+                _SUCCEEDED
+                if end.result_json is None
+                else Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
+            )
         else:
             assert end is not None
             try:
                 transition = settle(held.job, end, held.job_type.rules)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class, and so is its retry policy
-                unreadable = Errored(UsageError(f"what the handler came to cannot be read: {type(error).__name__} while it was looked at"))
-                transition = settle(held.job, unreadable, Rules(held.job_type.rules.max_attempts, DEFAULT_RETRY))
+                unreadable = Errored(
+                    UsageError(
+                        f"what the handler came to cannot be read: {type(error).__name__} while it was looked at"
+                    )
+                )
+                transition = settle(
+                    held.job, unreadable, Rules(held.job_type.rules.max_attempts, DEFAULT_RETRY)
+                )
         # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
-        return ops.Ending(held.job, transition, None if held.started_at is None else monotonic() - held.started_at)
+        return ops.Ending(
+            held.job, transition, None if held.started_at is None else monotonic() - held.started_at
+        )
 
-    def _written(self, part: list[tuple[Held, Ending]], written: Mapping[int, Written | Refused]) -> None:
+    def _written(
+        self, part: list[tuple[Held, Ending]], written: Mapping[int, Written | Refused]
+    ) -> None:
         quiet = not self.bus.wants(JobSucceeded)
         for held, ending in part:
             outcome = written.get(ending.job.id)
@@ -196,7 +234,9 @@ class Finisher(Service):
         tried_s = now - unwritten.since
         if not unwritten.is_told and (not refused.locked or tried_s >= LOCKED_FOR_S):
             unwritten.is_told = True
-            self.bus.emit(OutcomeRefused.of(held.job, self._worker, reason=refused.why, for_s=TRY_FOR_S))
+            self.bus.emit(
+                OutcomeRefused.of(held.job, self._worker, reason=refused.why, for_s=TRY_FOR_S)
+            )
         if tried_s >= TRY_FOR_S:
             self._forget(held)  # nobody renews its lease any more
             return
@@ -205,7 +245,9 @@ class Finisher(Service):
         self._refused.append(held)
 
     def _forget(self, held: Held) -> None:
-        if self._held.get(held.job.id) is held:  # handed back a moment ago, the job may be held again under a new claim
+        if (
+            self._held.get(held.job.id) is held
+        ):  # handed back a moment ago, the job may be held again under a new claim
             del self._held[held.job.id]
         if held.is_suspect:
             self._on_suspect_over(held)
@@ -232,6 +274,8 @@ class Finisher(Service):
         if transition.verb == "snooze":
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         why = (
-            held.end.why if isinstance(held.end, HandedBack | Interrupted) else f"its payload does not fit this release: {failure.message}"
+            held.end.why
+            if isinstance(held.end, HandedBack | Interrupted)
+            else f"its payload does not fit this release: {failure.message}"
         )
         return JobHandedBack.of(*of, why=why)

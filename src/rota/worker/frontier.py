@@ -47,7 +47,15 @@ class Frontier:
         return DEPTHS_S[0] if self.reached_end else 0.0
 
     def advance(
-        self, now: float, took_s: float, depth_s: float, workers: int, started: datetime, last: Key | None, *, to_the_end: bool
+        self,
+        now: float,
+        took_s: float,
+        depth_s: float,
+        workers: int,
+        started: datetime,
+        last: Key | None,
+        *,
+        to_the_end: bool,
     ) -> bool:
         """Take in what a claim found here.
 

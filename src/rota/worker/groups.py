@@ -19,7 +19,10 @@ _STATE, _GROUP, _RESIDENT = 0, 2, 21
 
 def is_living(group: int) -> bool:
     """Whether a process of the group runs. One that is dead and that nobody has reaped does not."""
-    return any(int(fields[_GROUP]) == group and fields[_STATE] not in (b"Z", b"X") for fields in _processes())
+    return any(
+        int(fields[_GROUP]) == group and fields[_STATE] not in (b"Z", b"X")
+        for fields in _processes()
+    )
 
 
 class Memory:

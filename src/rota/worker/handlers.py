@@ -9,13 +9,13 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.context import enter
+from rota.declare.context import enter
 from rota.worker.admission import not_started, too_late
 from rota.worker.attempt import end_of, end_of_error
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from rota.outcome import End
+    from rota.model.outcome import End
     from rota.worker.held import Held
     from rota.worker.processes import Processes
 
@@ -34,9 +34,15 @@ class Handlers:
     def begin(self, held: Held, arguments: dict[str, Any]) -> None:
         """Have the handler called; returns at once."""
         if held.job_type.settings.process is not None:
-            held.task = self._loop.create_task(self._in_process(held, arguments), name=f"rota job {held.job.id}")
+            held.task = self._loop.create_task(
+                self._in_process(held, arguments), name=f"rota job {held.job.id}"
+            )
         elif held.job_type.is_async:
-            held.task = self._loop.create_task(self._on_loop(held, arguments), context=self._context.copy(), name=f"rota job {held.job.id}")
+            held.task = self._loop.create_task(
+                self._on_loop(held, arguments),
+                context=self._context.copy(),
+                name=f"rota job {held.job.id}",
+            )
         else:
             held.begun_at = held.started_at
             try:
@@ -56,10 +62,19 @@ class Handlers:
         if late is not None:
             self._on_ended(held, late)
             return
-        held.started_at = held.begun_at = monotonic()  # a blocked loop may have kept it waiting; its time begins now
+        held.started_at = held.begun_at = (
+            monotonic()
+        )  # a blocked loop may have kept it waiting; its time begins now
         try:
             func = held.job_type.func
-            end = end_of(held.job, await (func(held.context, **arguments) if held.job_type.takes_context else func(**arguments)))
+            end = end_of(
+                held.job,
+                await (
+                    func(held.context, **arguments)
+                    if held.job_type.takes_context
+                    else func(**arguments)
+                ),
+            )
         except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
             end = end_of_error(held, error)
         self._on_ended(held, end)
@@ -75,10 +90,17 @@ class Handlers:
             if end is None:
                 try:
                     func = held.job_type.func
-                    end = end_of(held.job, func(held.context, **arguments) if held.job_type.takes_context else func(**arguments))
+                    end = end_of(
+                        held.job,
+                        func(held.context, **arguments)
+                        if held.job_type.takes_context
+                        else func(**arguments),
+                    )
                 except BaseException as error:  # noqa: BLE001 - as above
                     end = end_of_error(held, error)
-            with suppress(RuntimeError):  # the loop is closed: the worker had given this thread up, and its job back
+            with suppress(
+                RuntimeError
+            ):  # the loop is closed: the worker had given this thread up, and its job back
                 self._loop.call_soon_threadsafe(self._on_ended, held, end)
 
         context = self._context.copy()

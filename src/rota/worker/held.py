@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.context import Context
-    from rota.job import Job
-    from rota.job_type import JobType
-    from rota.outcome import End
+    from rota.declare.context import Context
+    from rota.declare.job_type import JobType
+    from rota.model.job import Job
+    from rota.model.outcome import End
 
 
 @dataclass(slots=True)
@@ -48,7 +48,9 @@ class Held:
         "unwritten",
     )
 
-    def __init__(self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float) -> None:
+    def __init__(
+        self, job: Job, job_type: JobType[..., ..., Any], claimed_at: float, lease_s: float
+    ) -> None:
         self.job = job
         self.is_suspect = job.suspected is True
         """Whether its last attempt was lost with a worker: it may be what killed it."""

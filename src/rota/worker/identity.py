@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.release import VERSION
+from rota.declare.release import VERSION
 from rota.store import ops
 from rota.worker.lane import Lane
 
 if TYPE_CHECKING:
-    from rota.config import WorkerConfig
+    from rota.declare.config import WorkerConfig
     from rota.worker.crew import Crew
 
 
@@ -37,9 +37,18 @@ class Identity:
     def claimant(self) -> ops.Claimant:
         """What it says of itself when it claims."""
         types = sorted(self._crew.types)
-        leases = [timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s) for name in types]
+        leases = [
+            timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s)
+            for name in types
+        ]
         rules = [self._crew.types[name].rules for name in types]
-        return ops.Claimant(self.name, self._crew.release, types, leases, [one.dead_if_lost or one.max_attempts == 1 for one in rules])
+        return ops.Claimant(
+            self.name,
+            self._crew.release,
+            types,
+            leases,
+            [one.dead_if_lost or one.max_attempts == 1 for one in rules],
+        )
 
     @property
     def shortest_lease_s(self) -> float:
@@ -49,8 +58,14 @@ class Identity:
     def queues_in_words(self) -> str:
         """Its queues and their slots, for a person."""
         slots = self._slots()
-        words = ", ".join(queue if own is None else f"{queue}={own}" for queue, own in slots.items())
-        return words if self._config.queues is not None else f"{words} sharing {self._config.slots} slots"
+        words = ", ".join(
+            queue if own is None else f"{queue}={own}" for queue, own in slots.items()
+        )
+        return (
+            words
+            if self._config.queues is not None
+            else f"{words} sharing {self._config.slots} slots"
+        )
 
     def sign(self) -> dict[str, Any]:
         """What it says of itself in `rota.worker` as long as it lives."""
@@ -62,7 +77,9 @@ class Identity:
             "release": self._crew.release,
             "job_types": sorted(self._crew.types),
             "queues": msgspec.json.encode(self._slots()).decode(),
-            "slots": self._config.slots if self._config.queues is None else sum(self._config.queues.values()),
+            "slots": self._config.slots
+            if self._config.queues is None
+            else sum(self._config.queues.values()),
         }
 
     def _slots(self) -> dict[str, int | None]:

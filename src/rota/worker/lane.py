@@ -21,7 +21,19 @@ more, for a job in a buffer is a job that no idle worker can take."""
 class Lane:
     """The slots and the buffer of some queues. Within one priority jobs start in the order in which they were claimed."""
 
-    __slots__ = ("_buffer", "_rated_at", "_rated_ended", "_suspects", "ended", "low", "queues", "running", "slots", "target", "waiting")
+    __slots__ = (
+        "_buffer",
+        "_rated_at",
+        "_rated_ended",
+        "_suspects",
+        "ended",
+        "low",
+        "queues",
+        "running",
+        "slots",
+        "target",
+        "waiting",
+    )
 
     def __init__(self, queues: tuple[str, ...], slots: int) -> None:
         self.queues = queues

@@ -7,16 +7,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
-from rota.events import DatabaseLost
-from rota.service import Service
+from rota.observe.events import DatabaseLost
+from rota.runtime.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from rota.context import Context
-    from rota.events import Bus
+    from rota.declare.context import Context
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Claimant
     from rota.worker.held import Held, HeldJobs
@@ -86,11 +86,15 @@ class LeaseKeeper(Service):
             self._call(self.wake)
 
     def _hurry(self) -> None:
-        self._hurries = 2  # the second sees the job whose claim was not answered yet when the first asked
+        self._hurries = (
+            2  # the second sees the job whose claim was not answered yet when the first asked
+        )
         self.wake()
 
     def _call(self, call: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: a thread that the worker had given up speaks after its end
+        with suppress(
+            RuntimeError
+        ):  # the loop is closed: a thread that the worker had given up speaks after its end
             self._loop.call_soon_threadsafe(call)
 
     async def tick(self) -> float | None:
@@ -102,7 +106,11 @@ class LeaseKeeper(Service):
             await self._write_progress()
         if now >= self._beat_at:
             running = sum(1 for held in self._copy() if held.started_at is not None)
-            self._on_beat(await self._link.run(ops.beat({**self._sign, **self._counted(), "running": running})))
+            self._on_beat(
+                await self._link.run(
+                    ops.beat({**self._sign, **self._counted(), "running": running})
+                )
+            )
             self._beat_at = now + BEAT_S
         return self._pause_s()
 
@@ -124,17 +132,28 @@ class LeaseKeeper(Service):
         if hurried:
             self._hurries -= 1
             self._hurry_at = now + HURRY_S
-        due = [held for held in self._copy() if hurried or (held.admitted and now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE)]
+        due = [
+            held
+            for held in self._copy()
+            if hurried
+            or (held.admitted and now - held.renewed_at >= held.lease_s / RENEWALS_A_LEASE)
+        ]
         if not due:
             return
         try:
-            renewed = await self._link.run(ops.renew([(held.job.id, held.job.claims) for held in due], self._who))
+            renewed = await self._link.run(
+                ops.renew([(held.job.id, held.job.claims) for held in due], self._who)
+            )
         except DatabaseUnavailable:
             self._hurries += hurried
             raise
         for job, why in renewed.refused.items():
             self._tell_once(
-                DatabaseLost(service=self.name, reason=f"the lease of job {job} cannot be renewed: {why}", retry_in_s=self._pause_s())
+                DatabaseLost(
+                    service=self.name,
+                    reason=f"the lease of job {job} cannot be renewed: {why}",
+                    retry_in_s=self._pause_s(),
+                )
             )
         for held in due:
             if held.job.id not in renewed.held:
@@ -147,12 +166,22 @@ class LeaseKeeper(Service):
 
     async def _write_progress(self) -> None:
         said = list(self._said)
-        self._said.difference_update(said)  # before it is read: what is said meanwhile is written next time
-        telling = [(held, context) for context in said if (held := self._held.get(context.job.id)) is not None and held.context is context]
+        self._said.difference_update(
+            said
+        )  # before it is read: what is said meanwhile is written next time
+        telling = [
+            (held, context)
+            for context in said
+            if (held := self._held.get(context.job.id)) is not None and held.context is context
+        ]
         if not telling:
             return
         try:
-            written = await self._link.run(ops.progress([(held.job.id, held.job.claims, context.said()) for held, context in telling]))
+            written = await self._link.run(
+                ops.progress(
+                    [(held.job.id, held.job.claims, context.said()) for held, context in telling]
+                )
+            )
         except DatabaseUnavailable:
             self._said.update(said)
             raise
@@ -167,4 +196,6 @@ class LeaseKeeper(Service):
             self._on_lost(held)
 
     def _copy(self) -> list[Held]:
-        return list(self._held.values())  # atomic under the GIL; the worker's loop goes on meanwhile
+        return list(
+            self._held.values()
+        )  # atomic under the GIL; the worker's loop goes on meanwhile

@@ -5,13 +5,13 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.failure import one_line
+from rota.model.failure import one_line
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.ops import RefusedClaim
 
 LEFT_OUT_MAX = 10_000
@@ -39,7 +39,9 @@ class LeftOut:
         if not refused:
             return
         now = monotonic()
-        self._known = {job: known for job, known in self._known.items() if known[0] > now - TRY_AGAIN_S[1]}
+        self._known = {
+            job: known for job, known in self._known.items() if known[0] > now - TRY_AGAIN_S[1]
+        }
         for one in refused:
             tries = self._known.get(one.id, (0.0, 0))[1]
             self._known[one.id] = now + min(TRY_AGAIN_S[0] * 2.0**tries, TRY_AGAIN_S[1]), tries + 1

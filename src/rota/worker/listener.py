@@ -5,13 +5,13 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.service import Service
+from rota.runtime.service import Service
 from rota.store.listen import notifications
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.statements import Statements
 

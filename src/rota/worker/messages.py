@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from rota.job import Job
-from rota.outcome import Failed, Failure, Succeeded
+from rota.model.job import Job
+from rota.model.outcome import Failed, Failure, Succeeded
 
 # What the worker says
 

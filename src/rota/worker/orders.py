@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from rota import member
+from rota.runtime import supervised
 
 if TYPE_CHECKING:
     from rota.worker.worker import Worker
@@ -25,7 +25,7 @@ def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
     once itself and once through the parent, and so end the grace period that it meant to give.
     """
     loop = asyncio.get_running_loop()
-    joined = member.joined
+    joined = supervised.joined
 
     def on_signal() -> None:
         if worker.is_stopping and joined is None:
@@ -33,7 +33,9 @@ def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
         else:
             worker.stop()
 
-    numbers = SIGNALS if signals and threading.current_thread() is threading.main_thread() else ()  # other threads cannot hear any
+    numbers = (
+        SIGNALS if signals and threading.current_thread() is threading.main_thread() else ()
+    )  # other threads cannot hear any
     for number in numbers:
         loop.add_signal_handler(number, on_signal)
     try:

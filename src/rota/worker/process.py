@@ -111,7 +111,9 @@ class Process:
     def kill(self) -> None:
         """Kill it and all processes of its group, without waiting for their end."""
         with self._lock:
-            if not self._is_killed:  # it is reaped after this only: until then the number is its own
+            if (
+                not self._is_killed
+            ):  # it is reaped after this only: until then the number is its own
                 self._is_killed = True
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
@@ -120,7 +122,9 @@ class Process:
         """Kill its group, wait until it is gone, and return how it ended."""
         self.kill()
         status = self._process.wait()
-        with suppress(ChildProcessError):  # where we are process 1, what it had started has become ours to reap
+        with suppress(
+            ChildProcessError
+        ):  # where we are process 1, what it had started has become ours to reap
             while os.waitpid(-self.pid, 0):
                 pass
         self._wait_for_the_rest()
@@ -149,7 +153,11 @@ def _spawn(connection: int, watched: int) -> subprocess.Popen[bytes]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sys.__stderr__, start_new_session=True, pass_fds=(connection, watched)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.__stderr__,
+            start_new_session=True,
+            pass_fds=(connection, watched),
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

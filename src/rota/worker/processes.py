@@ -17,16 +17,37 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.errors import MemoryExceeded, ProcessDied
-from rota.outcome import Cancel, Dead, End, Errored, Failed, HandedBack, Interrupted, Retry, Snooze, Succeeded
+from rota.model.outcome import (
+    Cancel,
+    Dead,
+    End,
+    Errored,
+    Failed,
+    HandedBack,
+    Interrupted,
+    Retry,
+    Snooze,
+    Succeeded,
+)
 from rota.worker.admission import not_started, too_late
 from rota.worker.groups import Memory
-from rota.worker.messages import Begun, Ended, NotReady, NotStarted, Progressed, Run, Said, Stop, Stopped
+from rota.worker.messages import (
+    Begun,
+    Ended,
+    NotReady,
+    NotStarted,
+    Progressed,
+    Run,
+    Said,
+    Stop,
+    Stopped,
+)
 from rota.worker.process import Process
 from rota.worker.reach import setup_of
 from rota.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from rota.context import Context
+    from rota.declare.context import Context
     from rota.worker.held import Held
 
 START_S = 60.0
@@ -62,7 +83,9 @@ class Processes:
 
         def call() -> None:
             came_to = self._look_after(held, arguments, process)
-            with suppress(RuntimeError):  # the loop is closed, and the process was killed before that
+            with suppress(
+                RuntimeError
+            ):  # the loop is closed, and the process was killed before that
                 loop.call_soon_threadsafe(over.set_result, came_to)
 
         try:
@@ -76,7 +99,9 @@ class Processes:
                 await asyncio.shield(over)
             except asyncio.CancelledError:
                 assert held.context is not None
-                held.context.tell_to_stop("the worker is going down")  # unless it was told another reason before
+                held.context.tell_to_stop(
+                    "the worker is going down"
+                )  # unless it was told another reason before
         end, process = over.result()
         if process is not None:
             self._keep(held.job_type.name, process, loop)
@@ -112,7 +137,9 @@ class Processes:
 
     # In a thread
 
-    def _look_after(self, held: Held, arguments: dict[str, Any], process: Process | None) -> tuple[End, Process | None]:
+    def _look_after(
+        self, held: Held, arguments: dict[str, Any], process: Process | None
+    ) -> tuple[End, Process | None]:
         """Return what the attempt came to, and its process when that can be used again."""
         settings = held.job_type.settings.process
         assert settings is not None
@@ -134,7 +161,9 @@ class Processes:
                         raise
                     process = None  # it died while it had nothing to do, or before it saw that it has: no fault of this job's
                     held.begun_at = None
-            reusable = process is not None and process.is_ready and process.jobs < settings.recycle_after
+            reusable = (
+                process is not None and process.is_ready and process.jobs < settings.recycle_after
+            )
         except _NotStoppedError:
             end = _stopped(held)
         except _NotStartedError as error:
@@ -150,7 +179,10 @@ class Processes:
     def _started(self, held: Held) -> Process:
         try:
             return Process(setup_of(held.job_type, self._worker, self._module), self._living)
-        except (OSError, ProcessDied) as error:  # too many files or processes, no memory, no interpreter: nothing of the job's
+        except (
+            OSError,
+            ProcessDied,
+        ) as error:  # too many files or processes, no memory, no interpreter: nothing of the job's
             raise _NotStartedError(str(error)) from None
 
 
@@ -164,7 +196,14 @@ def _stopped(held: Held) -> End:
 class _Watch:
     """One attempt: begins it, waits for its end, looks whether it must be stopped."""
 
-    def __init__(self, held: Held, context: Context, process: Process, memory: Memory, memory_bytes_max: int | None) -> None:
+    def __init__(
+        self,
+        held: Held,
+        context: Context,
+        process: Process,
+        memory: Memory,
+        memory_bytes_max: int | None,
+    ) -> None:
         self._held = held
         self._claim = held.job.id, held.job.claims
         self._context = context
@@ -197,7 +236,9 @@ class _Watch:
         late = too_late(self._held)
         if late is not None:
             return late
-        self._held.started_at = self._held.begun_at = monotonic()  # the time that it took to import the handler is not the attempt's
+        self._held.started_at = self._held.begun_at = (
+            monotonic()
+        )  # the time that it took to import the handler is not the attempt's
         self._process.tell(run)
         while True:
             match self._next():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rota.worker.lease import BEAT_S
 
 if TYPE_CHECKING:
-    from rota.service import Gate, Service
+    from rota.runtime.service import Gate, Service
     from rota.worker.watch import LoopWatch
 
 WEDGED_S = 10.0
@@ -45,7 +45,11 @@ class Pulse:
     def unwell(self) -> str | None:
         """Why the worker should be ended from outside."""
         blocked_s = 0.0 if self._watch is None else self._watch.blocked_s
-        return f"the event loop has been blocked for {blocked_s:.0f} s" if blocked_s > WEDGED_S else None
+        return (
+            f"the event loop has been blocked for {blocked_s:.0f} s"
+            if blocked_s > WEDGED_S
+            else None
+        )
 
     def unready(self) -> str | None:
         """Why the worker takes no jobs at present. What exactly the database said is for the log, not for whoever can reach the port."""
@@ -54,7 +58,10 @@ class Pulse:
         if not self._asking:
             return "starting"
         now = monotonic()
-        away_s = max((now - since for part in self._asking if (since := part.away_since) is not None), default=None)
+        away_s = max(
+            (now - since for part in self._asking if (since := part.away_since) is not None),
+            default=None,
+        )
         if away_s is None and now - self._answered_at > SILENT_S:
             away_s = now - self._answered_at
         if away_s is not None:

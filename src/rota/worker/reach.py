@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rota import logs
 from rota.errors import ConfigurationError, DeclarationError
+from rota.runtime import logs
 from rota.worker.child import find, refuse_worker
 from rota.worker.messages import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rota.job_type import JobType
+    from rota.declare.job_type import JobType
 
 
 def refuse_unreachable(types: Iterable[JobType[..., ..., Any]]) -> None:
@@ -31,7 +31,9 @@ def refuse_unreachable(types: Iterable[JobType[..., ..., Any]]) -> None:
     for job_type in types:
         if job_type.settings.process is not None:
             if sys.platform != "linux":
-                raise ConfigurationError(f'job type {job_type.name!r}: executor="process" works on Linux only')
+                raise ConfigurationError(
+                    f'job type {job_type.name!r}: executor="process" works on Linux only'
+                )
             _refuse_unreachable(job_type)
 
 
@@ -57,7 +59,9 @@ def _refuse_unreachable(job_type: JobType[..., ..., Any]) -> None:
     func = job_type.func
     place = f"{func.__module__}.{func.__qualname__}"
     try:
-        reached = find(func.__module__, func.__qualname__) is func and (func.__module__ != "__main__" or bool(_main()))
+        reached = find(func.__module__, func.__qualname__) is func and (
+            func.__module__ != "__main__" or bool(_main())
+        )
     except (ImportError, AttributeError):
         reached = False
     if not reached:

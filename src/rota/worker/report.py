@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from rota.failure import one_line
+from rota.model.failure import one_line
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -25,5 +25,7 @@ class Report(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """The last line of a drain."""
         paused = f", paused: {', '.join(map(one_line, self.paused))}" if self.paused else ""
-        oldest = "none" if self.oldest_due is None else self.oldest_due.isoformat(timespec="seconds")
+        oldest = (
+            "none" if self.oldest_due is None else self.oldest_due.isoformat(timespec="seconds")
+        )
         return f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}, oldest due: {oldest}{paused}"

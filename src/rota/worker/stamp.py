@@ -5,15 +5,15 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rota.events import DatabaseCopied
-from rota.service import Service
+from rota.observe.events import DatabaseCopied
+from rota.runtime.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.events import Bus
-    from rota.service import Gate
+    from rota.observe.events import Bus
+    from rota.runtime.service import Gate
     from rota.store.link import StoreLink
 
 LOOK_S = 60.0
@@ -29,7 +29,9 @@ class StampWatch(Service):
 
     name = "stamp watch"
 
-    def __init__(self, bus: Bus, link: StoreLink, gate: Gate, on_copied: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, bus: Bus, link: StoreLink, gate: Gate, on_copied: Callable[[str], None] | None
+    ) -> None:
         super().__init__(bus)
         self._link = link
         self._closing = gate

@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.service import Service
+from rota.runtime.service import Service
 from rota.store import ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.events import Bus
+    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.worker.held import Held
 
@@ -50,15 +50,21 @@ class Starter(Service):
         """Record what was asked for."""
         batch, self._asked = self._asked, []
         for held in batch:
-            if held.end is not None:  # the worker is going down, or the job was lost while it waited
+            if (
+                held.end is not None
+            ):  # the worker is going down, or the job was lost while it waited
                 self._on_lost(held)
         batch = [held for held in batch if held.end is None]
         if not batch:
             return None
         try:
-            recorded = await self._link.run(ops.start([(held.job.id, held.job.claims) for held in batch]))
+            recorded = await self._link.run(
+                ops.start([(held.job.id, held.job.claims) for held in batch])
+            )
         except DatabaseUnavailable:
-            self._asked = batch + self._asked  # if it was committed all the same, the next answer is the same
+            self._asked = (
+                batch + self._asked
+            )  # if it was committed all the same, the next answer is the same
             raise
         for held in batch:
             match recorded.get(held.job.id):

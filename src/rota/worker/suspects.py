@@ -46,7 +46,10 @@ class Suspects:
     def let_begin(self, held: Held) -> bool:
         """Whether a suspect may begin now: beside others only if each of them has been running for a while."""
         now = monotonic()
-        return all(one.started_at is not None and now - one.started_at >= _survival_s(one, held) for one in self._running)
+        return all(
+            one.started_at is not None and now - one.started_at >= _survival_s(one, held)
+            for one in self._running
+        )
 
 
 def _survival_s(one: Held, other: Held) -> float:

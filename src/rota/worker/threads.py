@@ -19,7 +19,9 @@ class Threads:
     def submit(self, call: Callable[[], object]) -> None:
         """Run `call` in a thread; it must not raise. From one thread only. Raises RuntimeError when the machine gives no thread: then it will not run."""
         if not self._idle.acquire(blocking=False):
-            threading.Thread(target=self._main, name=f"{self._name}-{self._count + 1}", daemon=True).start()
+            threading.Thread(
+                target=self._main, name=f"{self._name}-{self._count + 1}", daemon=True
+            ).start()
             self._count += 1
         self._work.put(call)
 

@@ -7,10 +7,10 @@ import inspect
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from rota.config import WorkerConfig
+from rota.declare.config import WorkerConfig
 from rota.errors import CopiedDatabase, DeclarationError, RotaError, WorkerExhausted
-from rota.events import Bus, WorkerStarted, WorkerStopped
-from rota.service import Gate, LoopThread, Service
+from rota.observe.events import Bus, WorkerStarted, WorkerStopped
+from rota.runtime.service import Gate, LoopThread, Service
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -102,9 +102,17 @@ class Worker:
             watch = LoopWatch(self._bus, self._held)
             keeping = asyncio.create_task(thread.run(keeper.run()))
             apart = [(watch, asyncio.create_task(thread.run(watch.run()))), (keeper, keeping)]
-            departure = Departure(executor, finisher, claimer, self._hurry, is_drain=self._config.drain)
+            departure = Departure(
+                executor, finisher, claimer, self._hurry, is_drain=self._config.drain
+            )
             self.pulse.begin(watch, claimer, keeper)
-            self._bus.emit(WorkerStarted(worker=self.name, release=self._crew.release, queues=self._identity.queues_in_words()))
+            self._bus.emit(
+                WorkerStarted(
+                    worker=self.name,
+                    release=self._crew.release,
+                    queues=self._identity.queues_in_words(),
+                )
+            )
             try:
                 await self._work(keeping)
             finally:
@@ -120,11 +128,20 @@ class Worker:
         if failure is not None:
             raise failure
         counts = finisher.counts
-        return Report(claimer.claimed, counts["succeeded"], counts["failed"], counts["dead"], oldest_due, sorted(claimer.paused))
+        return Report(
+            claimer.claimed,
+            counts["succeeded"],
+            counts["failed"],
+            counts["dead"],
+            oldest_due,
+            sorted(claimer.paused),
+        )
 
     def _exhausted(self, executor: Executor) -> None:
         if self._failure is None:
-            self._failure = WorkerExhausted(sorted(held.job.job_type for held in executor.abandoned))
+            self._failure = WorkerExhausted(
+                sorted(held.job.job_type for held in executor.abandoned)
+            )
             self.stop()
 
     def _copied(self, reason: str) -> None:
@@ -162,13 +179,19 @@ class Worker:
         if self._config.drain and copied is not None:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
-        await upkeep.run(ops.declare_schedules(self._crew.schedules, self._crew.release, is_deploy=False))  # before it counts as alive
+        await upkeep.run(
+            ops.declare_schedules(self._crew.schedules, self._crew.release, is_deploy=False)
+        )  # before it counts as alive
         await upkeep.run(ops.beat({**self._identity.sign(), "running": 0}))
-        await upkeep.run(ops.ensure_partitions(days=0))  # the days ahead are retention's, which may have to wait for them
+        await upkeep.run(
+            ops.ensure_partitions(days=0)
+        )  # the days ahead are retention's, which may have to wait for them
         if self._config.drain:
             await rounds.one_round(self._stop.is_set)
 
-    def _build(self, upkeep: StoreLink, rounds: Rounds, state: Any, thread: LoopThread) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
+    def _build(
+        self, upkeep: StoreLink, rounds: Rounds, state: Any, thread: LoopThread
+    ) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
         executor = Executor(
             bus,
@@ -183,7 +206,9 @@ class Worker:
             on_progress=lambda context: keeper.report(context),  # noqa: PLW0108
         )
         executor.state = state
-        starter = Starter(bus, StoreLink(database, "start"), executor.begin, executor.drop, executor.refuse)
+        starter = Starter(
+            bus, StoreLink(database, "start"), executor.begin, executor.drop, executor.refuse
+        )
         finisher = Finisher(
             bus,
             StoreLink(
@@ -200,7 +225,14 @@ class Worker:
         )
         rings = database.notify and not config.drain
         claimer = Claimer(
-            bus, StoreLink(database, "claim"), executor, self._held, self._identity.claimant(), self._crew.types, config, rings=rings
+            bus,
+            StoreLink(database, "claim"),
+            executor,
+            self._held,
+            self._identity.claimant(),
+            self._crew.types,
+            config,
+            rings=rings,
         )
         keeper = self._keeper(executor, claimer, finisher, thread)
         upkeepers = rounds.services()
@@ -209,13 +241,25 @@ class Worker:
         watch = StampWatch(bus, upkeep, self._gate, self._copied if config.drain else None)
         self._parts = [executor, starter, finisher, claimer, *upkeepers, watch]
         if not config.drain:
-            self._parts.append(Pinger(bus, rounds.alerts, tuple(self._parts), config.ping_url, self.pulse.passed))
+            self._parts.append(
+                Pinger(bus, rounds.alerts, tuple(self._parts), config.ping_url, self.pulse.passed)
+            )
         if rings:
-            hears: dict[str, Any] = {"on_ring": claimer.ring, "on_storm": claimer.mute, "on_call": keeper.hurry}
-            self._parts.append(Listener(bus, StoreLink(database, "listen"), database.statements, self.name, **hears))
+            hears: dict[str, Any] = {
+                "on_ring": claimer.ring,
+                "on_storm": claimer.mute,
+                "on_call": keeper.hurry,
+            }
+            self._parts.append(
+                Listener(
+                    bus, StoreLink(database, "listen"), database.statements, self.name, **hears
+                )
+            )
         return executor, finisher, claimer, keeper
 
-    def _keeper(self, executor: Executor, claimer: Claimer, finisher: Finisher, thread: LoopThread) -> LeaseKeeper:
+    def _keeper(
+        self, executor: Executor, claimer: Claimer, finisher: Finisher, thread: LoopThread
+    ) -> LeaseKeeper:
         def on_lost(held: Held) -> None:
             self._loop.call_soon_threadsafe(executor.lose, held)
 
@@ -247,7 +291,9 @@ class Worker:
         self._tasks = [asyncio.create_task(part.run(), name=part.name) for part in self._parts]
         stopping = asyncio.create_task(self._stop.wait())
         try:
-            done, _ = await asyncio.wait([*self._tasks, keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [*self._tasks, keeping, stopping], return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             stopping.cancel()
         for task in done - {stopping}:

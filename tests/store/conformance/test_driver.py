@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import DatabaseUnavailable, PayloadError, SchemaError, SchemaMissing
-from rota.job import Action
+from rota.model.job import Action
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import (

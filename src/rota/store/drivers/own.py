@@ -14,7 +14,7 @@ from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rota.errors import ConfigurationError
-from rota.failure import message
+from rota.model.failure import message
 from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
 from rota.store.errors import StoreError, is_of_statement, unavailable
 

@@ -14,13 +14,58 @@ from rota.store.ops.alert import (
     take_unposted,
     write_alerts,
 )
-from rota.store.ops.claim import Branches, Claimant, Claimed, News, RefusedClaim, claim, look_back, ring_me
+from rota.store.ops.claim import (
+    Branches,
+    Claimant,
+    Claimed,
+    News,
+    RefusedClaim,
+    claim,
+    look_back,
+    ring_me,
+)
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
-from rota.store.ops.figures import COUNT_MAX, Figures, Overrun, Stats, fold_figures, forget_figures, stats
+from rota.store.ops.figures import (
+    COUNT_MAX,
+    Figures,
+    Overrun,
+    Stats,
+    fold_figures,
+    forget_figures,
+    stats,
+)
 from rota.store.ops.overdue import Overdue, Reaped, expire, reap
-from rota.store.ops.pause import Pause, Until, copy_check, pause_all, pause_queue, pauses, resume_all, resume_copy, resume_queue
-from rota.store.ops.read import Action, Attempt, Filter, actions, attempts, chain, find, oldest_due, table
-from rota.store.ops.retention import PartitionStep, expire_keys, forget_actions, forget_workers, partitions_due, put_dead_away, take_step
+from rota.store.ops.pause import (
+    Pause,
+    Until,
+    copy_check,
+    pause_all,
+    pause_queue,
+    pauses,
+    resume_all,
+    resume_copy,
+    resume_queue,
+)
+from rota.store.ops.read import (
+    Action,
+    Attempt,
+    Filter,
+    actions,
+    attempts,
+    chain,
+    find,
+    oldest_due,
+    table,
+)
+from rota.store.ops.retention import (
+    PartitionStep,
+    expire_keys,
+    forget_actions,
+    forget_workers,
+    partitions_due,
+    put_dead_away,
+    take_step,
+)
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -38,7 +83,19 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
-from rota.store.ops.settle import Ending, Refused, Renewed, Written, finish, leave, numbers, progress, renew, settled, start
+from rota.store.ops.settle import (
+    Ending,
+    Refused,
+    Renewed,
+    Written,
+    finish,
+    leave,
+    numbers,
+    progress,
+    renew,
+    settled,
+    start,
+)
 from rota.store.ops.upkeep import COUNTS, beat, declare, ensure_partitions, stop
 
 __all__ = [

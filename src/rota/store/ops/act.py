@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from rota.job import Action, Status
+from rota.model.job import Action, Status
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals, isolate
 from rota.store.ops.read import instant_or_ago
@@ -54,7 +54,9 @@ def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer]
     takes a connection in autocommit, on which each batch is a transaction."""
     answers: list[Answer] = []
     refusals: Refusals = {}
-    yield from act(replace(acting, payload=None), [])  # what is no job's fault, as a role without the right, is said at once, not of each
+    yield from act(
+        replace(acting, payload=None), []
+    )  # what is no job's fault, as a role without the right, is said at once, not of each
     for batch in _batches(ids):
         isolated = yield from isolate(batch, partial(act, acting))
         answers += [answer for some in isolated.answers for answer in some]
@@ -84,7 +86,9 @@ class Which:
 
 def choose(which: Which) -> Operation[list[int]]:
     """Find the ids of jobs to act on, ascending. Dead ones are those that nobody has dealt with."""
-    params: dict[str, Any] = {name: getattr(which, name) for name in which.__slots__ if name != "statuses"}
+    params: dict[str, Any] = {
+        name: getattr(which, name) for name in which.__slots__ if name != "statuses"
+    }
     params |= instant_or_ago("since", which.since)
     live = [status for status in which.statuses if status in _LIVE]
     over = [status for status in which.statuses if Status(status).is_over]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.alert import Decision, Finding, Standing
+from rota.model.alert import Decision, Finding, Standing
 from rota.store.driver import Operation, Query
 
 
@@ -38,7 +38,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 def take_alert_rules() -> Operation[list[AlertRule]]:
     """Take the rules that are due to be evaluated; nobody else is given them for a while."""
     rows = yield Query("alert_take")
-    return [AlertRule(name, None if repeat_after is None else repeat_after.total_seconds()) for name, repeat_after in rows]
+    return [
+        AlertRule(name, None if repeat_after is None else repeat_after.total_seconds())
+        for name, repeat_after in rows
+    ]
 
 
 def findings(rule: str) -> Operation[list[Finding]]:
@@ -51,7 +54,9 @@ def standing(rule: str) -> Operation[list[Standing]]:
     return [Standing(*row) for row in (yield Query("alert_standing", {"rule": rule}))]
 
 
-def write_alerts(rule: str, decided: Sequence[Decision], pause_s: float) -> Operation[list[tuple[Told, str | None]]]:
+def write_alerts(
+    rule: str, decided: Sequence[Decision], pause_s: float
+) -> Operation[list[tuple[Told, str | None]]]:
     """Write what was decided, and have the rule rest for so long; return what is now to be told, each with what kept its job from being enqueued."""
     steps = [
         {
@@ -63,18 +68,44 @@ def write_alerts(rule: str, decided: Sequence[Decision], pause_s: float) -> Oper
         }
         for one in decided
     ]
-    params = {"rule": rule, "steps": msgspec.json.encode(steps).decode(), "pause": timedelta(seconds=pause_s)}
+    params = {
+        "rule": rule,
+        "steps": msgspec.json.encode(steps).decode(),
+        "pause": timedelta(seconds=pause_s),
+    }
     told = []
-    for subject, state, since, times, value, message, severity, problem in (yield Query("alert_write", params)):
-        facts: dict[str, Any] = {"subject": subject, "state": state, "since": since, "told": times, "value": value, "message": message}
+    for subject, state, since, times, value, message, severity, problem in (
+        yield Query("alert_write", params)
+    ):
+        facts: dict[str, Any] = {
+            "subject": subject,
+            "state": state,
+            "since": since,
+            "told": times,
+            "value": value,
+            "message": message,
+        }
         told.append((Told(rule=rule, severity=severity, **facts), problem))
     return told
 
 
 def take_unposted(limit: int) -> Operation[list[Told]]:
     """Take what is not posted yet; nobody else is given it for a while."""
-    columns = ("rule", "subject", "state", "severity", "since", "over_at", "told", "value", "message")
-    return [Told(**dict(zip(columns, row, strict=True))) for row in (yield Query("alert_unposted", {"limit": limit}))]
+    columns = (
+        "rule",
+        "subject",
+        "state",
+        "severity",
+        "since",
+        "over_at",
+        "told",
+        "value",
+        "message",
+    )
+    return [
+        Told(**dict(zip(columns, row, strict=True)))
+        for row in (yield Query("alert_unposted", {"limit": limit}))
+    ]
 
 
 def posted(told: Told) -> Operation[None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.job import Job
+from rota.model.job import Job
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import RowRefused
 
@@ -74,7 +74,11 @@ class Claimed:
     @property
     def seen(self) -> list[Job | RefusedClaim]:
         """What the statement came by, in the order of their turns."""
-        return sorted([*self.jobs, *self.refused], key=_start_order) if self.refused else list(self.jobs)
+        return (
+            sorted([*self.jobs, *self.refused], key=_start_order)
+            if self.refused
+            else list(self.jobs)
+        )
 
 
 _NO_NEWS = News()
@@ -120,7 +124,9 @@ def claim(
 
 
 def _claimed(who: Claimant, rows: list[Row]) -> Claimed:
-    refused = tuple(RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None)
+    refused = tuple(
+        RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None
+    )
     if refused:
         rows = [row for row in rows if row[22] is None] or [(*rows[0][:2], *[None] * 21)]
     started, news = rows[0][0], rows[0][1]

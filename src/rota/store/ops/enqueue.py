@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rota.errors import RotaError
-from rota.job import Status
+from rota.model.job import Status
 from rota.store.driver import Operation, Query
 
 INSERT_MAX = 1_000
@@ -51,7 +51,9 @@ def insert(row: NewRow) -> Operation[Inserted]:
         found = yield Query("job_insert", params)
         if found:
             return Inserted(found[0][0], True, Status.QUEUED.value)
-        holders = yield Query("key_holders", {"job_types": [row.job_type], "keys": [row.idempotency_key]})
+        holders = yield Query(
+            "key_holders", {"job_types": [row.job_type], "keys": [row.idempotency_key]}
+        )
         if holders:
             return Inserted(holders[0][1], False, holders[0][2])
     raise _key_contended(row)
@@ -73,7 +75,9 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
         refused: list[int] = []
         for start in range(0, len(pending), INSERT_MAX):
             chunk = pending[start : start + INSERT_MAX]
-            found = yield Query("job_insert_many", _columns([rows[at] for at in chunk], [ids[at] for at in chunk]))
+            found = yield Query(
+                "job_insert_many", _columns([rows[at] for at in chunk], [ids[at] for at in chunk])
+            )
             inserted = {row[0] for row in found}
             for at in chunk:
                 if ids[at] in inserted:
@@ -81,7 +85,10 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
                 else:
                     refused.append(at)
         if refused:
-            asked = {"job_types": [rows[at].job_type for at in refused], "keys": [rows[at].idempotency_key for at in refused]}
+            asked = {
+                "job_types": [rows[at].job_type for at in refused],
+                "keys": [rows[at].idempotency_key for at in refused],
+            }
             for place, holder, status in (yield Query("key_holders", asked)):
                 results[refused[place - 1]] = Inserted(holder, False, status)
         pending = [at for at in refused if at not in results]

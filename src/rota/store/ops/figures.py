@@ -127,7 +127,9 @@ class _Sum:
     def figures(self, job_type: str, hour: datetime | None) -> Figures:
         succeeded, succeeded_late, retried, dead, cancelled = self.counts
         waited, ran = percentiles(self.waited), percentiles(self.ran)
-        return Figures(job_type, hour, succeeded, succeeded_late, retried, dead, cancelled, *waited, *ran)
+        return Figures(
+            job_type, hour, succeeded, succeeded_late, retried, dead, cancelled, *waited, *ran
+        )
 
 
 def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:

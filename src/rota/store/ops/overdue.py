@@ -25,7 +25,9 @@ class Reaped:
     """Why somebody had called it off."""
 
 
-def reap(since: datetime, limit: int, steady_s: float | None = None) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
+def reap(
+    since: datetime, limit: int, steady_s: float | None = None
+) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
     """Take jobs whose leases expired after `since` from their workers; return the database's clock as well, and those that the database does not let
     go. `steady_s`: how long ago the asking worker's own connection came back; None: it was not away."""
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
@@ -46,7 +48,9 @@ class Overdue:
     message: str
 
 
-def expire(worker: str, after: datetime, after_id: int, limit: int) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
+def expire(
+    worker: str, after: datetime, after_id: int, limit: int
+) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
     """End waiting jobs whose expiry has passed, behind the key (expires_at, id) given; return the database's clock as well, and those that the
     database does not let end."""
     where = {"after": after, "after_id": after_id, "limit": limit}

@@ -35,12 +35,21 @@ class Until:
 
 def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation[Pause]:
     """Pause a queue. Raises UsageError when the instant has passed by the database's clock."""
-    return (yield from _paused("queue_pause", {"queue": queue, "until": until.at, "for_s": until.for_s, "why": why, "by": by}))
+    return (
+        yield from _paused(
+            "queue_pause",
+            {"queue": queue, "until": until.at, "for_s": until.for_s, "why": why, "by": by},
+        )
+    )
 
 
 def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
     """Pause everything. Raises UsageError when the instant has passed by the database's clock."""
-    return (yield from _paused("pause_all", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}))
+    return (
+        yield from _paused(
+            "pause_all", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}
+        )
+    )
 
 
 def resume_queue(queue: str, why: str | None, by: str) -> Operation[bool]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.job import Job, Status
+from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
 
 
@@ -40,11 +40,16 @@ _JOB_COLUMNS = [name for name in Job.__struct_fields__ if name not in _OF_A_CLAI
 def find(wanted: Filter) -> Operation[list[Job]]:
     """Find jobs, live and over, the newest first."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
-    rows = yield Query("jobs", params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until))
+    rows = yield Query(
+        "jobs",
+        params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until),
+    )
     return [_job(row) for row in rows]
 
 
-def instant_or_ago(name: str, given: datetime | timedelta | None) -> dict[str, datetime | timedelta | None]:
+def instant_or_ago(
+    name: str, given: datetime | timedelta | None
+) -> dict[str, datetime | timedelta | None]:
     """The two parameters for a time: the database's clock says when "an hour ago" was."""
     ago = isinstance(given, timedelta)
     return {name: None if ago else given, f"{name}_ago": given if ago else None}
@@ -104,10 +109,21 @@ def chain(job: int) -> Operation[list[int]]:
 
 
 def actions(
-    jobs: Sequence[int], created: Sequence[datetime], queues: Sequence[str], until: datetime | None, limit: int
+    jobs: Sequence[int],
+    created: Sequence[datetime],
+    queues: Sequence[str],
+    until: datetime | None,
+    limit: int,
 ) -> Operation[list[Action]]:
     """Read what people did to jobs that were made then, what made them, and what was done to their queues or to everything from then on, in order."""
-    asked = {"jobs": list(jobs), "created": list(created), "queues": list(queues), "since": min(created), "until": until, "limit": limit}
+    asked = {
+        "jobs": list(jobs),
+        "created": list(created),
+        "queues": list(queues),
+        "since": min(created),
+        "until": until,
+        "limit": limit,
+    }
     return [Action(*row) for row in (yield Query("actions", asked))]
 
 
@@ -117,7 +133,9 @@ def oldest_due() -> Operation[tuple[datetime, float] | None]:
     return None if at is None else (at, waiting_s)
 
 
-def table(name: str, params: dict[str, Any] | None = None, *, columns: Sequence[str]) -> Operation[list[dict[str, Any]]]:
+def table(
+    name: str, params: dict[str, Any] | None = None, *, columns: Sequence[str]
+) -> Operation[list[dict[str, Any]]]:
     """Read one of the overviews (stats, queues, workers, job_types) as dicts."""
     rows = yield Query(name, params or {})
     return [dict(zip(columns, row, strict=True)) for row in rows]

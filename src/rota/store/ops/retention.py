@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rota.failure import one_line
+from rota.model.failure import one_line
 from rota.store.driver import Operation, Query
 from rota.store.errors import ObjectMissing, PrivilegeMissing, RowLocked, RowRefused
 from rota.store.isolate import Refusals

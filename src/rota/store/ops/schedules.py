@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rota.schedule import Due, Plan, Run, Schedule
+from rota.model.schedule import Due, Plan, Run, Schedule
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused
 
@@ -109,7 +109,8 @@ def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
 
 def put_schedule(schedule: str, origin: str, why: str | None, by: str) -> Operation[str]:
     """Make or change a schedule, a JSON object; return `made`, `changed` or `code`."""
-    return (yield Query("schedule_put", {"schedule": schedule, "origin": origin, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+    params = {"schedule": schedule, "origin": origin, "why": why, "by": by}
+    return (yield Query("schedule_put", params))[0][0]  # type: ignore[no-any-return]
 
 
 def act_on_schedule(verb: str, name: str, why: str | None, by: str) -> Operation[str]:

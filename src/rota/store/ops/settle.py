@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from rota.job import Job, Status
-from rota.settle import Transition
+from rota.model.job import Job, Status
+from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import Unstorable
 from rota.store.isolate import Split, isolate
@@ -76,7 +76,10 @@ def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused
 
 
 def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
-    return {"ids": numbers([id_ for id_, _ in held]), "claims": numbers([claim for _, claim in held])}
+    return {
+        "ids": numbers([id_ for id_, _ in held]),
+        "claims": numbers([claim for _, claim in held]),
+    }
 
 
 def progress(said: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
@@ -201,7 +204,9 @@ def _leave(
     endings: Sequence[Ending],
     with_texts: bool,
 ) -> Operation[dict[int, Written]]:
-    outcomes = msgspec.json.encode([_outcome(ending, with_texts=with_texts) for ending in endings]).decode()
+    outcomes = msgspec.json.encode(
+        [_outcome(ending, with_texts=with_texts) for ending in endings]
+    ).decode()
     rows = yield Query("job_leave", {"outcomes": outcomes, "release": release})
     return {row[0]: Written(*row[1:]) for row in rows}
 
@@ -235,7 +240,10 @@ def settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Writt
     params = {
         "ids": numbers([ending.job.id for ending in endings]),
         "claims": numbers([ending.job.claims for ending in endings]),
-        "succeeded": [ending.job.job_type if ending.transition.status == Status.SUCCEEDED else None for ending in endings],
+        "succeeded": [
+            ending.job.job_type if ending.transition.status == Status.SUCCEEDED else None
+            for ending in endings
+        ],
         "worker": worker,
     }
     rows = yield Query("claims_settled", params)

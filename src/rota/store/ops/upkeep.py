@@ -76,4 +76,10 @@ def beat(worker: dict[str, Any]) -> Operation[int]:
 
 def stop(worker: str, counts: Mapping[str, int] | None = None) -> Operation[None]:
     """Say that a worker stopped, and what it has counted; without counts they stay as they were."""
-    yield Query("worker_stop", {"name": worker, **{name: None if counts is None else counts.get(name, 0) for name in COUNTS}})
+    yield Query(
+        "worker_stop",
+        {
+            "name": worker,
+            **{name: None if counts is None else counts.get(name, 0) for name in COUNTS},
+        },
+    )

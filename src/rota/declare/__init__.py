@@ -1,0 +1,1 @@
+"""What code declares: job types, their options, schedules. Knows no database."""

@@ -1,0 +1,73 @@
+"""Every setting, with its unit and default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from rota.errors import ConfigurationError, UsageError
+from rota.model.bounds import check_integer, check_queue
+
+SLOTS = 10
+"""Jobs that a worker runs at once over all its queues, unless queues are given slots of their own."""
+SLOTS_MAX = 10_000
+PROCESSES_MAX = 64
+"""Worker processes of one `rota work`."""
+HEALTH_PORT_MAX = 65_535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """How one worker process works."""
+
+    queues: dict[str, int] | None = None
+    """Slots by queue; None: every queue of the App's types plus `default`, sharing `slots`."""
+    slots: int = SLOTS
+    """Jobs at once over all queues. Only where `queues` is None."""
+    drain: bool = False
+    """Stop when nothing is due any more."""
+    drain_for_s: float | None = None
+    """Stop claiming after so many seconds, in a drain."""
+    grace_s: float = 30.0
+    """How long running handlers may go on after the order to stop, before they are stopped and their jobs handed back."""
+    poll_s: float = 0.9
+    """The longest pause between two claims of an idle worker: a job is picked up within it also when no bell rings."""
+    poll_least_s: float = 0.004
+    """The first pause after work ran out; it doubles up to `poll_s`."""
+    alert_url: str | None = None
+    """Where alerts are posted; None: nowhere."""
+    ping_url: str | None = None
+    """What is called after each good pass of upkeep; None: nothing. A drain's is called by the App, when all is over."""
+    stop_after_s: float | None = None
+    """Stop after so many seconds, as if told to: what runs then has the grace period."""
+    buffer_s: float = 1.0
+    """A claimed job that has waited so long for a slot goes back, for another worker to take."""
+
+    def __post_init__(self) -> None:
+        for queue, slots in (self.queues or {}).items():
+            check_queue(queue, "a queue's name")
+            check_integer(slots, f"the slots of queue {queue!r}", 1, SLOTS_MAX)
+        check_integer(self.slots, "slots", 1, SLOTS_MAX)
+        if self.queues is not None and not self.queues:
+            raise UsageError(
+                "queues is empty: name at least one, or leave it out for all queues of the App's types"
+            )
+        if self.grace_s < 0:
+            raise UsageError(f"the grace period must not be negative, not {self.grace_s:g} s")
+
+
+def given_url(url: str | None) -> str | None:
+    """Return the database URL given in code or in the environment; None means the embedded server.
+
+    Raises:
+        ConfigurationError: only DATABASE_URL is set. It is never used by itself: it may be another application's.
+    """
+    chosen = url or os.environ.get("ROTA_DATABASE_URL")
+    if chosen:
+        return chosen
+    if os.environ.get("DATABASE_URL"):
+        raise ConfigurationError(
+            "DATABASE_URL is set but ROTA_DATABASE_URL is not: Rota uses no database that it was not told to; "
+            'set ROTA_DATABASE_URL to it (ROTA_DATABASE_URL="$DATABASE_URL") or pass the URL to rota.App'
+        )
+    return None

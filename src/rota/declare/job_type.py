@@ -1,0 +1,236 @@
+"""A declared job type: a named handler with its policy and payload codec.
+
+Nothing here knows the App or the database: enqueueing goes through the `Sender` that the App gives its `Jobs`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+
+import msgspec
+
+from rota.declare.options import Chosen, Options
+from rota.declare.payload import Codec
+from rota.declare.settings import Settings
+from rota.errors import DeclarationError, PayloadError, UsageError
+from rota.model.job import Job
+from rota.model.retry import PLAN_MAX
+from rota.model.settle import Rules
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What an enqueue came to. With a key that was taken already, `created` is False and id and status are those of the first job."""
+
+    id: int
+    created: bool
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job that is not enqueued yet: its arguments are checked and encoded."""
+
+    job_type: JobType[..., ..., Any]
+    payload_json: str
+    chosen: Chosen = field(default_factory=Chosen)
+
+    def using(self, **options: Unpack[Options]) -> NewJob:
+        """Return the same job with other options; those of `JobType.using`."""
+        return replace(self, chosen=self.chosen.updated(options))
+
+
+class Sender(Protocol):
+    """Who puts jobs into the database: the App's client."""
+
+    def enqueue(self, job: NewJob, /) -> Enqueued: ...
+    def enqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+    ) -> list[Enqueued]: ...
+    async def aenqueue(self, job: NewJob, /) -> Enqueued: ...
+    async def aenqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+    ) -> list[Enqueued]: ...
+
+
+class SenderOfJobs(Protocol):
+    """Who knows the Sender: the `Jobs` that a type was declared in."""
+
+    @property
+    def sender(self) -> Sender: ...
+
+
+class JobType(Generic[P, Q, R]):
+    """A declared job type. `P` are the arguments it is enqueued with, `Q` those of the function as written, `R` what that returns."""
+
+    func: Callable[Q, R]
+    """The function as written."""
+
+    def __init__(
+        self,
+        registry: SenderOfJobs,
+        name: str,
+        func: Callable[Q, R],
+        takes_context: bool,
+        settings: Settings,
+    ) -> None:
+        self.registry = registry
+        self.name = name
+        self.func = func
+        self.takes_context = takes_context
+        self.settings = settings
+        # Also under a plain decorator: what that returns is awaited.
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
+        if (
+            inspect.isgeneratorfunction(func)
+            or inspect.isasyncgenfunction(func)
+            or not inspect.isroutine(func)
+        ):
+            raise DeclarationError(
+                f"job type {name!r}: its handler must be a plain or an async function, not {func!r}"
+            )
+        self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
+        self.rules = Rules(
+            settings.max_attempts,
+            settings.retry,
+            settings.retry_on,
+            settings.fatal_on,
+            settings.on_lost == "dead",
+        )
+        self.chosen = Chosen()
+
+    def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
+        """Run the function here and now, as if it were not decorated."""
+        return self.func(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<job type {self.name!r}>"
+
+    @property
+    def place(self) -> str:
+        """Where the handler is written, as file:line."""
+        code = getattr(inspect.unwrap(self.func), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.func)
+
+    def using(self, **options: Unpack[Options]) -> JobType[P, Q, R]:
+        """Return the same job type with options for the jobs enqueued through it.
+
+        Args:
+            run_at: aware datetime, the earliest time to run; one in the past means now. Defaults to now, by the database's clock.
+            delay: the same as a duration from now.
+            priority: −100 … 100, higher first. Defaults to the type's.
+            queue: where to put it. Defaults to the type's.
+            max_attempts: 1 … 10,000. Defaults to the type's when the attempt is settled.
+            expires: duration from run_at after which it is not started any more. Defaults to the type's.
+            idempotency_key: 1 … 255 characters; a second job of this type with the same key is not inserted.
+            meta: a mapping kept with the job, in JSON; no handler argument.
+            connection: a psycopg connection (async for the `a…` calls) whose transaction the INSERT joins; never committed, rolled back or closed.
+
+        Raises:
+            UsageError: an option is out of range or unknown.
+        """
+        other = copy.copy(self)
+        other.chosen = self.chosen.updated(options)
+        return other
+
+    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """Return a job with these arguments, for `enqueue_many`. Raises PayloadError when they do not fit."""
+        return NewJob(self, self.codec.encode(args, kwargs), self.chosen)
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Insert a job with these arguments.
+
+        Raises:
+            PayloadError: the arguments do not fit; nothing was inserted, the caller's transaction can still be used.
+            DatabaseUnavailable: the database does not answer.
+        """
+        return self.registry.sender.enqueue(self.new(*args, **kwargs))
+
+    def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
+        """Insert a job with these arguments; `await` it. The arguments are checked at the call."""
+        return self._named("aenqueue", self.registry.sender.aenqueue(self.new(*args, **kwargs)))
+
+    def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
+        """Insert a job for each mapping of arguments, all or none; results are in the order of the input."""
+        return self.registry.sender.enqueue_many(self._new_many(arguments))
+
+    def aenqueue_many(
+        self, arguments: Iterable[Mapping[str, Any]]
+    ) -> Coroutine[Any, Any, list[Enqueued]]:
+        """Insert a job for each mapping of arguments, all or none; `await` it."""
+        return self._named(
+            "aenqueue_many", self.registry.sender.aenqueue_many(self._new_many(arguments))
+        )
+
+    def _new_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:
+        if isinstance(arguments, Mapping):
+            raise UsageError(
+                f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping"
+            )
+        return [
+            NewJob(self, self.codec.encode((), self._mapping(given, index), index), self.chosen)
+            for index, given in enumerate(arguments)
+        ]
+
+    def _mapping(self, given: object, index: int) -> dict[str, Any]:
+        if not isinstance(given, Mapping):
+            raise UsageError(
+                f"job type {self.name!r}: job {index} of the list is {given!r}; enqueue_many takes a list of mappings"
+            )
+        return dict(given)
+
+    def _named(self, verb: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        # What Python's warning prints of a coroutine that was never awaited.
+        coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # type: ignore[attr-defined]
+        return coroutine
+
+    def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
+        """Decode a stored payload into arguments, and the names of unknown fields that were ignored. Raises PayloadError when it does not fit."""
+        stored, current = job.payload_version, self.settings.version or 1
+        if stored == current:
+            return self.codec.decode(job.payload_json)
+        if stored is None:
+            if not self.settings.upgrade:
+                return self.codec.decode(job.payload_json)
+            try:
+                return self.codec.decode(job.payload_json)
+            except PayloadError:
+                stored = 1
+        if not 1 <= stored <= current:
+            knows = (
+                f"this release knows up to version {current}"
+                if stored > current
+                else "the first is 1"
+            )
+            raise PayloadError(self.name, None, f"stored as version {stored}, {knows}")
+        payload = job.payload
+        for version in range(stored, current):
+            payload = self.settings.upgrade[version](payload)
+        return self.codec.validate(payload)
+
+
+def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
+    """What the row of a job type says."""
+    settings = job_type.settings
+    return {
+        "name": job_type.name,
+        "aliases": settings.aliases,
+        "queue": settings.queue,
+        "priority": settings.priority,
+        "max_attempts": settings.max_attempts,
+        "timeout_s": settings.timeout_s,
+        "lease_s": settings.lease_s or lease_s,
+        "expires_s": settings.expires_s,
+        "key_ttl_s": settings.key_ttl_s,
+        "history": settings.history,
+        "on_lost": settings.on_lost,
+        "version": settings.version,
+        "retry_after_s": settings.retry.plan_s(PLAN_MAX),
+    }

@@ -1,0 +1,73 @@
+"""What PostgreSQL makes of a JSON text: how many bytes `octet_length(payload::text)` will count. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+PAYLOAD_BYTES_LEAST = 1_024
+"""No smaller limit can be set."""
+PAYLOAD_BYTES_MAX = 65536
+"""What `octet_length(payload::text)` may be unless `rota migrate --payload-bytes-max` set another limit."""
+
+
+def fits(encoded: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bool:
+    """Whether PostgreSQL will count at most `bytes_max` for this JSON text. Small ones are not looked into."""
+    # Without exponents a character takes at most 4 bytes: UTF-8, an escape, or a comma or colon and its space.
+    if 4 * len(encoded) <= bytes_max and not _EXPONENT.search(encoded):
+        return True
+    return text_bytes(encoded) <= bytes_max
+
+
+def text_bytes(encoded: str) -> int:
+    """Return what `octet_length(payload::text)` will be for this JSON text: jsonb has keys once, numbers written out, `, ` and `: `."""
+    size, waiting = 0, [_reader.decode(encoded)]
+    while waiting:  # a loop, because payloads may nest deeper than Python calls
+        match waiting.pop():
+            case dict() as members:
+                size += (
+                    2
+                    + 2 * max(0, len(members) - 1)
+                    + sum(_string_bytes(key) + 2 for key in members)
+                )
+                waiting.extend(members.values())
+            case list() as items:
+                size += 2 + 2 * max(0, len(items) - 1)
+                waiting.extend(items)
+            case str() as text:
+                size += _string_bytes(text)
+            case bytes() as digits:
+                size += _number_bytes(digits.decode())
+            case word:
+                size += 5 if word is False else 4  # false, true, null
+    return size
+
+
+def _string_bytes(text: str) -> int:
+    size = len(text.encode(errors="surrogatepass")) + 2
+    for escaped in _ESCAPED.findall(text):
+        size += 1 if escaped in '"\\\b\f\n\r\t' else 5
+    return size
+
+
+def _number_bytes(text: str) -> int:
+    mantissa, _, exponent = text.lower().lstrip("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    shift = int(exponent or 0)
+    digits = (whole + fraction).lstrip("0")
+    scale = max(0, len(fraction) - shift)
+    before = max(1, len(digits) - len(fraction) + shift) if digits else 1
+    return (text.startswith("-") and bool(digits)) + before + (1 + scale if scale else 0)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_EXPONENT = re.compile("[0-9][eE][+-]?[0-9]")
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+# Numbers come as bytes, to tell them from strings: PostgreSQL keeps their digits, a float would not.
+_reader = json.JSONDecoder(
+    parse_float=str.encode, parse_int=str.encode, parse_constant=_no_constant
+)

@@ -1,0 +1,41 @@
+"""Finds what `module:attribute` names."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TypeVar
+
+from rota.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+def load(reference: str, kind: type[T]) -> T:
+    """Import what `module:attribute` names. Raises ConfigurationError saying which part of it is wrong."""
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute or module.startswith("."):
+        raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)"
+            ) from None
+        raise
+    except SystemExit as error:  # else a drain would end well, with nothing done and nothing said
+        raise ConfigurationError(
+            f"{reference!r}: importing module {module!r} ended the program (sys.exit, with {error.code!r:.200}): "
+            "what is to happen only when it is run itself belongs under `if __name__ == '__main__':`"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ConfigurationError(
+                f"{reference!r}: module {module!r} has no attribute {attribute!r}"
+            )
+        found = getattr(found, part)
+    if not isinstance(found, kind):
+        raise ConfigurationError(
+            f"{reference!r} is a {type(found).__name__}, not a rota.{kind.__name__}"
+        )
+    return found

@@ -1,0 +1,153 @@
+"""What a parameter of a handler may be: its type, and the values that msgspec does not encode or decode by itself. Pure."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+import msgspec
+
+from rota.declare.storable import is_pydantic
+from rota.errors import DeclarationError
+
+
+def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: str) -> Any:
+    """Return what a parameter is annotated with, its names resolved among the `known`; Any when it has no annotation.
+
+    Raises:
+        DeclarationError: a payload cannot fill the parameter, or its type cannot be resolved or read from JSON.
+    """
+    where = f"job type {job_type!r}, parameter {parameter.name!r}"
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        raise DeclarationError(
+            f"{where}: a handler cannot take {stars}{parameter.name}: a payload has named fields; name them"
+        )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise DeclarationError(
+            f"{where}: a handler is called with named arguments, so it cannot be positional-only; remove the `/`"
+        )
+    if parameter.annotation is parameter.empty:
+        return Any
+    hint = _resolved(parameter, known, where)
+    try:
+        unreadable = next((kind for kind in _custom_types(hint) if not _is_readable(kind)), None)
+    except (TypeError, NameError, ValueError) as error:
+        raise DeclarationError(f"{where}: its type cannot be read from JSON: {error}") from None
+    if unreadable is not None:
+        is_context = unreadable.__module__ == "rota.declare.context"
+        advice = (
+            "declare the job type with takes_context=True"
+            if is_context
+            else "take its id, or the values that the job needs"
+        )
+        raise DeclarationError(
+            f"{where}: its type {unreadable.__name__} cannot be read from JSON; {advice}"
+        )
+    return hint
+
+
+def _resolved(parameter: inspect.Parameter, known: dict[str, Any], where: str) -> Any:
+    annotation = parameter.annotation
+    try:
+        # One at a time, so that the error names it, and the annotations of the context and the result never matter.
+        holder = types.SimpleNamespace(__annotations__={parameter.name: annotation})
+        return typing.get_type_hints(holder, globalns=known, include_extras=True)[parameter.name]
+    except NameError as error:
+        raise DeclarationError(
+            f"{where}: its annotation {annotation!r} cannot be resolved: {error}; "
+            "import the name where the code runs too, not only under TYPE_CHECKING, and define it at module level, before the handler"
+        ) from None
+    except (SyntaxError, TypeError, AttributeError) as error:
+        raise DeclarationError(
+            f"{where}: its annotation {annotation!r} cannot be resolved: {error}"
+        ) from None
+
+
+def _custom_types(hint: Any) -> Iterable[type]:
+    return (
+        getattr(node, "cls", msgspec.Raw)
+        for node in _nodes(hint)
+        if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.RawType)
+    )
+
+
+def may_be_unstorable(hint: Any) -> bool:
+    """Whether JSON that fits this type may still be a naive datetime or a Decimal NaN; what a pydantic model holds is not known."""
+    kinds = msgspec.inspect.DateTimeType | msgspec.inspect.DecimalType | msgspec.inspect.CustomType
+    return any(isinstance(node, kinds) for node in _nodes(hint))
+
+
+def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
+    """Every type that this one is made of, each once: types may contain themselves."""
+    seen: set[int] = set()
+    found: list[msgspec.inspect.Type] = []
+    waiting: list[Any] = [msgspec.inspect.type_info(hint)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting.extend(node)
+        elif (
+            isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen
+        ):
+            seen.add(id(node))
+            if isinstance(node, msgspec.inspect.Type):
+                found.append(node)
+            waiting.extend(
+                getattr(node, name) for name in node.__struct_fields__ if name != "default"
+            )
+    return found
+
+
+def _is_readable(kind: type) -> bool:
+    return kind is object or is_pydantic(kind)
+
+
+def to_json(value: Any) -> Any:
+    """The encoder's hook: what msgspec does not encode by itself."""
+    match value:
+        case msgspec.UnsetType():
+            raise TypeError("UNSET cannot be stored")
+        case None | bool() | tuple() | frozenset():
+            # As values msgspec encodes these itself.
+            raise TypeError(f"a {type(value).__name__} cannot be a key of a JSON object")
+        case str():
+            return str.__str__(value)
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case datetime():
+            return datetime.combine(datetime.date(value), datetime.timetz(value))
+        case date():
+            return date(value.year, value.month, value.day)
+        case Mapping():
+            return dict(value)
+        case _ if is_pydantic(type(value)):
+            return value.model_dump(mode="json", by_alias=True)
+        case _:
+            raise TypeError(
+                f"a {type(value).__name__} cannot be stored as JSON; pass its id, or the values that the job needs"
+            )
+
+
+def from_json(kind: type, value: Any) -> Any:
+    """The decoder's hook: types that msgspec does not decode by itself."""
+    if kind is object:
+        return value
+    try:
+        return kind.model_validate_json(msgspec.json.encode(value))  # type: ignore[attr-defined]
+    except ValueError as error:
+        # pydantic's text has several lines and the input itself, which may be private.
+        first = (
+            error.errors(include_input=False, include_url=False)[0]
+            if hasattr(error, "errors")
+            else {"loc": (), "msg": str(error)}
+        )
+        raise ValueError(
+            ": ".join([".".join(map(str, first["loc"])) or kind.__name__, str(first["msg"])])
+        ) from None

@@ -1,0 +1,247 @@
+"""A handler's arguments as JSON: built from its signature, checked at enqueue, decoded at run."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from rota.declare.parameter import from_json, may_be_unstorable, to_json, type_of
+from rota.declare.storable import PLAIN, first_unstorable
+from rota.errors import DeclarationError, PayloadError
+
+Arguments = tuple[dict[str, Any], frozenset[str]]
+"""What a payload holds for the handler, and the names of its fields that the handler does not know."""
+
+
+class Codec:
+    """Encodes and decodes the arguments of one job type. What the JSON form of a parameter's type accepts is accepted, at both ends."""
+
+    __slots__ = ("_decode", "_looks_again", "job_type", "names", "positional", "required")
+
+    job_type: str
+    names: frozenset[str]
+    positional: tuple[str, ...]
+    required: frozenset[str]
+
+    def __init__(
+        self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
+    ) -> None:
+        self.job_type = job_type
+        self.names = frozenset(parameter.name for parameter in parameters)
+        self.positional = tuple(
+            parameter.name
+            for parameter in parameters
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        )
+        self.required = frozenset(
+            parameter.name for parameter in parameters if parameter.default is parameter.empty
+        )
+        # A TypedDict, because msgspec decodes one straight into the call's keyword arguments, with only those that are there.
+        fields = {
+            name: hint if name in self.required else typing.NotRequired[hint]
+            for name, hint in hints.items()
+        }
+        make: Any = typing.TypedDict
+        self._decode = msgspec.json.Decoder(make("Payload", fields), dec_hook=from_json).decode
+        self._looks_again = any(may_be_unstorable(hint) for hint in hints.values())
+
+    @classmethod
+    def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:
+        """Build the codec of a handler. A parameter without an annotation takes any JSON value.
+
+        Raises:
+            DeclarationError: a parameter cannot be filled from a stored payload, or its type cannot be read from JSON.
+        """
+        try:
+            parameters = list(inspect.signature(func).parameters.values())
+        except (ValueError, TypeError, NameError) as error:
+            raise DeclarationError(
+                f"job type {job_type!r}: the handler's signature cannot be read: {error}"
+            ) from None
+        if takes_context:
+            if not parameters or parameters[0].kind not in (
+                inspect.Parameter.POSITIONAL_ONLY,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            ):
+                raise DeclarationError(
+                    f"job type {job_type!r}: takes_context=True needs a first, positional parameter for the context"
+                )
+            del parameters[0]
+        known = getattr(inspect.unwrap(func), "__globals__", {})
+        hints = {
+            parameter.name: type_of(parameter, known, job_type=job_type) for parameter in parameters
+        }
+        return cls(job_type, parameters, hints)
+
+    def encode(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
+    ) -> str:
+        """Return the JSON text of a call's arguments; those that were not given are not stored, so defaults are those of the run.
+
+        Raises:
+            PayloadError: they do not fit the signature, or cannot be stored.
+        """
+        given = self._bound(args, kwargs, index)
+        text = self._text(given, index)
+        try:
+            arguments = self._decode(text)
+        except msgspec.ValidationError as error:
+            self._refuse_misfit(error, given, index)
+        if self._looks_again:
+            self._refuse_unstorable(arguments, index)
+        return text
+
+    def decode(self, payload: str | bytes) -> Arguments:
+        """Return the keyword arguments that a stored payload holds, and the names of its unknown fields, which are ignored.
+
+        Raises:
+            PayloadError: it does not fit the signature.
+        """
+        try:
+            arguments: dict[str, Any] = self._decode(payload)
+            # Each field brings at least one colon: as many colons as arguments means that there is no other field, without a second look.
+            colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
+            unknown = (
+                _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
+            )
+        except msgspec.ValidationError as error:
+            self._refuse_misfit(error, {}, None)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
+        if self._looks_again:
+            self._refuse_unstorable(arguments, None)
+        return arguments, unknown
+
+    def validate(self, payload: Mapping[str, Any]) -> Arguments:
+        """Return what `decode` would for a payload that is not text, such as an upgraded one.
+
+        Raises:
+            PayloadError: it does not fit the signature.
+        """
+        return self.decode(self._text(dict(payload), None))
+
+    def _text(self, given: dict[str, Any], index: int | None) -> str:
+        try:
+            text = _encoder.encode(given).decode()
+            if not PLAIN.issuperset(map(type, given.values())):
+                self._refuse_unstorable(given, index)
+        except _UNENCODABLE as error:
+            self._refuse_unencodable(error, given, index)
+        if "\\u0000" in text:
+            self._refuse_nul(given, index)
+        return text
+
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
+    ) -> dict[str, Any]:
+        # By hand: inspect.Signature.bind takes longer than the encoding and the check together.
+        if len(args) > len(self.positional):
+            most = f"at most {len(self.positional)} positional arguments, not {len(args)}"
+            raise PayloadError(self.job_type, None, f"the handler takes {most}", index)
+        given = dict(zip(self.positional, args, strict=False)) if args else {}
+        if given and not given.keys().isdisjoint(kwargs):
+            twice = next(name for name in given if name in kwargs)
+            raise PayloadError(self.job_type, twice, "given twice, by position and by name", index)
+        given.update(kwargs)
+        if not given.keys() <= self.names:
+            unknown = next(name for name in given if name not in self.names)
+            raise PayloadError(
+                self.job_type,
+                str(unknown),
+                f"the handler takes no such argument{self._advice(unknown)}",
+                index,
+            )
+        if not self.required <= given.keys():
+            missing = next(
+                name
+                for name in (*self.positional, *sorted(self.required))
+                if name in self.required and name not in given
+            )
+            raise PayloadError(self.job_type, missing, "missing", index)
+        return given
+
+    def _advice(self, unknown: object) -> str:
+        near = difflib.get_close_matches(str(unknown), self.names, 1)
+        if near:
+            return f"; did you mean {near[0]!r}?"
+        return f"; it takes {', '.join(sorted(self.names))}" if self.names else "; it takes none"
+
+    def _refuse_unstorable(self, values: dict[str, Any], index: int | None) -> None:
+        try:
+            found = first_unstorable((str(name), value) for name, value in values.items())
+        except RecursionError as error:
+            raise PayloadError(self.job_type, None, _reason(error), index) from None
+        if found is not None:
+            raise PayloadError(self.job_type, *found, index)
+
+    def _refuse_nul(self, given: dict[str, Any], index: int | None) -> None:
+        for name, value in given.items():
+            if _NUL.search(_encoder.encode({name: value})):
+                raise PayloadError(
+                    self.job_type, str(name), "text with a NUL character cannot be stored", index
+                )
+
+    def _refuse_misfit(
+        self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None
+    ) -> NoReturn:
+        match = _WHERE.fullmatch(str(error))
+        reason, path = (match[1], match[2].removeprefix(".")) if match else (str(error), "")
+        missing = _MISSING.fullmatch(reason)
+        if missing:
+            path, reason = f"{path}.{missing[1]}".removeprefix("."), "missing"
+        value = given.get(path)
+        if "got `object`" in reason and value is not None and not isinstance(value, Mapping):
+            reason = f"{reason}, a {type(value).__name__}; pass its id"
+        raise PayloadError(self.job_type, path or None, _lowered(reason), index) from None
+
+    def _refuse_unencodable(
+        self, error: Exception, given: dict[str, Any], index: int | None
+    ) -> NoReturn:
+        # The encoder does not say where it failed; the argument that fails alone is the one.
+        for name, value in given.items():
+            try:
+                _encoder.encode({name: value})
+            except _UNENCODABLE as own:
+                raise PayloadError(self.job_type, str(name), _reason(own), index) from None
+        raise PayloadError(self.job_type, None, _reason(error), index) from None
+
+
+_NONE: frozenset[str] = frozenset()
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_WHERE = re.compile(r"(.*) - at (?:`key` in )?`\$(.*)`", re.DOTALL)
+_MISSING = re.compile("Object missing required field `(.*)`")
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encoder = msgspec.json.Encoder(enc_hook=to_json)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case RecursionError():
+            return "nested too deeply, or it contains itself"
+        case UnicodeEncodeError():
+            return "text with a lone surrogate cannot be stored"
+        case _:
+            return _lowered(str(error))
+
+
+def _lowered(text: str) -> str:
+    text = text.replace("`", "")
+    return text[:1].lower() + text[1:]
+
+
+def untyped(job_type: str, arguments: dict[str, Any]) -> str:
+    """Return the JSON text of arguments for a type that nobody here knows; only what cannot be stored is refused. Raises PayloadError."""
+    text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
+        (), {"payload": arguments}
+    )
+    return text[len('{"payload":') : -1]
+
+
+def _takes_anything(payload: dict[str, Any]) -> None: ...

@@ -1,0 +1,1 @@
+"""Rota in other frameworks."""

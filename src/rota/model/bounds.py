@@ -1,0 +1,66 @@
+"""Bounds of the values that people give, and their checks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from rota.errors import UsageError
+
+# Of a text in characters. The tables have the same numbers (tests/store/test_limits.py).
+
+EXPIRES_S_MIN = 0.001
+NAME_MAX = 200
+"""Of a job type, a schedule, a release, an error's class, and of whoever acts."""
+QUEUE_MAX = 100
+KEY_MAX = 255
+WHY_MAX = 500
+PRIORITY_MAX = 100
+ATTEMPTS_MAX = 10_000
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""What the table takes: every client must be able to read the row, and add an expiry to it."""
+
+
+def check_aware(value: Any, name: str) -> datetime:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise UsageError(
+            f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean"
+        )
+    if value >= LATEST:
+        raise UsageError(f"{name} must lie before the year {LATEST.year}, not {value!r}")
+    return value
+
+
+def check_integer(value: Any, name: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UsageError(f"{name} must be a whole number from {least:,} to {most:,}, not {value!r}")
+    return value
+
+
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise UsageError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+    return str(value)
+
+
+def check_text(value: Any, name: str, most: int) -> str:
+    if (
+        not isinstance(value, str)
+        or not 1 <= len(value) <= most
+        or "\0" in value
+        or not value.isprintable()
+    ):
+        raise UsageError(f"{name} must be 1 to {most} printable characters, not {value!r}")
+    return value
+
+
+def check_priority(value: Any, name: str) -> int:
+    return check_integer(value, name, -PRIORITY_MAX, PRIORITY_MAX)
+
+
+def check_max_attempts(value: Any, name: str) -> int:
+    return check_integer(value, name, 1, ATTEMPTS_MAX)
+
+
+def check_queue(value: Any, name: str) -> str:
+    return check_text(value, name, QUEUE_MAX)

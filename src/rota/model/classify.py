@@ -1,0 +1,161 @@
+"""Whether another attempt can help. Pure: of an error its class, its number and its status code."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rota.model.retry import ErrorTypes
+
+
+class Verdict(StrEnum):
+    """Whether trying again can help."""
+
+    TRANSIENT = "transient"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The verdict on an error, the rule that gave it, and the HTTP or SMTP code where there is one."""
+
+    verdict: Verdict
+    rule: str
+    response_code: int | None = None
+
+
+def classify(
+    error: BaseException, retry_on: ErrorTypes = (), fatal_on: ErrorTypes = ()
+) -> Classification:
+    """Say whether an error is worth another attempt.
+
+    Of the classes in fatal_on and retry_on the one nearest in the error's method resolution order decides, fatal_on on a tie; then the
+    defaults. Only the error itself is looked at, not its cause; a group is fatal when all its errors are.
+    """
+    code = _response_code(error)
+    for kind in type(error).__mro__:
+        if kind in fatal_on:
+            return Classification(Verdict.FATAL, f"fatal_on {kind.__name__}", code)
+        if kind in retry_on:
+            return Classification(Verdict.TRANSIENT, f"retry_on {kind.__name__}", code)
+    if isinstance(error, BaseExceptionGroup):
+        verdicts = [classify(member, retry_on, fatal_on) for member in _members(error)]
+        return next((seen for seen in verdicts if seen.verdict is Verdict.TRANSIENT), verdicts[0])
+    return _by_default(error, code)
+
+
+def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    # A loop, because groups nest as deep as whoever raised them liked.
+    stack: list[BaseException] = [group]
+    while stack:
+        error = stack.pop()
+        if isinstance(error, BaseExceptionGroup):
+            stack.extend(reversed(error.exceptions))
+        else:
+            yield error
+
+
+# Names of classes anywhere among an error's bases, so that no library has to be imported to know its errors.
+_TIMEOUTS = frozenset(
+    {
+        "TimeoutError",
+        "Timeout",
+        "TimeoutException",
+        "AttemptTimeout",
+        "ServerTimeoutError",
+        "QueryCanceled",
+        "LockNotAvailable",
+    }
+)
+_CONNECTIONS = frozenset(
+    {
+        "ConnectionError", "ClientConnectionError", "ConnectError", "NetworkError", "TransportError", "ProtocolError", "IncompleteRead",
+        "gaierror", "herror", "SSLError", "SMTPServerDisconnected", "OperationalError", "InterfaceError", "DatabaseUnavailable",
+        "BadStatusLine", "EndpointConnectionError", "MaxRetryError", "NewConnectionError",
+    }
+)  # fmt: skip
+_NETWORK_ERRNOS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENETDOWN",
+        "ENETUNREACH",
+        "ENETRESET",
+        "EHOSTDOWN",
+        "EHOSTUNREACH",
+        "EADDRNOTAVAIL",
+        "ENOTCONN",
+        "ENOBUFS",
+        "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+)
+
+
+def _by_default(error: BaseException, code: int | None) -> Classification:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "PayloadError" in names:
+        return Classification(Verdict.FATAL, "payload", code)
+    if code is not None and code >= 400:
+        is_smtp = _smtp_code(error) is not None
+        # SMTP has it the other way round: 4xx means later, 5xx means never (RFC 5321, 4.2.1).
+        is_transient = code < 500 if is_smtp else code >= 500 or code in (408, 425, 429)
+        return Classification(
+            Verdict.TRANSIENT if is_transient else Verdict.FATAL,
+            f"{'smtp' if is_smtp else 'status'} {code}",
+            code,
+        )
+    if names & _TIMEOUTS or _read(error, "errno") == errno.ETIMEDOUT:
+        return Classification(Verdict.TRANSIENT, "timeout", code)
+    if names & _CONNECTIONS or (
+        isinstance(error, OSError) and _read(error, "errno") in _NETWORK_ERRNOS
+    ):
+        return Classification(Verdict.TRANSIENT, "connection", code)
+    return Classification(Verdict.TRANSIENT, "unknown error", code)
+
+
+def _response_code(error: BaseException) -> int | None:
+    smtp_code = _smtp_code(error)
+    if smtp_code is not None:
+        return smtp_code
+    candidates = (
+        _read(error, "status_code"),
+        _read(_read(error, "response"), "status_code"),
+        _read(error, "status"),
+    )
+    return next((code for code in map(_as_code, candidates) if code is not None), None)
+
+
+def _smtp_code(error: BaseException) -> int | None:
+    code = _as_code(_read(error, "smtp_code"))
+    refused = _read(error, "recipients")
+    if (
+        code is None
+        and type(error).__name__ == "SMTPRecipientsRefused"
+        and isinstance(refused, dict)
+    ):
+        # smtplib gives {address: (code, text)}. One that may work later is worth another attempt.
+        codes = [
+            _as_code(answer[0])
+            for answer in refused.values()
+            if isinstance(answer, tuple) and answer
+        ]
+        code = min((code for code in codes if code is not None), default=None)
+    return code
+
+
+def _read(thing: object, name: str) -> object:
+    try:
+        return getattr(thing, name, None)
+    except (Exception, SystemExit):  # noqa: BLE001 - a property of somebody else's class; what it raises says nothing about this error
+        return None
+
+
+def _as_code(value: object) -> int | None:
+    return (
+        int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599
+        else None
+    )

@@ -1,0 +1,243 @@
+"""When a cron text fires. Pure: cronsim knows which times of a plain calendar a text names, this file when a zone's clock shows them.
+
+The rule where clocks are changed is Debian cron's (docs/decisions/0013-ticks-when-clocks-change.md):
+a text with fixed hours and minutes fires once for each time that it names, also when the clock shows that time twice or leaves it out;
+one whose minutes or hours begin with a star goes by what the clock shows, so it keeps its pace in real time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from rota.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEXT_MAX = 512
+"""Characters of a cron text; one that lists all the minutes of an hour takes 170."""
+SHOWN_MAX = 80
+"""Characters of it in an error."""
+YEARS_MAX = 50
+"""A text that names no time within so many years never fires. The rarest, 29 February on a given weekday, comes within 40."""
+
+EXAMPLE = "'30 2 * * 1-5' is half past two from Monday to Friday"
+FIELDS = {
+    "minute": "0-59",
+    "hour": "0-23",
+    "day-of-month": "1-31, L for the last, LW for the last weekday",
+    "month": "1-12 or JAN-DEC",
+    "day-of-week": "0-7 or SUN-SAT, 5L for the last Friday, 1#2 for the second Monday",
+}
+NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_SECOND = timedelta(seconds=1)
+_END = datetime(9999, 12, 30, tzinfo=UTC)
+"""As late as every zone's clock can still be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A cron text in a time zone, checked; made by `parse`."""
+
+    text: str
+    """As it was given, but for its spaces."""
+    zone: ZoneInfo
+    fields: str
+    """The five fields that it stands for."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it names hours and minutes, and so fires once for each also where clocks are changed."""
+        return not any(field.startswith("*") for field in self.fields.split()[:2])
+
+
+def parse(text: str, timezone: str) -> Cron:
+    """Check a cron text of five fields, or a name such as @daily, and the name of a time zone.
+
+    Raises:
+        UsageError: one of them is wrong, or the text never fires in that zone.
+    """
+    zone = _zone(timezone)
+    if not isinstance(text, str) or len(text) > TEXT_MAX:  # type: ignore[redundant-expr]
+        raise UsageError(f"a cron text is a text of at most {TEXT_MAX} characters: {EXAMPLE}")
+    text = " ".join(text.split())
+    cron = Cron(text, zone, NAMED.get(text.lower(), text))
+    reason = _wrong(cron.fields)
+    if reason is not None:
+        raise UsageError(f"{_shortened(text)!r} is no cron text: {reason}; {EXAMPLE}")
+    if next_fire(cron, datetime(2000, 1, 1, tzinfo=UTC)) is None:
+        raise UsageError(
+            f"{_shortened(text)!r} never fires in {timezone}: within {YEARS_MAX} years no day has such a date and time; {EXAMPLE}"
+        )
+    return cron
+
+
+def next_fire(cron: Cron, after: datetime) -> datetime | None:
+    """The first tick later than an aware instant, in UTC; None when none comes within 50 years."""
+    try:
+        return (_next_named if cron.is_fixed else _next_shown)(cron, _utc(after))
+    except OverflowError:  # the calendar ends with the year 9999
+        return None
+
+
+def next_fires(cron: Cron, after: datetime, count: int) -> list[datetime]:
+    """The next ticks later than an aware instant, in order, in UTC."""
+    return list(islice(_chain(cron, after), count))
+
+
+def missed_fires(cron: Cron, after: datetime, until: datetime, most: int) -> list[datetime]:
+    """The ticks later than `after`, up to and with `until`: the latest `most` of them, in order, in UTC.
+
+    What came before those is not walked through, however long ago `after` is.
+    """
+    after, until = _utc(after), min(_utc(until), _END)
+    few = list(islice(_between(cron, after, until), most + 1))
+    if len(few) <= most:
+        return few
+    count = max(most, 1)
+    while True:
+        start = max(after, _earlier(cron, until, count) or after)
+        found = deque(_between(cron, start, until), most)
+        if start == after or len(found) == most:
+            return list(found)
+        count *= 2  # clocks were set forward in between, so that the calendar names more times than were shown
+
+
+def count_fires(cron: Cron, after: datetime, until: datetime, most: int) -> int:
+    """How many ticks are later than `after`, up to and with `until`; counted up to `most`."""
+    return sum(1 for _ in islice(_between(cron, _utc(after), min(_utc(until), _END)), most))
+
+
+def _zone(timezone: str) -> ZoneInfo:
+    try:
+        if timezone.lower() == "localtime":  # each machine's own
+            raise ValueError
+        return ZoneInfo(timezone)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise UsageError(
+            f"there is no time zone {timezone!r}: name one of the IANA database, such as Europe/Stockholm"
+        ) from None
+
+
+def _wrong(fields: str) -> str | None:
+    """What is wrong with five fields; None if nothing is."""
+    count = len(fields.split())
+    if fields.startswith("@"):
+        return f"the names are {', '.join(NAMED)}"
+    if count == 6:
+        return "it has six fields, and there are none for seconds or years: a schedule fires at most once a minute"
+    if count != 5:
+        return f"it has {count} field{'' if count == 1 else 's'}, not the five for minute, hour, day of month, month, day of week"
+    for place, (name, takes) in enumerate(FIELDS.items()):
+        alone = ["*"] * 5
+        alone[place] = fields.split()[place]
+        try:
+            CronSim(" ".join(alone), datetime(2000, 1, 1))  # noqa: DTZ001 - of the plain calendar
+        except CronSimError:
+            return f"the {name} {_shortened(alone[place])!r} is wrong (it takes {takes}, lists with commas, ranges, steps as in */5)"
+    try:
+        CronSim(fields, datetime(2000, 1, 1))  # noqa: DTZ001
+    except CronSimError:
+        return "it never fires, because none of its months has that day"
+    return None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+def _utc(instant: datetime) -> datetime:
+    if instant.tzinfo is None:
+        raise UsageError(
+            f"{instant!r} says no time zone: give an aware datetime, as datetime.now(UTC)"
+        )
+    return instant.astimezone(UTC)
+
+
+def _between(cron: Cron, after: datetime, until: datetime) -> Iterator[datetime]:
+    return takewhile(lambda tick: tick <= until, _chain(cron, after))
+
+
+def _chain(cron: Cron, after: datetime) -> Iterator[datetime]:
+    tick = next_fire(cron, after)
+    while tick is not None:
+        yield tick
+        tick = next_fire(cron, tick)
+
+
+def _next_named(cron: Cron, after: datetime) -> datetime | None:
+    """Each time named is one tick: the first time that it is shown, or when the clock leaps over it."""
+    for wall in CronSim(cron.fields, _wall(after, cron.zone)):
+        first, second = _instants(wall, cron.zone)
+        tick = first if first <= second else _change(second, first, cron.zone)
+        if tick > after:  # else it was shown before the clock was set back
+            return tick
+    return None
+
+
+def _next_shown(cron: Cron, after: datetime) -> datetime | None:
+    """A tick is each minute at which the clock shows a time named."""
+    zone = cron.zone
+    first, second = _instants(_wall(after, zone), zone)
+    turn = _change(first, second, zone) if first == after.replace(microsecond=0) < second else None
+    last_year, start = after.year + YEARS_MAX, _wall(after, zone)
+    while (wall := next(CronSim(cron.fields, start), None)) is not None and wall.year <= last_year:
+        first, second = _instants(wall, zone)
+        if turn is not None and turn <= first:
+            change, turn = turn, None  # before it comes, the clock shows earlier times again
+        elif first > second:
+            change = _change(second, first, zone)  # the clock never shows it
+        else:
+            return first if first > after else second
+        after, start = change - _SECOND, _wall(change, zone) - _SECOND
+    return None
+
+
+def _earlier(cron: Cron, until: datetime, count: int) -> datetime | None:
+    """An instant with so many times named before `until` after it, by the plain calendar; None when there are not so many."""
+    try:
+        back = CronSim(cron.fields, _wall(until, cron.zone), reverse=True)
+        wall = next(islice(back, count - 1, None), None)
+        return wall and min(_instants(wall, cron.zone)) - _SECOND
+    except OverflowError:
+        return None
+
+
+def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
+    """What the clock shows: a time of the plain calendar."""
+    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """When the clock shows a time: twice the same; first and second; or the wrong way round when it never does, with the leap in between."""
+    first, second = (
+        wall.replace(tzinfo=zone, fold=fold, microsecond=0).astimezone(UTC) for fold in (0, 1)
+    )
+    return first, second
+
+
+def _change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The second at which the clock is changed, of two instants around it."""
+
+    def changed(second: int) -> bool:
+        return (before + timedelta(seconds=second)).astimezone(zone).utcoffset() != offset
+
+    offset = before.astimezone(zone).utcoffset()
+    seconds = range(int((after - before).total_seconds()) + 1)
+    return before + timedelta(seconds=bisect(seconds, False, key=changed))

@@ -1,0 +1,200 @@
+"""What a job is, where it can stand, and every way it can move. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Status(StrEnum):
+    """Where a job stands. Stored as these words."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    RUNNING = "running"
+    FAILED = "failed"
+    DEAD = "dead"
+    SUCCEEDED = "succeeded"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job is in history: nothing more will happen to it."""
+        return self in OVER
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no machine will touch the job again: it is over, or dead and needs a person."""
+        return self in OVER or self is Status.DEAD
+
+
+OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
+"""The statuses that rows of `job_history` have; the others are those of `job`."""
+
+
+class Action(StrEnum):
+    """What people do to jobs. The words are verbs of TRANSITIONS, and of the table `action`."""
+
+    RETRY_NOW = "retry now"
+    CANCEL = "cancel"
+    BURY = "bury"
+    REQUEUE = "requeue"
+    IGNORE = "ignore"
+    RUN_AGAIN = "run again"
+
+
+MEANING: Mapping[Status, str] = {
+    Status.QUEUED: "will be claimed when run_at has come",
+    Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
+    Status.RUNNING: "a worker holds it under a lease",
+    Status.FAILED: "an attempt failed; will be tried again at run_at",
+    Status.DEAD: "given up; needs a person",
+    Status.SUCCEEDED: "over: its handler returned",
+    Status.CANCELLED: "over: its handler or a person called it off",
+}
+
+TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
+    (None, "enqueue"): Status.QUEUED,
+    (Status.QUEUED, "claim"): Status.RUNNING,
+    (Status.FAILED, "claim"): Status.RUNNING,
+    (Status.QUEUED, "cancel"): Status.CANCELLED,
+    (Status.WAITING, "cancel"): Status.CANCELLED,
+    (Status.FAILED, "cancel"): Status.CANCELLED,
+    (Status.RUNNING, "succeed"): Status.SUCCEEDED,
+    (Status.RUNNING, "retry"): Status.FAILED,
+    (Status.RUNNING, "give up"): Status.DEAD,
+    (Status.RUNNING, "cancel"): Status.CANCELLED,
+    (Status.RUNNING, "snooze"): Status.QUEUED,
+    (Status.RUNNING, "hand back"): Status.QUEUED,
+    (Status.RUNNING, "interrupt"): Status.QUEUED,
+    (Status.RUNNING, "reap uncharged"): Status.QUEUED,
+    (Status.RUNNING, "reap"): Status.FAILED,
+    (Status.RUNNING, "reap for the last time"): Status.DEAD,
+    (Status.QUEUED, "expire"): Status.DEAD,
+    (Status.WAITING, "expire"): Status.DEAD,
+    (Status.FAILED, "expire"): Status.DEAD,
+    (Status.QUEUED, "retry now"): Status.QUEUED,
+    (Status.FAILED, "retry now"): Status.QUEUED,
+    (Status.RUNNING, "retry now"): Status.QUEUED,
+    (Status.QUEUED, "bury"): Status.DEAD,
+    (Status.WAITING, "bury"): Status.DEAD,
+    (Status.FAILED, "bury"): Status.DEAD,
+    (Status.RUNNING, "bury"): Status.DEAD,
+    (Status.DEAD, "requeue"): Status.DEAD,
+    (Status.DEAD, "ignore"): Status.DEAD,
+    (Status.DEAD, "run again"): Status.DEAD,
+    (Status.SUCCEEDED, "run again"): Status.SUCCEEDED,
+    (Status.CANCELLED, "run again"): Status.CANCELLED,
+}
+"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run again`
+leave the status as it is: they put the dead job away, or make a new one beside it."""
+
+
+def action_table() -> dict[tuple[Status, Action], Status | None]:
+    """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
+
+    A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
+    dead job that has been put away already is refused everything but `run again`.
+    """
+    return {
+        (status, action): TRANSITIONS.get((status, action.value))
+        for status in Status
+        for action in Action
+    }
+
+
+def takes(action: Action) -> tuple[Status, ...]:
+    """Return the statuses of the jobs to which an action can be done."""
+    return tuple(status for status in Status if (status, action.value) in TRANSITIONS)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was when it was read: one row of the view `rota.jobs`. Names are the column names; instants are aware datetimes."""
+
+    id: int
+    origin_id: int
+    queue: str
+    job_type: str
+    payload_json: str
+    payload_version: int | None
+    priority: int
+    run_at: datetime
+    expires_at: datetime | None
+    attempts: int
+    max_attempts: int | None
+    claims: int
+    idempotency_key: str | None
+    meta_json: str | None
+    schedule: str | None = None
+    """Of which schedule it is a run."""
+    scheduled_for: datetime | None = None
+    """Of which of the schedule's ticks; None when somebody triggered it."""
+    created_at: datetime
+    status: Status = Status.RUNNING
+    locked_by: str | None = None
+    locked_until: datetime | None = None
+    start_recorded: bool | None = None
+    """Of a claim: False asks the worker to record the start before the handler begins."""
+    suspected: bool | None = None
+    """Of a claim: True when the last attempt was lost with its worker, which it may have killed."""
+    losses: int = 0
+    """How often a worker was lost with the job, which may have begun."""
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    progress_json: str | None = None
+    last_error: str | None = None
+    error_type: str | None = None
+    response_code: int | None = None
+    verdict: str | None = None
+    verdict_rule: str | None = None
+    updated_at: datetime | None = None
+    started_at: datetime | None = None
+    failed_at: datetime | None = None
+    finished_at: datetime | None = None
+    result_json: str | None = None
+    release: str | None = None
+    resolution_json: str | None = None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload as stored, undecoded to the handler's types."""
+        return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def meta(self) -> Any:
+        """What the producer attached; no handler argument. None when nothing was."""
+        return None if self.meta_json is None else msgspec.json.decode(self.meta_json)
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned, in its JSON form; None when it returned nothing or the job is not over."""
+        return None if self.result_json is None else msgspec.json.decode(self.result_json)
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the handler said last of how far it is; None when it said nothing."""
+        return (
+            None
+            if self.progress_json is None
+            else msgspec.json.decode(self.progress_json, type=Progress)
+        )
+
+    @property
+    def resolution(self) -> Any:
+        """Of a dead job that was put away: by whom, when and why; None otherwise."""
+        return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a handler has come, as it said itself."""
+
+    done: float
+    total: float | None
+    note: str | None
+    at: datetime

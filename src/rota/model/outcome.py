@@ -1,0 +1,114 @@
+"""What an attempt can come to: what its handler says, or what happened to it. Values, decided upon by `settle`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from rota.model.units import Duration, seconds
+
+
+class Outcome(Exception):
+    """What becomes of a job, said by its handler: raise it or return it."""
+
+    reason: str
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Retry(Outcome):
+    """Try again: after the time given (at least 1 s), else after what the retry policy says. Charged like a failure; dead after max_attempts."""
+
+    after_s: float | None
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.after_s = None if after is None else seconds(after, name="after")
+
+
+class Snooze(Outcome):
+    """Not now: run again after the time given (at least 1 s). The attempt is not charged."""
+
+    after_s: float
+
+    def __init__(self, after: Duration, reason: str = "") -> None:
+        super().__init__(reason)
+        self.after_s = seconds(after, name="after")
+
+
+class Dead(Outcome):
+    """Give up: no further attempt, a person must look."""
+
+
+class Cancel(Outcome):
+    """Call it off: the job is over, and its idempotency key is free again."""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned."""
+
+    result_json: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Errored:
+    """The handler raised, or ran out of time."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised in a process of its own, where its error was judged: not every exception survives the way out."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The payload does not fit the handler of this release; it never started."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The job was claimed, and its turn came past expires_at; it never started."""
+
+    late_s: float
+    """Seconds from expires_at until its turn came."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The worker gives the job back as it was: its handler never began."""
+
+    why: str
+    delay_s: float | None = None
+    """Seconds until it may be claimed again; None: at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker is going down and stopped the handler, or leaves it behind."""
+
+    why: str
+
+
+End = Succeeded | Errored | Failed | Misfit | Expired | HandedBack | Interrupted | Outcome
+"""What an attempt came to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is kept of an error: short, safe for an admin screen, limited in size."""
+
+    error_type: str
+    message: str
+    verdict: str
+    verdict_rule: str
+    response_code: int | None = None
+    stack: str | None = None

@@ -1,0 +1,168 @@
+"""When a failed job is retried. Pure: frozen data and functions of it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rota.errors import UsageError
+from rota.model.units import Duration, seconds, words
+
+LEAST_S = 1.0
+"""A retry always lies in the future, by at least this."""
+MOST_S = 365 * 86400.0
+"""Where every policy stops growing."""
+PLAN_MAX = 100
+"""The stored plan has at most so many delays; whoever reads it repeats the last one."""
+DEFAULT_MAX_ATTEMPTS = 10
+
+ErrorTypes = tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True)
+class RetryPolicy(ABC):
+    """How long to wait after an attempt that failed. Delays are 1 s to 365 days, before jitter."""
+
+    jitter: float = field(default=0.25, kw_only=True)
+    """How far a delay may stray from the plan, as a share of it: 0 … below 1."""
+
+    def __post_init__(self) -> None:
+        given: object = self.jitter
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
+            raise UsageError(f"jitter must be a number from 0 to below 1, not {self.jitter!r}")
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise UsageError when a duration is out of range."""
+
+    @abstractmethod
+    def _wanted_s(self, attempt: int) -> float:
+        """The delay after this attempt (1 is the first), not yet kept within its bounds."""
+
+    def delay_s(self, attempt: int) -> float:
+        """Return the seconds to wait after this attempt, the first being 1, before jitter."""
+        return min(max(LEAST_S, self._wanted_s(max(1, attempt))), MOST_S)
+
+    def delay_with_jitter_s(self, attempt: int, job_id: int, claims: int) -> float:
+        """Return the seconds to wait, strayed by a hash of (id, claims): the same in every process and release of Python."""
+        stray = self.jitter * (2 * _fraction(job_id, claims) - 1)
+        return max(LEAST_S, self.delay_s(attempt) * (1 + stray))
+
+    def plan_s(self, max_attempts: int) -> tuple[float, ...]:
+        """Return the delays between `max_attempts` attempts, before jitter; at most a hundred of them."""
+        return tuple(self.delay_s(attempt) for attempt in range(1, min(max_attempts, PLAN_MAX + 1)))
+
+    def in_words(self, max_attempts: int) -> str:
+        """Return the plan to read: "10 s, 20 s, 40 s, dead after 70 s". The total is the sum of the delays, before jitter."""
+        return plan_in_words(self.plan_s(PLAN_MAX), max_attempts)
+
+
+def plan_in_words(plan_s: Sequence[float], max_attempts: int) -> str:
+    """Return a plan to read, from the delays between attempts in seconds; the last one repeats."""
+    if max_attempts <= 1:
+        return "no retry, dead after the first failure"
+    shown_s = plan_s[: max_attempts - 1]
+    shown = [words(delay_s) for delay_s in shown_s]
+    if len(shown) > 9:
+        shown[5:-1] = ["…"]
+    beyond = max(0, max_attempts - 1 - len(plan_s))
+    total_s = math.fsum(shown_s) + beyond * plan_s[-1]
+    return ", ".join([*shown, f"dead after {words(total_s)}"])
+
+
+@dataclass(frozen=True)
+class Fixed(RetryPolicy):
+    """The same delay each time."""
+
+    after: Duration
+
+    def _check(self) -> None:
+        _delay_s(self.after, "after")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return _delay_s(self.after, "after")
+
+
+@dataclass(frozen=True)
+class Linear(RetryPolicy):
+    """attempts × base."""
+
+    base: Duration
+
+    def _check(self) -> None:
+        _delay_s(self.base, "base")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return attempt * _delay_s(self.base, "base")
+
+
+@dataclass(frozen=True)
+class Quadratic(RetryPolicy):
+    """attempts² × base."""
+
+    base: Duration = "10s"
+
+    def _check(self) -> None:
+        _delay_s(self.base, "base")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return attempt**2 * _delay_s(self.base, "base")
+
+
+@dataclass(frozen=True)
+class Exponential(RetryPolicy):
+    """base, doubled each time, up to cap; `cap=None` leaves it uncapped."""
+
+    base: Duration = "10s"
+    cap: Duration | None = "1h"
+
+    def _check(self) -> None:
+        base_s = _delay_s(self.base, "base")
+        if self.cap is not None and _delay_s(self.cap, "cap") < base_s:
+            raise UsageError(
+                f"cap must not be below base: {self.cap!r} is shorter than {self.base!r}"
+            )
+
+    def _wanted_s(self, attempt: int) -> float:
+        cap_s = MOST_S if self.cap is None else _delay_s(self.cap, "cap")
+        return min(cap_s, math.ldexp(_delay_s(self.base, "base"), min(attempt - 1, 64)))
+
+
+@dataclass(frozen=True, init=False)
+class Steps(RetryPolicy):
+    """These delays in turn; the last one repeats."""
+
+    after: tuple[Duration, ...]
+
+    def __init__(self, *after: Duration, jitter: float = 0.25) -> None:
+        object.__setattr__(self, "after", after)
+        object.__setattr__(self, "jitter", jitter)
+        self.__post_init__()
+
+    def _check(self) -> None:
+        if not self.after:
+            raise UsageError('Steps needs at least one delay: Steps("1m", "5m", "30m", "2h")')
+        for step in self.after:
+            _delay_s(step, "after")
+
+    def _wanted_s(self, attempt: int) -> float:
+        return _delay_s(self.after[min(attempt, len(self.after)) - 1], "after")
+
+
+def _delay_s(value: Duration, name: str) -> float:
+    return seconds(value, name=name, least=LEAST_S, most=MOST_S)
+
+
+def _fraction(job_id: int, claims: int) -> float:
+    """A number from 0 to below 1 that looks random. Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    mask = (1 << 64) - 1
+    mixed = (job_id * 0x9E3779B97F4A7C15 + claims * 0xD1B54A32D192ED03) & mask
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & mask
+    return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
+
+
+DEFAULT_RETRY: RetryPolicy = Exponential("10s", cap="1h")

@@ -1,0 +1,214 @@
+"""What a schedule is, and which of its ticks are due. Pure: no I/O, no clock.
+
+`plan` decides from what the row says and from the database's now; the store writes the decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from rota.errors import UsageError
+from rota.model.bounds import check_integer
+from rota.model.cron import count_fires, missed_fires, next_fire, next_fires, parse
+
+if TYPE_CHECKING:
+    from rota.model.cron import Cron
+
+CatchUp = Literal["skip", "latest", "all"]
+Overlap = Literal["skip", "allow"]
+
+CATCH_UP_MAX = 100
+"""Ticks that `catch_up="all"` makes up for at once, the latest ones. More than that is an incident, not a schedule."""
+COUNTED_MAX = 1_000
+"""Ticks that came are counted so far, which takes 30 ms; a year of minutes would hold up the loop for a quarter of one."""
+MISSED_S = 300.0
+"""So late a tick is missed for `catch_up="skip"`: longer than from one drain of a crontab to the next."""
+JITTER_S_MAX = 86_400.0
+NEXT_TIMES_MAX = 1_000
+"""Of a schedule, told at once: each is computed, and there is no last one."""
+MIDNIGHT = "0 0 * * *"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a pass reads of a schedule."""
+
+    name: str
+    cron: str
+    timezone: str
+    catch_up: str
+    jitter_s: float | None
+    next_run_at: datetime | None
+    """The tick that was announced; None: none is yet, plan from `since` on."""
+    since: datetime
+    """Ticks up to then are none."""
+    unfit: str | None = None
+    """Why its job cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A run to enqueue."""
+
+    at: datetime
+    """Of the tick: the job's `scheduled_for`."""
+    run_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done about a schedule now."""
+
+    ticks: tuple[Tick, ...]
+    next_run_at: datetime
+    missed: int
+    """Ticks that were due and are passed over."""
+    is_more: bool = False
+    """Whether there were more than were counted."""
+
+
+def plan(due: Due, now: datetime) -> Plan:
+    """Decide which ticks to enqueue at `now`, and which is the next after it. Raises UsageError when it cannot be planned."""
+    if due.unfit is not None:
+        raise UsageError(due.unfit)
+    cron = parse(due.cron, due.timezone)
+    following = next_fire(cron, now)
+    if following is None:
+        raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
+    passed, count = _passed(cron, due, now)
+    chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
+    ticks = tuple(
+        Tick(at, at + _spread(due.name, at, due.jitter_s))
+        for at in chosen
+        if not _is_missed(due.catch_up, at, now)
+    )
+    return Plan(ticks, following, min(count, COUNTED_MAX) - len(ticks), count > COUNTED_MAX)
+
+
+def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
+    """The ticks that have come and are not dealt with, in order: the latest, one more than are caught up with; and how many they are in all.
+
+    An announced one counts, whatever a newer zone file or a hand has made of it."""
+    announced = [] if due.next_run_at is None else [due.next_run_at]
+    after = due.next_run_at or due.since
+    if after > now:
+        return [], 0
+    latest = missed_fires(cron, after, now, CATCH_UP_MAX + 1)
+    count = (
+        len(latest)
+        if len(latest) <= CATCH_UP_MAX
+        else count_fires(cron, after, now, COUNTED_MAX + 1)
+    )
+    return (announced + latest)[-CATCH_UP_MAX - 1 :], len(announced) + count
+
+
+def _is_missed(catch_up: str, at: datetime, now: datetime) -> bool:
+    return catch_up == "skip" and (now - at).total_seconds() > MISSED_S
+
+
+def _spread(name: str, at: datetime, jitter_s: float | None) -> timedelta:
+    """How long after its tick a run is due: a hash of (name, tick), the same in every process and release of Python."""
+    if not jitter_s:
+        return timedelta(0)
+    digest = sha256(f"{name}\0{at.timestamp():.6f}".encode()).digest()
+    return timedelta(seconds=jitter_s * int.from_bytes(digest[:8]) / 2**64)
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it was when it was read: one row of `rota.schedule`. Names are the column names; instants are aware datetimes."""
+
+    name: str
+    origin: str
+    """Who made it: code, api, cli or sql."""
+    job_type: str
+    payload_json: str
+    queue: str | None
+    """None, here and below: the type's."""
+    priority: int | None
+    max_attempts: int | None
+    expires_s: float | None
+    meta_json: str | None
+    cron: str | None
+    """None: it runs when somebody triggers it."""
+    timezone: str
+    catch_up: str
+    overlap: str
+    jitter_s: float | None
+    paused_at: datetime | None
+    paused_by: str | None
+    """`rota` when it cannot be planned or enqueued as it is."""
+    paused_why: str | None
+    disabled_at: datetime | None
+    """Since when the newest release no longer declares it."""
+    next_run_at: datetime | None
+    """The next tick; None while there is none, or the next pass has still to plan it."""
+    since: datetime
+    last_run_at: datetime | None
+    last_job: int | None
+    release: str | None
+    created_at: datetime
+    updated_at: datetime
+    now: datetime
+    """The database's clock when it was read."""
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The arguments of its jobs, as stored."""
+        return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """What is kept with its jobs beside their arguments."""
+        return (
+            None
+            if self.meta_json is None
+            else msgspec.json.decode(self.meta_json, type=dict[str, Any])
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ticks are enqueued."""
+        return self.cron is not None and self.paused_at is None and self.disabled_at is None
+
+    def next_times(self, count: int = 10) -> list[datetime]:
+        """The next ticks, in the schedule's zone; those that it would have if it were neither paused nor disabled. None for one without a cron text.
+
+        Args:
+            count: how many, 0 … 1,000.
+
+        Raises:
+            UsageError: the cron text or the zone cannot be, or the count is out of range.
+        """
+        check_integer(count, "count", 0, NEXT_TIMES_MAX)
+        return next_times(self.cron, self.timezone, self.now, count)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a schedule: a row of `rota.runs`."""
+
+    job: int
+    scheduled_for: datetime | None
+    """The tick; None when somebody triggered it."""
+    enqueued_at: datetime
+    status: str
+    """Of the job. `cancelled` with the error type `Overlap`: skipped, because an earlier run was still going."""
+    attempts: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    ran_s: float | None
+    """How long its last attempt took; None while none has ended."""
+    error_type: str | None
+    last_error: str | None
+
+
+def next_times(cron: str | None, timezone: str, after: datetime, count: int) -> list[datetime]:
+    """The next ticks after an instant, in the zone. Raises UsageError."""
+    if cron is None:
+        return []
+    parsed = parse(cron, timezone)
+    return [tick.astimezone(parsed.zone) for tick in next_fires(parsed, after, count)]

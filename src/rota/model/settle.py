@@ -1,0 +1,159 @@
+"""How an attempt is settled: what becomes of a job, from its facts, what its handler came to, and its type's rules.
+
+Pure: no I/O, no clock. The store writes what is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rota.model.classify import Verdict, classify
+from rota.model.failure import error_type, message, stack
+from rota.model.job import Job, Status
+from rota.model.outcome import (
+    Cancel,
+    Dead,
+    End,
+    Errored,
+    Expired,
+    Failed,
+    Failure,
+    HandedBack,
+    Interrupted,
+    Misfit,
+    Outcome,
+    Retry,
+    Snooze,
+    Succeeded,
+)
+
+if TYPE_CHECKING:
+    from rota.model.retry import RetryPolicy
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """What the store is to write for an attempt."""
+
+    verb: str
+    status: Status
+    charged: bool = True
+    loss: bool = False
+    """Whether the job had begun and its worker is leaving it: it counts among the job's losses."""
+    delay_s: float | None = None
+    """Seconds from the database's now until run_at; None leaves run_at as it is."""
+    failure: Failure | None = None
+    result_json: str | None = None
+    reason: str | None = None
+    misfit: bool = False
+    """The server decides between `queued` and `dead`: it knows which other releases are alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a job type says about its attempts."""
+
+    max_attempts: int
+    retry: RetryPolicy
+    retry_on: tuple[type[BaseException], ...] = ()
+    fatal_on: tuple[type[BaseException], ...] = ()
+    dead_if_lost: bool = False
+    """Whether a job that began and was lost is dead, whatever attempts it has left."""
+
+
+def settle(job: Job, end: End, rules: Rules) -> Transition:
+    """Decide what becomes of a running job. The same facts always give the same answer: the jitter is a hash of (id, claims)."""
+    match end:
+        case Succeeded(result_json):
+            return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
+        case HandedBack(delay_s=delay_s):
+            return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
+        case Interrupted(why):
+            return _settle_interrupted(job, why, rules)
+        case Expired(late_s):
+            text = f"not started before expires_at ({job.expires_at}): {_held_up(job, late_s)}"
+            failure = Failure("Expired", text, Verdict.FATAL, "expired")
+            return Transition("give up", Status.DEAD, charged=False, failure=failure)
+        case Misfit(error):
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
+            return Transition(
+                "hand back", Status.QUEUED, charged=False, failure=failure, misfit=True
+            )
+        case Cancel():
+            return Transition("cancel", Status.CANCELLED, reason=_said(end))
+        case Snooze(after_s=after_s):
+            return Transition(
+                "snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=_said(end)
+            )
+        case Dead():
+            failure = Failure(
+                "Dead", _said(end) or "the handler gave up", Verdict.FATAL, "raised Dead"
+            )
+            return Transition("give up", Status.DEAD, failure=failure)
+        case Retry(after_s=after_s):
+            failure = Failure(
+                "Retry",
+                _said(end) or "the handler asked for a retry",
+                Verdict.TRANSIENT,
+                "raised Retry",
+            )
+            return _retry_or_give_up(job, failure, rules, after_s)
+        case Errored(error):
+            return _settle_failure(job, judged(error, rules), rules)
+        case Failed(failure):
+            return _settle_failure(job, failure, rules)
+        case _:
+            raise TypeError(f"not an end of an attempt: {end!r}")
+
+
+def _held_up(job: Job, late_s: float) -> str:
+    """What kept a claimed job from being started in time, as far as its worker knows; `held_up` in SQL says it of one that nobody claimed."""
+    if job.expires_at is None or job.started_at is None or job.started_at < job.expires_at:
+        return f"it was claimed in time, but its worker's slots were busy until {late_s:.1f} s too late"
+    if job.run_at >= job.expires_at:
+        return f"it was not due before {job.run_at}"
+    return f"it was due at {job.run_at} and came to be started {late_s:.1f} s too late: the workers were busy, or none was up"
+
+
+def _said(outcome: Outcome) -> str | None:
+    """What the handler gave as its reason, made storable and safe as an error's message is; None when it gave none."""
+    return message(outcome) if outcome.reason else None
+
+
+def judged(error: BaseException, rules: Rules) -> Failure:
+    """Say of an error what is kept of it, and whether another attempt can help."""
+    seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
+    return Failure(
+        error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error)
+    )
+
+
+def _settle_failure(job: Job, failure: Failure, rules: Rules) -> Transition:
+    if failure.verdict == Verdict.FATAL:
+        return Transition("give up", Status.DEAD, failure=failure)
+    return _retry_or_give_up(job, failure, rules, None)
+
+
+def _settle_interrupted(job: Job, why: str, rules: Rules) -> Transition:
+    """As the reaper does with a lost job: the first time it comes back uncharged, unless its start was recorded; then the loss counts."""
+    if job.start_recorded is None:
+        return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
+    failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
+    if rules.dead_if_lost:
+        return Transition("give up", Status.DEAD, loss=True, failure=failure)
+    return msgspec.structs.replace(_retry_or_give_up(job, failure, rules, None), loss=True)
+
+
+def _retry_or_give_up(
+    job: Job, failure: Failure, rules: Rules, after_s: float | None
+) -> Transition:
+    if job.attempts >= (job.max_attempts or rules.max_attempts):
+        return Transition("give up", Status.DEAD, failure=failure)
+    delay_s = (
+        rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
+        if after_s is None
+        else max(1.0, after_s)
+    )
+    return Transition("retry", Status.FAILED, delay_s=delay_s, failure=failure)

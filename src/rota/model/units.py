@@ -1,0 +1,111 @@
+"""Durations and sizes of memory, as people write them and as they are counted."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from rota.errors import UsageError
+
+Duration = timedelta | str
+"""How long: a `timedelta`, or a string such as "250ms", "20s", "5m", "1h30m", "1.5h", "1d", "2w"."""
+
+LONGEST_S = 36525 * 86400.0
+"""A hundred years. Now plus this is still an instant that PostgreSQL and Python can hold."""
+
+_UNITS_S = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_FORM = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in _UNITS_S))
+_LADDER = (("s", 1), ("min", 60), ("h", 3600), ("d", 86400))
+
+
+def seconds(
+    value: timedelta | str, *, name: str, least: float | None = None, most: float | None = None
+) -> float:
+    """Return a duration in seconds.
+
+    Args:
+        value: a `timedelta`, or numbers with the units w, d, h, m, s, ms, the larger unit first; each at most once.
+        name: the argument it was given as, for the error.
+        least: the shortest that is accepted, in seconds. Defaults to 0.
+        most: the longest that is accepted, in seconds. Defaults to a hundred years.
+
+    Raises:
+        UsageError: it is a bare number, negative, out of range or no duration at all.
+    """
+    result_s = _parsed(value, name)
+    shortest_s, longest_s = least or 0.0, LONGEST_S if most is None else most
+    if not shortest_s <= result_s <= longest_s:
+        bound = (
+            f"at least {words(shortest_s)}"
+            if result_s < shortest_s
+            else f"at most {words(longest_s)}"
+        )
+        raise UsageError(f"{name} must be {bound}, not {_shown(value)}")
+    return result_s
+
+
+def words(seconds: float) -> str:
+    """Return a duration to read: "250 ms", "10 s", "2 min 40 s", "85 min", "1 h 30 min", "3 d".
+
+    A unit is used for exactly one of it and from one and a half on. Below ten of it the next smaller one says the rest: exact to 5 %.
+    """
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    whole_s = round(seconds)
+    rung = max(
+        [i for i, (_, size) in enumerate(_LADDER) if whole_s == size or whole_s >= 1.5 * size],
+        default=0,
+    )
+    unit, size = _LADDER[rung]
+    if rung == 0:
+        return f"{round(seconds, 1 if seconds < 10 else None):g} s"
+    if seconds >= 10 * size:
+        return f"{round(seconds / size)} {unit}"
+    smaller, smaller_size = _LADDER[rung - 1]
+    whole, rest = divmod(round(seconds / smaller_size), size // smaller_size)
+    return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
+
+
+def _parsed(value: Any, name: str) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    match = _FORM.fullmatch(value) if isinstance(value, str) and value else None
+    if isinstance(value, str) and value.startswith(("-", "−")) and _FORM.fullmatch(value[1:]):
+        raise UsageError(f"{name} must not be negative, not {_shown(value)}")
+    if match is None:
+        raise UsageError(
+            f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_shown(value)}'
+        )
+    return sum(
+        float(number) * unit_s
+        for number, unit_s in zip(match.groups(), _UNITS_S.values(), strict=True)
+        if number
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g} s"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+# Sizes of memory
+
+Size = str
+"""Such as "512MiB": a number and one of KiB, MiB, GiB."""
+
+_UNITS_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(KiB|MiB|GiB)", re.ASCII)
+
+
+def size_bytes(value: object, *, name: str, least: int = 0) -> int:
+    """Return a size in bytes. Raises UsageError, which names the option `name`."""
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise UsageError(f'{name} must be a size such as "512MiB" or "2GiB", not {value!r}')
+    size = int(float(found[1]) * _UNITS_BYTES[found[2]])
+    if size < least:
+        raise UsageError(f"{name} must be at least {least // 1024**2} MiB, not {value!r}")
+    return size

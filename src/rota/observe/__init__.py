@@ -1,0 +1,1 @@
+"""What can be seen of the work: events, the doctor."""

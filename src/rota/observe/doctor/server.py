@@ -1,0 +1,274 @@
+"""What the doctor thinks of the server and of Rota's schema in it. Pure: facts in, a finding out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.model.units import words
+from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skipped, warn
+
+Facts = dict[str, Any]
+POSTGRESQL_MIN = 140_000
+MONITOR = "grant pg_monitor to this role, and it can say more"
+
+
+def connection(facts: Facts, limits: Limits) -> Finding:
+    """Version, encoding, a server that only reads, the way there."""
+    version, trip_s = facts["version"], facts["round_trip_s"]
+    if version < POSTGRESQL_MIN:
+        return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 14 or newer")
+    if facts["encoding"] != "UTF8":
+        return bad(
+            f"the database has encoding {facts['encoding']}",
+            "make one with ENCODING 'UTF8' TEMPLATE template0 and move there",
+        )
+    if facts["is_read_only"]:
+        return bad(
+            "the server is read-only: a standby, or default_transaction_read_only is on",
+            "connect to the primary",
+        )
+    said = f"PostgreSQL {version // 10_000}.{version % 10_000}, a round trip takes {trip_s * 1000:.1f} ms"
+    if trip_s > limits.round_trip_s:
+        return warn(
+            said,
+            "run the workers nearer to the database: each claim and each finish takes two round trips",
+        )
+    return ok(said)
+
+
+def pooler(facts: Facts, limits: Limits) -> Finding:
+    """Whether LISTEN and the settings of a session can work."""
+    use = "use App(notify=False) behind it, and run `rota migrate` without it"
+    if facts["refusal"]:
+        return bad(facts["refusal"], use)
+    if facts["shares"] and facts["notify"] is False:
+        return ok("a transaction pooler, and the App has notify=False")
+    if facts["shares"]:
+        return bad(
+            "connections share sessions, as behind a transaction pooler: LISTEN does not work through it",
+            use,
+        )
+    if facts["notify"] is False:
+        return warn(
+            "no transaction pooler, and the App has notify=False",
+            "leave notify out: workers are then woken at once",
+        )
+    return ok("each connection has a session of its own")
+
+
+def listen(facts: Facts, limits: Limits) -> Finding:
+    """Whether the bell is heard."""
+    if facts["notify"] is False:
+        return skipped("the App has notify=False: workers poll")
+    if facts["heard_s"] is None:
+        return bad(
+            "a NOTIFY was not heard within 2 s: jobs are picked up by polling only, and a cancel is heard late",
+            "look for a pooler in transaction mode; use App(notify=False) behind one",
+        )
+    return ok(f"a NOTIFY was heard after {facts['heard_s'] * 1000:.0f} ms")
+
+
+def privileges(facts: Facts, limits: Limits) -> Finding:
+    """Who may do what."""
+    role, owner = facts["role"], facts["owner"]
+    if facts["others"]:
+        return bad(
+            f"workers are connected as {', '.join(facts['others'])}, which does not own the schema: they cannot make tomorrow's partitions",
+            f"let the workers connect as {owner}, or GRANT {owner} TO that role",
+        )
+    if facts["is_owner"]:
+        return ok(f"{role} owns the schema, as a worker's role must")
+    may = (
+        "can enqueue"
+        if facts["inserts"]
+        else "can read"
+        if facts["reads"]
+        else "can do nothing here"
+    )
+    return warn(
+        f"{role} {may}; the schema's owner is {owner}",
+        f"run workers and `rota migrate` as {owner}; for anything else this will do",
+    )
+
+
+def migrations(facts: Facts, limits: Limits) -> Finding:
+    """Whether the schema is this release's."""
+    if facts["missing"]:
+        return bad(
+            f"lacks {', '.join(facts['missing'])}", "run `rota migrate` as the owner of the schema"
+        )
+    if facts["too_new"]:
+        return bad(facts["too_new"], "install the newer release")
+    if facts["other"]:
+        return bad(
+            f"{', '.join(facts['other'])}: another migration has that number here",
+            "the schema was not made by a release: compare it with `rota migrate --sql`",
+        )
+    if facts["stale"]:
+        names = ", ".join(facts["stale"])
+        return bad(f"lacks this release's {names}", "run `rota migrate` as the owner of the schema")
+    if facts["changed"]:
+        return warn(
+            f"no longer as `rota migrate` made them: {', '.join(facts['changed'])}",
+            "delete the rows of these names from `definition` and run `rota migrate`",
+        )
+    if facts["newer"]:
+        return warn(
+            f"also has {', '.join(facts['newer'])}, of a newer release",
+            "finish the deploy: this release can live with it",
+        )
+    return ok(f"{facts['count']} migrations, none is missing")
+
+
+def clock(facts: Facts, limits: Limits) -> Finding:
+    """How far this machine's clock is off."""
+    skew_s = facts["skew_s"]
+    if abs(skew_s) > limits.skew_s:
+        way = "behind" if skew_s > 0 else "ahead of"
+        return warn(
+            f"this machine's clock is {words(abs(skew_s))} {way} the database's",
+            "run NTP on both; jobs go by the database's clock alone, logs and anything computed here do not",
+        )
+    return ok(f"this machine and the database agree within {max(abs(skew_s), 0.1):.1f} s")
+
+
+def snapshot(facts: Facts, limits: Limits) -> Finding:
+    """Who keeps vacuum from removing dead rows."""
+    holders = facts["holders"]
+    if not holders:
+        return ok("nobody holds an old snapshot")
+    graded = [(_grade(holder, limits), holder) for holder in holders]
+    worst = max(grade for grade, _ in graded)
+    holder = next(holder for grade, holder in graded if grade == worst)
+    said = f"the oldest is {_holder(holder)}"
+    if worst == 0:
+        hidden = any(one["is_hidden"] for one in holders)
+        return ok(f"{said}{f' ({MONITOR})' if hidden else ''}")
+    return (bad if worst == 2 else warn)(
+        f"{said}: no dead row younger than it can be removed, and claims slow down with time",
+        _release(holder),
+    )
+
+
+def _grade(holder: Facts, limits: Limits) -> int:
+    if holder["held_s"] is None:
+        return sum(holder["xids"] >= most for most in limits.snapshot_xids)
+    return sum(holder["held_s"] >= most for most in limits.snapshot_s)
+
+
+def _holder(holder: Facts) -> str:
+    who = f"{holder['kind']} {holder['who']}"
+    facts = [
+        f"user {holder['user']}" if holder["user"] else "",
+        f"application {holder['application']}" if holder["application"] else "",
+        holder["state"] or "",
+        f"for {words(holder['held_s'])}" if holder["held_s"] is not None else "",
+        f"{holder['xids']:,} transactions old",
+    ]
+    return f"{who} ({', '.join(fact for fact in facts if fact)})"
+
+
+def _release(holder: Facts) -> str:
+    who = str(holder["who"])
+    match holder["kind"]:
+        case "prepared transaction":
+            return f"end it where it was prepared, or here: ROLLBACK PREPARED '{who}'"
+        case "replication slot":
+            return (
+                f"let its consumer catch up, or drop it: SELECT pg_drop_replication_slot('{who}')"
+            )
+        case "standby":
+            return "end the long query there, or turn hot_standby_feedback off on it"
+    return f"ask its owner to end it, or: SELECT pg_terminate_backend({who})"
+
+
+def vacuum(facts: Facts, limits: Limits) -> Finding:
+    """Whether dead rows go."""
+    tables = facts["tables"] or []
+    if not facts["autovacuum"] or not facts["counts"]:
+        off = "autovacuum" if not facts["autovacuum"] else "track_counts"
+        return bad(
+            f"{off} is off on this server: dead rows stay for ever",
+            f"set {off} = on in postgresql.conf and reload",
+        )
+    disabled = [table["name"] for table in tables if table["is_off"]]
+    if disabled:
+        do = "; ".join(
+            f"ALTER TABLE rota.{name} RESET (autovacuum_enabled); VACUUM rota.{name}"
+            for name in disabled
+        )
+        return bad(f"autovacuum is off for {', '.join(disabled)}", do)
+    full = [
+        one
+        for one in tables
+        if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)
+    ]
+    if full:
+        said = ", ".join(
+            f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuumed(one)}"
+            for one in full
+        )
+        return warn(
+            said,
+            "see the snapshot above; else give autovacuum more to do at once (autovacuum_vacuum_cost_limit) or run VACUUM by hand",
+        )
+    job = next((one for one in tables if one["name"] == "job"), None)
+    return ok(
+        f"job has {job['dead'] or 0:,} dead rows, {_vacuumed(job)}" if job else "no figures yet"
+    )
+
+
+def _vacuumed(table: Facts) -> str:
+    ago_s = table["vacuumed_s"]
+    return "not vacuumed yet" if ago_s is None else f"vacuumed {words(ago_s)} ago"
+
+
+def partitions(facts: Facts, limits: Limits) -> Finding:
+    """Whether the days to come are ready."""
+    missing = sorted({day for days in facts.values() for day in days})
+    first = missing[0] if missing else None
+    gaps = "; ".join(f"{table}: {_days(days)}" for table, days in facts.items() if days)
+    do = "start a worker as the owner of the schema; it makes them. A standstill of retention has its reason in the worker's log"
+    if first is not None and first <= limits.partition_days[1]:
+        return bad(f"no partition for {gaps}", f"{do}. At once: SELECT rota.partitions_ensure(7)")
+    if first is not None and first <= limits.partition_days[0]:
+        return warn(f"no partition for {gaps}", do)
+    return ok(f"today and the next {(first or 8) - 1} days are ready")
+
+
+def _days(days: list[int]) -> str:
+    return ", ".join(
+        "today" if day == 0 else "tomorrow" if day == 1 else f"in {day} days" for day in days
+    )
+
+
+def retention(facts: Facts, limits: Limits) -> Finding:
+    """Whether what is old goes."""
+    weight = f"{facts['days']} days of history, {size(facts['bytes'])}, yesterday {size(facts['last_day_bytes'])}"
+    if facts["pending"]:
+        return warn(
+            f"{', '.join(facts['pending'])} is half taken off: it waits for every snapshot older than that",
+            "end the oldest transaction (see the snapshot); the next pass, within the hour, finishes it",
+        )
+    if facts["overdue"]:
+        return warn(
+            f"{', '.join(facts['overdue'])} should have been dropped; {weight}",
+            "look for `retention:` in the workers' logs: mostly a long transaction, or a worker that does not own the schema",
+        )
+    forever = [
+        what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})
+    ]
+    return ok("; kept for ever: ".join([weight, *([", ".join(forever)] if forever else [])]))
+
+
+def connections(facts: Facts, limits: Limits) -> Finding:
+    """Whether there are connections left."""
+    used, most, ours, workers = facts["used"], facts["most"], facts["ours"], facts["workers"]
+    said = f"{used} of {most} connections are used, {ours} by Rota{f' ({workers} workers)' if workers else ''}"
+    if used < limits.connections_share[0] * most:
+        return ok(said)
+    level = bad if used >= limits.connections_share[1] * most else warn
+    return level(
+        said,
+        "a worker needs seven: give fewer workers more slots, raise max_connections, or put PgBouncer in between (notify=False)",
+    )

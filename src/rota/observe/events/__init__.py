@@ -1,0 +1,70 @@
+"""What happened, as dataclasses. Logs, tests and an application's own listeners hear them through a `Bus`."""
+
+from __future__ import annotations
+
+from rota.observe.events.alert import AlertFired, AlertNotTold, AlertOver
+from rota.observe.events.bus import Bus
+from rota.observe.events.event import Event
+from rota.observe.events.job import (
+    HandlerAbandoned,
+    JobCancelled,
+    JobClaimed,
+    JobDead,
+    JobEvent,
+    JobFailed,
+    JobHandedBack,
+    JobReaped,
+    JobSnoozed,
+    JobSucceeded,
+    LeaseLost,
+    OutcomeRefused,
+)
+from rota.observe.events.schedule import (
+    RunEnqueued,
+    RunSkipped,
+    ScheduleDisabled,
+    ScheduleRefused,
+    TicksMissed,
+)
+from rota.observe.events.upkeep import DeadPutAway, PartitionDropped, PartitionKept, UpkeepRefused
+from rota.observe.events.worker import (
+    DatabaseCopied,
+    DatabaseLost,
+    LoopBlocked,
+    WorkerStarted,
+    WorkerStopped,
+)
+
+__all__ = [
+    "AlertFired",
+    "AlertNotTold",
+    "AlertOver",
+    "Bus",
+    "DatabaseCopied",
+    "DatabaseLost",
+    "DeadPutAway",
+    "Event",
+    "HandlerAbandoned",
+    "JobCancelled",
+    "JobClaimed",
+    "JobDead",
+    "JobEvent",
+    "JobFailed",
+    "JobHandedBack",
+    "JobReaped",
+    "JobSnoozed",
+    "JobSucceeded",
+    "LeaseLost",
+    "LoopBlocked",
+    "OutcomeRefused",
+    "PartitionDropped",
+    "PartitionKept",
+    "RunEnqueued",
+    "RunSkipped",
+    "ScheduleDisabled",
+    "ScheduleRefused",
+    "TicksMissed",
+    "UpkeepRefused",
+    "WorkerStarted",
+    "WorkerStopped",
+]

@@ -1,0 +1,48 @@
+"""Hands events to listeners and to the log."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rota.model.failure import escaped
+from rota.observe.events.event import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("rota")
+
+E = TypeVar("E", bound=Event)
+
+
+class Bus:
+    """Hands each event to those who asked for its class, or a class above it, and to the log. A failing listener harms nothing but itself."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[type[Event], list[Callable[[Any], object]]] = defaultdict(list)
+
+    def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
+        """Call `listener(event)` for each event of that class, in the thread and loop where it happened; it must return quickly."""
+        self._listeners[kind].append(listener)
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would hear such an event; those who emit many ask first."""
+        return logger.isEnabledFor(kind.level) or any(
+            base in self._listeners for base in kind.__mro__
+        )
+
+    def emit(self, event: Event) -> None:
+        """Log the event and tell the listeners."""
+        logger.log(event.level_now, "%s", escaped(event.text()), extra={"rota_event": event})
+        if not self._listeners:
+            return
+        for base in type(event).__mro__:
+            for listener in self._listeners.get(base, ()):
+                try:
+                    listener(event)
+                except (Exception, SystemExit):
+                    logger.exception(
+                        "a listener for %s failed; the job is not affected", type(event).__name__
+                    )

@@ -1,0 +1,148 @@
+"""The steps of a job's attempts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from rota.observe.events.event import Event
+
+if TYPE_CHECKING:
+    from rota.model.job import Job
+    from rota.model.outcome import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent(Event):
+    """A step of one attempt of a job."""
+
+    job: int
+    job_type: str
+    attempt: int
+    claim: int
+    worker: str
+
+    @classmethod
+    def of(cls, job: Job, worker: str, **own: Any) -> Self:
+        """Make the event of a job as that worker claimed it; `own` are the fields that only this event has."""
+        return cls(
+            job=job.id,
+            job_type=job.job_type,
+            attempt=job.attempts,
+            claim=job.claims,
+            worker=worker,
+            **own,
+        )
+
+    def text(self) -> str:
+        return f"job {self.job} {self.job_type} attempt {self.attempt}: {self.said()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaimed(JobEvent):
+    """This worker holds the job; it will start as soon as a slot is free."""
+
+    level = logging.DEBUG
+    line = "claimed by {worker}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSucceeded(JobEvent):
+    """The job is over, and that is committed."""
+
+    line = "succeeded in {ran_s:.3f} s"
+    ran_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed(JobEvent):
+    """The attempt failed and the job will be tried again, and that is committed."""
+
+    level = logging.WARNING
+    line = "failed, to be retried in {retry_in_s:.1f} s: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
+    failure: Failure
+    retry_in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDead(JobEvent):
+    """The job was given up, and that is committed: a person must look."""
+
+    level = logging.ERROR
+    line = "dead: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled(JobEvent):
+    """The handler called the job off, or a person did while a worker held it, and that is committed."""
+
+    reason: str | None
+
+    def said(self) -> str:
+        return f"cancelled: {self.reason or 'no reason given'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnoozed(JobEvent):
+    """The handler put the job off without charging the attempt, and that is committed."""
+
+    run_in_s: float
+    reason: str | None
+
+    def said(self) -> str:
+        return f"snoozed for {self.run_in_s:.1f} s: {self.reason or 'no reason given'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHandedBack(JobEvent):
+    """The job went back uncharged, and that is committed."""
+
+    line = "handed back: {why}"
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReaped(JobEvent):
+    """Another worker's lease had expired; its attempt counts as lost. `worker` is the one that lost it."""
+
+    level = logging.WARNING
+    line = "lost by {worker}, whose lease expired; now {status}"
+    status: str
+
+    @property
+    def level_now(self) -> int:
+        return logging.ERROR if self.status == "dead" else self.level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(JobEvent):
+    """This worker no longer holds the job; what its handler came to is discarded."""
+
+    level = logging.ERROR
+    line = "lease lost by {worker}; its outcome is discarded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRefused(JobEvent):
+    """What the attempt came to cannot be written, while that of others can. Said once for an attempt; the worker goes on trying for `for_s`, then
+    leaves the job to its lease: it is reaped, and the attempt counts as lost."""
+
+    level = logging.ERROR
+    line = "the database refuses what it came to; tried again for {for_s:.0f} s, then left to its lease: {reason}"
+    reason: str
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerAbandoned(JobEvent):
+    """A handler goes on past its timeout and does not stop. Its slot is given up, and what it comes to is discarded. `abandoned` counts those that
+    go on now; when they are as many as the worker's slots, it ends with WorkerExhausted."""
+
+    level = logging.ERROR
+    line = (
+        "its handler does not stop after its timeout; its slot is given up ({abandoned} of {slots})"
+    )
+    abandoned: int
+    slots: int

@@ -1,0 +1,1 @@
+"""How a process lives: services, loops, child processes, logs. Knows no jobs."""

@@ -1,0 +1,123 @@
+"""The port where a container's probes ask whether a worker lives (`/healthz`) and takes jobs (`/readyz`)."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from rota.errors import ConfigurationError
+
+Ask = Callable[[], str | None]
+"""Says what is wrong, None when nothing is. Called in threads of the server."""
+
+CLIENT_S = 5.0
+"""A client that says nothing more for so long is let go."""
+CLIENTS_MAX = 16
+"""So many are heard at once, each in a thread; who comes beyond that is let go unheard, and a probe asks again."""
+
+
+@contextmanager
+def answering(port: int | None, unwell: Ask, unready: Ask) -> Iterator[None]:
+    """Answer on a port of all interfaces, for a block, from a thread: 200, or 503 and the reason. None: do nothing.
+
+    Raises:
+        ConfigurationError: the port is taken, or not this user's to take.
+    """
+    if port is None:
+        yield
+        return
+    with _Server(port, {"/healthz": unwell, "/readyz": unready}) as server:
+        thread = threading.Thread(
+            target=server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="rota-health",
+            daemon=True,
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+class _Server(
+    socketserver.ThreadingTCPServer
+):  # not http.server's own: that one asks the DNS for its name before it listens
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 16
+
+    def __init__(self, port: int, asks: dict[str, Ask]) -> None:
+        self.asks = asks
+        self._room = threading.Semaphore(CLIENTS_MAX)
+        try:
+            super().__init__(("", port), _Request)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the health port {port} cannot be listened on: {error.strerror}"
+            ) from None
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # IPv4 as well
+        super().server_bind()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # no thread for it
+                self._room.release()
+                raise
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no concern of ours."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = CLIENT_S
+
+    def do_GET(self) -> None:
+        ask = self.server.asks.get(self.path.partition("?")[0])
+        if ask is None:
+            self._answer(HTTPStatus.NOT_FOUND, "ask /healthz or /readyz")
+        elif (wrong := ask()) is None:
+            self._answer(HTTPStatus.OK, "ok")
+        else:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, wrong)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, status: HTTPStatus, text: str) -> None:
+        body = f"{text}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "rota"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A probe every few seconds is no news."""

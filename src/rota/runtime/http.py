@@ -1,0 +1,142 @@
+"""Calls to a URL that the operator gave: a webhook, a dead-man switch. Such a URL is a secret as a whole: no error and no log line shows more of it
+than its host."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
+
+from rota.errors import ConfigurationError
+
+logger = logging.getLogger("rota")
+
+ANSWER_S = 5.0
+"""The longest that connecting, or an answer, may take."""
+CALL_S = 10.0
+"""The longest that all of a call may take. Names may resolve slowly, and a server may answer byte by byte."""
+
+
+class CallFailed(Exception):
+    """The URL did not answer with 2xx. Its text names the host at most."""
+
+
+class CallRefused(CallFailed):
+    """It did answer, with another status: what was wrong may be what was sent."""
+
+
+def check_url(url: str, name: str) -> str:
+    """Return the URL. Raises ConfigurationError where it cannot be called; `name` is what it was given as."""
+    try:
+        parts = urlsplit(url)
+        is_fit = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
+        is_fit = is_fit and url.isascii() and url.isprintable() and " " not in url
+        has_user = parts.username is not None
+    except ValueError:
+        is_fit = has_user = False
+    if has_user:
+        raise ConfigurationError(
+            f"{name} must not hold a user or password before the host: put the secret into the path"
+        )
+    if not is_fit:
+        raise ConfigurationError(
+            f"{name} must be a URL such as https://host/path; what was given cannot be called (it is not shown here)"
+        )
+    return url
+
+
+def host(url: str) -> str:
+    """What of a URL may be shown."""
+    return urlsplit(url).hostname or "?"
+
+
+def call(url: str, body: bytes | None = None) -> None:
+    """GET a URL, or POST JSON to it. Certificates are checked, redirects are not followed: they could lead anywhere. May block for longer than CALL_S.
+
+    Raises:
+        CallRefused: it answered with another status than 2xx.
+        CallFailed: it did not answer.
+    """
+    headers = {"User-Agent": "rota", "Connection": "close"} | (
+        {} if body is None else {"Content-Type": "application/json"}
+    )
+    request = urllib.request.Request(url, body, headers, method="GET" if body is None else "POST")
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=ANSWER_S):
+            pass
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise CallRefused(f"{host(url)} answered {error.code}") from None
+    except urllib.error.URLError as error:
+        why = (
+            f"no answer within {ANSWER_S:g} s"
+            if isinstance(error.reason, TimeoutError)
+            else _of(error.reason)
+        )
+        raise CallFailed(f"{host(url)} cannot be reached: {why}") from None
+    except TimeoutError:
+        raise CallFailed(f"{host(url)} did not answer within {ANSWER_S:g} s") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise CallFailed(f"{host(url)} gave no answer: {_of(error)}") from None
+
+
+async def acall(url: str, body: bytes | None = None) -> None:
+    """`call` from a loop, within CALL_S. Raises CallFailed."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[None] = loop.create_future()
+
+    def say(error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_result(None) if error is None else answer.set_exception(error)
+
+    def ask() -> None:
+        outcome: BaseException | None = None
+        try:
+            call(url, body)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            outcome = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(say, outcome)
+
+    threading.Thread(
+        target=ask, name="rota-call", daemon=True
+    ).start()  # its own, for nobody waits for it at the end
+    try:
+        async with asyncio.timeout(CALL_S):
+            await answer
+    except TimeoutError:
+        raise CallFailed(f"{host(url)} did not answer within {CALL_S:g} s") from None
+
+
+async def aping(url: str) -> None:
+    """Tell a dead-man switch that all is well, within CALL_S. What goes wrong is a line in the log."""
+    try:
+        await acall(url)
+    except CallFailed as error:
+        logger.warning("ping: %s; the work itself went well", error)
+
+
+def ping(url: str) -> None:
+    """`aping` where no loop runs."""
+    asyncio.run(aping(url))
+
+
+def _of(error: object) -> str:
+    """An error without any part of the URL: of the library's own texts some quote it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None

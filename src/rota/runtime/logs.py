@@ -1,0 +1,297 @@
+"""How log lines look: plain or JSON, each record on one line whatever is in it, with the job that was running where it was written."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import math
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from rota.declare.context import current
+from rota.errors import UsageError
+from rota.model.failure import escaped
+
+TEXT_MAX = 32_768
+"""A message or a stack longer than this loses its middle: a line that is too long for whoever collects it is lost as a whole, or cut in two."""
+DEPTH_MAX = 4
+"""Of what a program attaches to a record, deeper levels are written as text …"""
+ENTRIES_MAX = 100
+"""… and further entries are left out."""
+LEVELS = ("debug", "info", "warning", "error")
+_BIGGEST = 2**63
+"""Larger whole numbers are no JSON that every reader takes, and the largest have no text at all."""
+_OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt")
+_USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime", *_OWN])
+"""Attributes of a record that are not somebody's `extra`."""
+
+
+class Form(StrEnum):
+    """How records are written."""
+
+    PLAIN = "plain"
+    JSON = "json"
+
+
+def setup(
+    log_format: str = "plain", level: str | None = "info", *, root_level: int = logging.WARNING
+) -> bool:
+    """Log to stderr as `rota work` does, unless the program has set up logging of its own: then only the level of the logger `rota` is set.
+
+    Args:
+        log_format: "plain" or "json".
+        level: from which level on Rota's own lines are written: "debug", "info", "warning" or "error"; None: as the others.
+        root_level: from which level on other loggers' lines are written, as a number of `logging`. Defaults to warnings.
+
+    Returns:
+        Whether lines are now written in this form. Then warnings of Python and exceptions that end a thread are such lines as well.
+
+    Raises:
+        UsageError: there is no such format or level.
+    """
+    formatter = _formatter(log_format)
+    if level is not None:
+        if str(level) not in LEVELS:
+            raise UsageError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+        rota = logging.getLogger("rota")
+        rota.setLevel(str(level).upper())
+        rota.disabled = False  # dictConfig() does that to every logger that is there before it, unless it is told not to
+    root = logging.getLogger()
+    if root.handlers:
+        return False
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    handler.addFilter(JobFilter())
+    root.addHandler(handler)
+    root.setLevel(root_level)
+    logging.captureWarnings(True)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _thread_failed
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _unraisable
+    return True
+
+
+@contextmanager
+def holding_warnings() -> Iterator[None]:
+    """Show what is warned of in a block at its end: by then it is known how lines are written."""
+    held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def hold(*args: Any, **named: Any) -> None:
+        held.append((args, named))
+
+    before, warnings.showwarning = warnings.showwarning, hold
+    try:
+        yield
+    finally:
+        if warnings.showwarning is hold:
+            warnings.showwarning = before
+        for args, named in held:
+            warnings.showwarning(*args, **named)
+
+
+def form() -> Form | None:
+    """How the root logger writes lines; None where that is not Rota's doing."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, JsonFormatter):
+            return Form.JSON
+        if isinstance(handler.formatter, PlainFormatter):
+            return Form.PLAIN
+    return None
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+        name = failed.thread.name if failed.thread is not None else "?"
+        logging.getLogger("threading").error(
+            "thread %s has failed", name, exc_info=failed.exc_value
+        )
+
+
+def _unraisable(failed: sys.UnraisableHookArgs) -> None:
+    logging.getLogger("sys").error(
+        "%s: %s",
+        failed.err_msg or "exception ignored in",
+        _text(failed.object),
+        exc_info=failed.exc_value,
+    )
+
+
+class JobFilter(logging.Filter):
+    """Gives each record `rota_job`, `rota_type` and `rota_attempt` of the handler that wrote it, None elsewhere; lets every record through.
+
+    For a program with logging of its own: `handler.addFilter(rota.logs.JobFilter())`, then `%(rota_job)s` in its format.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Stamp the record."""
+        record.rota_job, record.rota_type, record.rota_attempt = _job_of(record)
+        return True
+
+
+class PlainFormatter(logging.Formatter):
+    """Time, level, message, and the job in brackets; stacks behind it. What is not printable is written as an escape."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the one line."""
+        text = _shortened(_message(record))
+        if record.name.partition(".")[0] != "rota":
+            text = f"{_text(record.name)}: {text}"
+        job, job_type, attempt = _job_of(record)
+        if job is not None and getattr(record, "rota_event", None) is None:
+            text += f" [job {job} {_text(job_type)} attempt {attempt}]"
+        for stack in _stacks(record):
+            text += f" | {stack}"
+        at = _time(record).astimezone().isoformat(sep=" ", timespec="milliseconds")
+        return escaped(f"{at} {record.levelname:7} {text}")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object: `at`, `level`, `logger`, `message`; `job`, `job_type`, `attempt` where a handler wrote it; `event` and its fields of Rota's own
+    lines; `stack` of an exception; `extra` with what the program attached. ASCII only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the one line."""
+        line: dict[str, Any] = {
+            "at": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": str(record.levelname).lower(),
+            "logger": _text(record.name),
+            "message": _clean(_shortened(_message(record))),
+        }
+        event = getattr(record, "rota_event", None)
+        if event is not None and is_dataclass(event):
+            line["event"] = type(event).__name__
+            line |= _facts(event)
+        else:
+            job, job_type, attempt = _job_of(record)
+            if job is not None:
+                line |= {"job": job, "job_type": _plain(job_type), "attempt": attempt}
+        stacks = _stacks(record)
+        if stacks:
+            line["stack"] = _clean("\n".join(stacks))
+        extra = {
+            _text(name): _plain(value) for name, value in vars(record).items() if name not in _USUAL
+        }
+        if extra:
+            line["extra"] = extra
+        return json.dumps(line, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _formatter(log_format: str) -> logging.Formatter:
+    match log_format:
+        case Form.PLAIN:
+            return PlainFormatter()
+        case Form.JSON:
+            return JsonFormatter()
+    raise UsageError(f"log_format must be 'plain' or 'json', not {log_format!r}")
+
+
+def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | None]:
+    """The job of whoever wrote a record: as it was stamped, for it may be formatted in another thread."""
+    if hasattr(record, "rota_job"):
+        return (
+            record.rota_job,
+            getattr(record, "rota_type", None),
+            getattr(record, "rota_attempt", None),
+        )
+    found = current(contextvars.copy_context())
+    return (
+        (None, None, None)
+        if found is None
+        else (found.job.id, found.job.job_type, found.job.attempts)
+    )
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    try:
+        return datetime.fromtimestamp(record.created, UTC)
+    except (ValueError, OverflowError, OSError, TypeError):
+        return datetime.fromtimestamp(0, UTC)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message, also of a call whose arguments do not fit: logging itself would print a stack of many lines."""
+    try:
+        return record.getMessage()
+    except (Exception, SystemExit):  # noqa: BLE001 - the user's own __str__ and __repr__
+        return f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
+
+
+def _stacks(record: logging.LogRecord) -> list[str]:
+    found: list[str] = []
+    if record.exc_info and record.exc_info[1] is not None:
+        try:
+            found.append("".join(traceback.format_exception(record.exc_info[1])))
+        except (Exception, SystemExit):  # noqa: BLE001 - formatting runs code of somebody else's classes
+            found.append(f"{type(record.exc_info[1]).__name__} (its traceback cannot be shown)")
+    elif record.exc_text:
+        found.append(_text(record.exc_text))
+    if record.stack_info:
+        found.append(_text(record.stack_info))
+    return [_shortened(stack.strip()) for stack in found]
+
+
+def _facts(event: Any) -> dict[str, Any]:
+    """The fields of an event; those of a failure beside them."""
+    facts: dict[str, Any] = {}
+    for part in fields(event):
+        value = getattr(event, part.name)
+        facts |= _facts(value) if is_dataclass(value) else {part.name: _plain(value)}
+    return {"error" if name == "message" else name: value for name, value in facts.items()}
+
+
+def _plain(value: Any) -> Any:
+    """The same in what JSON has, whatever its class does."""
+    try:
+        return _in_json(value, 0)
+    except (Exception, SystemExit):  # noqa: BLE001 - a dict's or a text's own methods may be somebody else's
+        return _text(value)
+
+
+def _in_json(value: Any, depth: int) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case int() if -_BIGGEST < value < _BIGGEST:
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case str():
+            return _text(value)
+        case dict() if depth < DEPTH_MAX:
+            return {
+                _text(name): _in_json(one, depth + 1)
+                for name, one in list(value.items())[:ENTRIES_MAX]
+            }
+        case list() | tuple() if depth < DEPTH_MAX:
+            return [_in_json(one, depth + 1) for one in value[:ENTRIES_MAX]]
+        case _:
+            return _text(value)
+
+
+def _text(value: Any) -> str:
+    """A value as text, whatever its class does."""
+    try:
+        return _clean(_shortened(value if isinstance(value, str) else repr(value)))
+    except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __repr__
+        return f"({type(value).__name__} that cannot be shown)"
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates, which are no UTF-8 and no JSON."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _shortened(text: str) -> str:
+    return (
+        text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]} … {text[-TEXT_MAX * 3 // 4 :]}"
+    )

@@ -53,7 +53,7 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
     database: str, connection: Connection, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "rota.worker.lease.RENEWALS_A_LEASE", 100
+        "rota.worker.lease_keeper.RENEWALS_A_LEASE", 100
     )  # soon, and yet no machine is so busy that it runs out
     disagree(connection, hours)
     jobs = rota.Jobs()

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from rota.cli import run
 from rota.runtime.supervised import ORPHAN_S
 from rota.runtime.supervisor import ENDS_MAX
-from rota.worker.executor import HURRIED_S
+from rota.worker.executor import STOP_NOW_S
 from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -314,7 +314,7 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
     monkeypatch: pytest.MonkeyPatch,
     handler: str,
 ) -> None:
-    assert HURRIED_S < ORPHAN_S < 1
+    assert STOP_NOW_S < ORPHAN_S < 1
     if handler != "wedge":  # what can be handed back is, however little time the machine has for it
         monkeypatch.setenv("CREW_ORPHAN_S", "20")
     fleet = start_fleet(database, 2, "--slots=1", "--grace=10m")

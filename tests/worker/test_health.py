@@ -18,14 +18,16 @@ import pytest
 import rota
 from rota.observe.events import Bus
 from rota.runtime.health_server import CLIENTS_MAX, answering
-from rota.runtime.service import Gate, Service
+from rota.runtime.service import PauseGate, Service
 from rota.runtime.supervisor import Fleet
-from rota.worker import pulse as vitals
-from rota.worker.pulse import Pulse
-from rota.worker.watch import LoopWatch
+from rota.worker import health as vitals
+from rota.worker.health import SILENT_S, Health
+from rota.worker.loop_watch import LoopWatch
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
+from tests.worker.alone import LoneParts
 from tests.worker.conftest import StartFleet, StartWorker
 from tests.worker.fleet import probe, refusal
 from tests.worker.hand import Hand
@@ -113,25 +115,25 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
         told.wait(20)
 
     async with Hand(database, jobs) as hand:
-        pulse = hand.worker.pulse
-        await hand.until(lambda: pulse.unready() is None)
+        health = hand.worker.health
+        await hand.until(lambda: health.readiness() is None)
 
         def watch() -> None:
-            eventually(lambda: pulse.unwell() is not None, 20)
-            seen.append((pulse.unwell(), pulse.unready()))
+            eventually(lambda: health.liveness() is not None, 20)
+            seen.append((health.liveness(), health.readiness()))
             told.set()
 
         watching = asyncio.create_task(asyncio.to_thread(watch))
         put(connection, "blocks")
         await watching
         await asyncio.to_thread(
-            eventually, lambda: (pulse.unwell(), pulse.unready()) == (None, None)
+            eventually, lambda: (health.liveness(), health.readiness()) == (None, None)
         )
     [said] = seen
     assert all(
         re.fullmatch(r"the event loop has been blocked for \d+ s", why or "") for why in said
     ), said
-    assert (pulse.unwell(), pulse.unready()) == (None, "stopping")
+    assert (health.liveness(), health.readiness()) == (None, "stopping")
 
 
 class _Part(Service):
@@ -139,14 +141,13 @@ class _Part(Service):
         raise NotImplementedError
 
 
-async def test_a_database_that_takes_a_question_and_never_answers_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pulse = Pulse(Gate())
-    pulse.begin(LoopWatch(Bus(), {}), _Part(Bus()))
-    assert pulse.unready() is None
-    monkeypatch.setattr(vitals, "SILENT_S", -1.0)
-    assert re.fullmatch(r"the database has not answered for \d+ s", pulse.unready() or "")
+async def test_a_database_that_takes_a_question_and_never_answers_is_noticed() -> None:
+    clock = ManualClock()
+    health = Health(PauseGate(), clock)
+    health.begin(LoopWatch(LoneParts()), _Part(Bus()))
+    assert health.readiness() is None
+    clock.advance(SILENT_S + 1)
+    assert re.fullmatch(r"the database has not answered for \d+ s", health.readiness() or "")
 
 
 def test_a_health_port_that_is_taken_is_a_configuration_error_before_anything_is_started(

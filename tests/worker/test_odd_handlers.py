@@ -12,8 +12,7 @@ import pytest
 
 import rota
 from rota.model.outcome import Outcome
-from rota.worker.held import Held
-from rota.worker.lane import Lane
+from rota.worker.attempt import Attempt
 from tests.store.work import Hand as Claimant
 from tests.store.work import insert
 from tests.support.rules import rule
@@ -180,14 +179,11 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
         variable.set("used")
 
     insert(connection, 5)
-    ended: asyncio.Queue[Held] = asyncio.Queue()
-    executor = lone_executor(
-        Lane(("default",), 1), ended.put_nowait
-    )  # one slot, so each but the first is started where the one before it has ended
-    executor.take(
-        [Held(job, one, time.monotonic(), 60.0) for job in Claimant(connection).claim().jobs]
-    )
+    # One slot, so each but the first is started where the one before it has ended.
+    executor, others = lone_executor(slots=1)
+    claimed = Claimant(connection).claim().jobs
+    executor.add([Attempt(job, one, time.monotonic(), 60.0) for job in claimed])
     for _ in range(5):
-        await asyncio.wait_for(ended.get(), 30)
+        await asyncio.wait_for(others.ended.get(), 30)
     await executor.close()
     assert seen == ["clean"] * 5

@@ -22,6 +22,7 @@ import msgspec
 import pytest
 
 import rota
+from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, ProcessDied
 from rota.model.job import Job
@@ -29,12 +30,12 @@ from rota.model.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.observe.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.store.db import Database
 from rota.worker import processes
-from rota.worker.crew import Crew
-from rota.worker.held import Held
+from rota.worker.attempt import Attempt
 from rota.worker.messages import Begun, Ended, Progressed, Ready, Run, Stop, Stopped
 from rota.worker.process import _BOOT, Process
 from rota.worker.processes import Processes
 from rota.worker.reach import setup_of
+from rota.worker.spec import WorkerSpec
 from rota.worker.worker import Worker
 from tests.support import forked
 from tests.support.rules import rule
@@ -298,9 +299,9 @@ async def test_an_idle_process_is_ended_after_a_while(
 async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
     """Wait until a handler runs, let its time be over, and wait until that has ended its attempt. Return the processes that it named."""
     named = await asyncio.to_thread(eventually, lambda: pids(place))
-    held = hand.worker._held[job]
-    assert held.begun_at is not None
-    held.begun_at -= held.job_type.settings.timeout_s
+    held = hand.worker.parts.attempts[job]
+    assert held.began_at is not None
+    held.began_at -= held.job_type.settings.timeout_s
     await hand.heard(JobFailed, job=job)
     return named
 
@@ -323,7 +324,7 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
 async def test_a_process_that_takes_its_time_to_die_is_not_given_up(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 0.0)  # as if it took longer than that
+    monkeypatch.setattr("rota.worker.executor.STOP_S", 0.0)  # as if it took longer than that
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
         await until_over_its_time(hand, job, tmp_path / "pids")
@@ -361,7 +362,7 @@ async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processes, "TOLD_S", 30.0)
-    monkeypatch.setattr("rota.worker.executor.KILLED_S", 60.0)
+    monkeypatch.setattr("rota.worker.runners.ProcessRunner.stop_s", 60.0)
     for _ in range(2):
         put(connection, job_type, place=str(tmp_path / "why"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
@@ -422,21 +423,21 @@ async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(
 async def test_a_handler_that_is_told_before_it_begins_never_begins(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: asyncio.Queue[Held] = asyncio.Queue()
+    started: asyncio.Queue[Attempt] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     real = setup_of
 
     def slow(*given: Any) -> Any:
-        [held] = hand.worker._held.values()
+        [held] = hand.worker.parts.attempts.values()
         loop.call_soon_threadsafe(started.put_nowait, held)
-        eventually(lambda: held.told is not None)
+        eventually(lambda: held.stop_outcome is not None)
         return real(*given)
 
     monkeypatch.setattr("rota.worker.processes.setup_of", slow)
     monkeypatch.setattr(
         processes, "TOLD_S", 30.0
     )  # it is not for being killed that it does not begin
-    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 30.0)
+    monkeypatch.setattr("rota.worker.executor.STOP_S", 30.0)
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs, grace_s=0) as hand:
         await asyncio.wait_for(started.get(), 30)
@@ -458,7 +459,7 @@ async def test_a_process_that_does_not_get_ready_in_time_fails_its_attempt(
     )
 
 
-def held_job(job_type: str, **arguments: str) -> tuple[Held, Context]:
+def held_job(job_type: str, **arguments: str) -> tuple[Attempt, Context]:
     """A claimed job, about to start."""
     now = datetime.now(UTC)
     job = Job(
@@ -478,7 +479,7 @@ def held_job(job_type: str, **arguments: str) -> tuple[Held, Context]:
         meta_json=None,
         created_at=now,
     )
-    held = Held(job, heavy.jobs.types[job_type], time.monotonic(), 60.0)
+    held = Attempt(job, heavy.jobs.types[job_type], time.monotonic(), 60.0)
     held.context = Context(job, "worker")
     return held, held.context
 
@@ -499,7 +500,7 @@ async def test_a_process_that_is_used_again_does_not_begin_what_was_told_to_stop
     first, _ = held_job("until", **arguments)
     assert await pool.attempt(first, arguments) == Succeeded('"went"')
     second, _ = held_job("until", **arguments)
-    second.told = HandedBack("its lease was lost")
+    second.stop_outcome = HandedBack("its lease was lost")
     assert isinstance(await pool.attempt(second, arguments), HandedBack)
     assert len(pids(tmp_path / "begun")) == 1
 
@@ -512,10 +513,10 @@ async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(
     for reason in ("one", "two"):
         held, context = held_job("stops", **arguments)
         attempt = asyncio.create_task(pool.attempt(held, arguments))
-        await asyncio.to_thread(eventually, lambda held=held: held.begun_at is not None)
-        held.told = Cancel(reason)
+        await asyncio.to_thread(eventually, lambda held=held: held.began_at is not None)
+        held.stop_outcome = Cancel(reason)
         context.tell_to_stop(reason)
-        assert await attempt is held.told
+        assert await attempt is held.stop_outcome
     assert why.read_text() == "one\ntwo\n"
 
 
@@ -683,7 +684,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     held, context = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
     await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
-    held.told = Cancel("nobody waits for it")
+    held.stop_outcome = Cancel("nobody waits for it")
     context.tell_to_stop("it was cancelled")
     done, _ = await asyncio.wait([attempt], timeout=2 * processes.TOLD_S)
     assert not done
@@ -727,7 +728,7 @@ async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_ove
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: held.begun_at is not None)
+    await asyncio.to_thread(eventually, lambda: held.began_at is not None)
     attempt.cancel()
     await asyncio.wait([attempt], timeout=30)
     pool.close()  # so that it ends at least now
@@ -910,14 +911,19 @@ def test_the_time_that_importing_a_handler_takes_is_not_the_attempts(
 # What cannot run in a process is refused when the worker starts
 
 
-def crew(jobs: rota.Jobs) -> Crew:
-    return Crew(jobs.types, "hand-1", 120.0, "[]", None)
+def make_spec(jobs: rota.Jobs) -> WorkerSpec:
+    return WorkerSpec(
+        types=jobs.types,
+        release="hand-1",
+        lease_s=120.0,
+        declaration="[]",
+        config=WorkerConfig(),
+    )
 
 
 async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_worker_starts(
     database: str,
 ) -> None:
-    from rota.declare.config import WorkerConfig
     from rota.observe.events import Bus
 
     def local() -> None: ...
@@ -934,18 +940,17 @@ async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_
         with pytest.raises(
             DeclarationError, match=f"job type '{name}': executor=\"process\" needs"
         ):
-            Worker(Database(database), crew(jobs), Bus(), WorkerConfig())
+            Worker(Database(database), make_spec(jobs), Bus())
 
 
 async def test_other_systems_are_refused_when_the_worker_starts(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rota.declare.config import WorkerConfig
     from rota.observe.events import Bus
 
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigurationError, match="works on Linux only"):
-        Worker(Database(database), crew(heavy.jobs), Bus(), WorkerConfig())
+        Worker(Database(database), make_spec(heavy.jobs), Bus())
 
 
 @pytest.fixture

@@ -139,10 +139,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None
-    start_recorded: bool | None = None
-    """Of a claim: False asks the worker to record the start before the handler begins."""
-    suspected: bool | None = None
-    """Of a claim: True when the last attempt was lost with its worker, which it may have killed."""
     losses: int = 0
     """How often a worker was lost with the job, which may have begun."""
     cancel_requested_at: datetime | None = None

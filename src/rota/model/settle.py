@@ -63,7 +63,7 @@ class Rules:
     """Whether a job that began and was lost is dead, whatever attempts it has left."""
 
 
-def settle(job: Job, end: End, rules: Rules) -> Transition:
+def settle(job: Job, end: End, rules: Rules, *, start_recorded: bool = False) -> Transition:
     """Decide what becomes of a running job. The same facts always give the same answer: the jitter is a hash of (id, claims)."""
     match end:
         case Succeeded(result_json):
@@ -71,7 +71,7 @@ def settle(job: Job, end: End, rules: Rules) -> Transition:
         case HandedBack(delay_s=delay_s):
             return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
         case Interrupted(why):
-            return _settle_interrupted(job, why, rules)
+            return _settle_interrupted(job, why, rules, start_recorded=start_recorded)
         case Expired(late_s):
             text = f"not started before expires_at ({job.expires_at}): {_held_up(job, late_s)}"
             failure = Failure("Expired", text, Verdict.FATAL, "expired")
@@ -136,9 +136,9 @@ def _settle_failure(job: Job, failure: Failure, rules: Rules) -> Transition:
     return _retry_or_give_up(job, failure, rules, None)
 
 
-def _settle_interrupted(job: Job, why: str, rules: Rules) -> Transition:
+def _settle_interrupted(job: Job, why: str, rules: Rules, *, start_recorded: bool) -> Transition:
     """As the reaper does with a lost job: the first time it comes back uncharged, unless its start was recorded; then the loss counts."""
-    if job.start_recorded is None:
+    if not start_recorded:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
     if rules.dead_if_lost:

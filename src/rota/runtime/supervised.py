@@ -34,9 +34,9 @@ ORPHAN_S = 0.7
 class Vitals(Protocol):
     """What a worker says of itself, in any thread; None means well, or ready."""
 
-    def unwell(self) -> str | None: ...
+    def liveness(self) -> str | None: ...
 
-    def unready(self) -> str | None: ...
+    def readiness(self) -> str | None: ...
 
     @property
     def passes(self) -> int: ...
@@ -46,11 +46,11 @@ class Commanded(Protocol):
     """A worker, as its parent commands it."""
 
     @property
-    def pulse(self) -> Vitals: ...
+    def health(self) -> Vitals: ...
 
     def stop(self) -> None: ...
 
-    def hurry(self) -> None: ...
+    def stop_now(self) -> None: ...
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -134,16 +134,22 @@ class Member:
         if self._worker is not None and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the worker is over
                 self._loop.call_soon_threadsafe(
-                    self._worker.hurry if order == HURRY else self._worker.stop
+                    self._worker.stop_now if order == HURRY else self._worker.stop
                 )
 
     def _tell_how_it_is(self) -> None:
         with self._lock:
-            pulse = None if self._worker is None else self._worker.pulse
-        if pulse is None:
+            health = None if self._worker is None else self._worker.health
+        if health is None:
             self._tell(Message(unready=self._without_worker))
         else:
-            self._tell(Message(unwell=pulse.unwell(), unready=pulse.unready(), passes=pulse.passes))
+            self._tell(
+                Message(
+                    unwell=health.liveness(),
+                    unready=health.readiness(),
+                    passes=health.passes,
+                )
+            )
 
     def _tell(self, message: Message) -> None:
         with suppress(OSError):  # the parent is gone, or frozen and the channel full

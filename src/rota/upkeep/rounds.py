@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.beforehand import beforehand
@@ -26,22 +27,29 @@ class Rounds:
     """The upkeep of one worker."""
 
     def __init__(
-        self, bus: Bus, database: Database, shared: StoreLink, worker: str, alert_url: str | None
+        self,
+        bus: Bus,
+        database: Database,
+        shared: StoreLink,
+        worker: str,
+        alert_url: str | None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._bus = bus
         self._database = database
         self._shared = shared
         self._worker = worker
-        self._retention = Retention(bus, shared, database)
-        self.alerts = Alerts(bus, database, alert_url)
+        self._clock = clock
+        self._retention = Retention(bus, shared, database, clock)
+        self.alerts = Alerts(bus, database, alert_url, clock)
 
     def services(self) -> list[Service]:
         """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
         return [
-            Reaper(self._bus, StoreLink(self._database, "reap")),
-            Expirer(self._bus, self._shared, self._worker),
-            Scheduler(self._bus, self._shared),
-            FigureFolder(self._bus, self._shared),
+            Reaper(self._bus, StoreLink(self._database, "reap"), self._clock),
+            Expirer(self._bus, self._shared, self._worker, self._clock),
+            Scheduler(self._bus, self._shared, self._clock),
+            FigureFolder(self._bus, self._shared, self._clock),
             self._retention,
             self.alerts,
         ]
@@ -57,9 +65,9 @@ class Rounds:
             self._bus, self._shared
         )  # one turn of it: what is left after days without a worker is added beside the jobs
         upkeepers: list[Service] = [
-            Reaper(self._bus, self._shared),
-            Expirer(self._bus, self._shared, self._worker),
-            Scheduler(self._bus, self._shared),
+            Reaper(self._bus, self._shared, self._clock),
+            Expirer(self._bus, self._shared, self._worker, self._clock),
+            Scheduler(self._bus, self._shared, self._clock),
             folder,
         ]
         for upkeeper in upkeepers:
@@ -69,6 +77,6 @@ class Rounds:
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
-                upkeeper.away(error, 0)
+                upkeeper.handle_outage(error, 0)
         if not is_over():
             await beforehand((self._retention, self.alerts), self._database)

@@ -37,7 +37,6 @@ from rota.model.outcome import (
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import Rules, judged
 from rota.runtime import logs
-from rota.worker.attempt import end_of, is_stop
 from rota.worker.messages import (
     Begun,
     Ended,
@@ -52,6 +51,7 @@ from rota.worker.messages import (
     Stop,
     Stopped,
 )
+from rota.worker.runners import is_stop, read_return
 
 PROGRESS_S = 0.25
 """What a handler says of its progress goes to the worker so often at most, which writes it more seldom still."""
@@ -201,7 +201,7 @@ class Child:
             end = (
                 asyncio.run(self._awaited(context, result))
                 if self._setup.is_async
-                else end_of(run.job, result)
+                else read_return(run.job, result)
             )
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
             end = self._end_of_error(error)
@@ -214,7 +214,7 @@ class Child:
         if context.cancelled is not None:
             self._cancel()
         try:
-            end = end_of(context.job, await result)
+            end = read_return(context.job, await result)
         except BaseException as error:  # noqa: BLE001 - as above; here, so that the stack begins with the handler
             end = self._end_of_error(error)
         self._cancel = None

@@ -29,7 +29,6 @@ from rota.model.outcome import (
     Snooze,
     Succeeded,
 )
-from rota.worker.admission import not_started, too_late
 from rota.worker.groups import Memory
 from rota.worker.messages import (
     Begun,
@@ -44,11 +43,11 @@ from rota.worker.messages import (
 )
 from rota.worker.process import Process
 from rota.worker.reach import setup_of
-from rota.worker.threads import Threads
+from rota.worker.runners import Threads, hand_back_unstarted
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
-    from rota.worker.held import Held
+    from rota.worker.attempt import Attempt
 
 START_S = 60.0
 """How long a process may take to import its handler; the attempt's own time begins after that."""
@@ -74,15 +73,15 @@ class Processes:
         self._living: set[Process] = set()
         self._closed = False
 
-    async def attempt(self, held: Held, arguments: dict[str, Any]) -> End:
+    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End:
         """Run a job and return what it came to. It never raises: cancelling it tells the handler to stop, and it returns when that is over."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[tuple[End, Process | None]] = loop.create_future()
-        idle = self._idle[held.job_type.name]
+        idle = self._idle[attempt.job_type.name]
         process = idle.pop() if idle else None
 
         def call() -> None:
-            came_to = self._look_after(held, arguments, process)
+            came_to = self._look_after(attempt, arguments, process)
             with suppress(
                 RuntimeError
             ):  # the loop is closed, and the process was killed before that
@@ -93,18 +92,18 @@ class Processes:
         except RuntimeError as error:  # nobody would look after the process
             if process is not None:
                 idle.append(process)
-            return not_started(held, "process", error)
+            return hand_back_unstarted(attempt, "process", error, monotonic())
         while not over.done():
             try:
                 await asyncio.shield(over)
             except asyncio.CancelledError:
-                assert held.context is not None
-                held.context.tell_to_stop(
+                assert attempt.context is not None
+                attempt.context.tell_to_stop(
                     "the worker is going down"
                 )  # unless it was told another reason before
         end, process = over.result()
         if process is not None:
-            self._keep(held.job_type.name, process, loop)
+            self._keep(attempt.job_type.name, process, loop)
         return end
 
     def close(self) -> None:
@@ -138,47 +137,53 @@ class Processes:
     # In a thread
 
     def _look_after(
-        self, held: Held, arguments: dict[str, Any], process: Process | None
+        self, attempt: Attempt, arguments: dict[str, Any], process: Process | None
     ) -> tuple[End, Process | None]:
         """Return what the attempt came to, and its process when that can be used again."""
-        settings = held.job_type.settings.process
+        settings = attempt.job_type.settings.process
         assert settings is not None
-        assert held.context is not None
+        assert attempt.context is not None
         end: End | None = None
         reusable = False
         try:
-            run = Run(held.job, pickle.dumps(arguments))
+            run = Run(attempt.job, pickle.dumps(arguments))
             while end is None:
                 is_used = process is not None
-                process = process or self._started(held)
+                process = process or self._started(attempt)
                 if self._closed:
                     process.kill()
-                watch = _Watch(held, held.context, process, self._memory, settings.memory_bytes_max)
+                watch = _Watch(
+                    attempt, attempt.context, process, self._memory, settings.memory_bytes_max
+                )
                 try:
                     end = watch.until_end(run)
                 except ProcessDied:
                     if not is_used or watch.has_begun or self._closed:
                         raise
                     process = None  # it died while it had nothing to do, or before it saw that it has: no fault of this job's
-                    held.begun_at = None
+                    attempt.began_at = None
             reusable = (
                 process is not None and process.is_ready and process.jobs < settings.recycle_after
             )
         except _NotStoppedError:
-            end = _stopped(held)
+            end = _stopped(attempt)
         except _NotStartedError as error:
-            end = _stopped(held) if self._closed else not_started(held, "process", error)
+            end = (
+                _stopped(attempt)
+                if self._closed
+                else hand_back_unstarted(attempt, "process", error, monotonic())
+            )
         except Exception as error:  # noqa: BLE001 - the process died or must be killed, arguments may not pickle
             # Where in the worker it was noticed helps nobody.
-            end = _stopped(held) if self._closed else Errored(error.with_traceback(None))
+            end = _stopped(attempt) if self._closed else Errored(error.with_traceback(None))
         if process is not None and not reusable:
             process.end()
             process = None
         return end, process
 
-    def _started(self, held: Held) -> Process:
+    def _started(self, attempt: Attempt) -> Process:
         try:
-            return Process(setup_of(held.job_type, self._worker, self._module), self._living)
+            return Process(setup_of(attempt.job_type, self._worker, self._module), self._living)
         except (
             OSError,
             ProcessDied,
@@ -186,11 +191,11 @@ class Processes:
             raise _NotStartedError(str(error)) from None
 
 
-def _stopped(held: Held) -> End:
+def _stopped(attempt: Attempt) -> End:
     """What an attempt came to that was stopped from outside."""
-    if held.begun_at is None:
-        return too_late(held) or HandedBack("the worker is going down")
-    return held.told or Interrupted("the worker went down while the handler ran")
+    if attempt.began_at is None:
+        return attempt.find_obstacle(monotonic()) or HandedBack("the worker is going down")
+    return attempt.stop_outcome or Interrupted("the worker went down while the handler ran")
 
 
 class _Watch:
@@ -198,14 +203,14 @@ class _Watch:
 
     def __init__(
         self,
-        held: Held,
+        attempt: Attempt,
         context: Context,
         process: Process,
         memory: Memory,
         memory_bytes_max: int | None,
     ) -> None:
-        self._held = held
-        self._claim = held.job.id, held.job.claims
+        self._attempt = attempt
+        self._claim = attempt.job.id, attempt.job.claims
         self._context = context
         self._process = process
         self._memory = memory
@@ -233,12 +238,10 @@ class _Watch:
                 case NotStarted(why):
                     raise _NotStartedError(why)
             self._process.is_ready = True
-        late = too_late(self._held)
+        # The time that it took to import the handler is not the attempt's.
+        late = self._attempt.take_first_step(monotonic())
         if late is not None:
             return late
-        self._held.started_at = self._held.begun_at = (
-            monotonic()
-        )  # the time that it took to import the handler is not the attempt's
         self._process.tell(run)
         while True:
             match self._next():
@@ -262,12 +265,12 @@ class _Watch:
                 return message
 
     def _look(self) -> None:
-        now, held = monotonic(), self._held
+        now, attempt = monotonic(), self._attempt
         why = self._context.cancelled
         if why is not None and not self._is_told:
             self._is_told = True
             self._process.tell(Stop(why))
-        if held.must_end_at is not None and self._kill_at is None:
+        if attempt.stop_deadline is not None and self._kill_at is None:
             self._kill_at = now + TOLD_S
         if self._kill_at is not None and now > self._kill_at:
             raise _NotStoppedError
@@ -290,7 +293,7 @@ class _Watch:
             case Said(_, reason):
                 return Cancel(reason)
             case Stopped():
-                return _stopped(self._held)
+                return _stopped(self._attempt)
             case _:
                 return end
 

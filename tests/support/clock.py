@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from rota.runtime.clock import Clock
+from tests.support.wait import eventually
 
 
 class ManualClock(Clock):
@@ -24,6 +26,16 @@ class ManualClock(Clock):
         self._timers = [timer for timer in self._timers if timer[0] > self.now]
         for _, loop, event in due:
             loop.call_soon_threadsafe(event.set)
+
+    def advance_until(self, holds: Callable[[], bool], step_s: float) -> None:
+        """Advance it step by step until something holds. In a thread: others have to turn."""
+
+        def step() -> bool:
+            if not holds():
+                self.advance(step_s)
+            return holds()
+
+        eventually(step)
 
     @property
     def waits_s(self) -> list[float]:

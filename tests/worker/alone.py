@@ -46,6 +46,9 @@ class Others:
     def wake(self) -> None:
         """Of the claimer."""
 
+    def look_for_cancels(self) -> None:
+        """Of the lease keeper."""
+
     def note_progress(self, context: Context) -> None:
         """Of the lease keeper."""
         self.said.append(context.said())

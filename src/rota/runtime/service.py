@@ -95,8 +95,9 @@ class Service(ABC):
 
     def note_answer(self) -> None:
         """Note that the database answers. Called after every turn; a long turn calls it itself."""
-        self.back_off.reset()
-        self.away_since = None
+        if self.away_since is not None:
+            self.back_off.reset()
+            self.away_since = None
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Say that the database did not answer; return the seconds to pause before the next turn."""

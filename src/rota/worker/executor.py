@@ -55,7 +55,9 @@ class Executor(Service):
         self._runners = Runners(parts, processes)
         self._lease = LeaseGate()
         self._suspects = SuspectGate()
-        self._gates: tuple[Gate, ...] = (self._lease, self._suspects, parts.start_recorder)
+        self._all_gates: tuple[Gate, ...] = (self._lease, self._suspects, parts.start_recorder)
+        self._plain_gates: tuple[Gate, ...] = (self._lease,)
+        """For jobs that were not lost and need no record: nearly all."""
         self._warned: set[str] = set()
         """Job types of which a warning said that fields of a payload are ignored."""
         self._accepts = True
@@ -109,7 +111,11 @@ class Executor(Service):
 
     def _pass_gates(self, group: SlotGroup, batch: list[Attempt], now: float) -> list[Attempt]:
         """Ask the gates in a row; return those that may begin now."""
-        for gate in self._gates:
+        gates = self._plain_gates
+        for attempt in batch:
+            if attempt.is_suspect or attempt.must_record:
+                gates = self._all_gates
+        for gate in gates:
             answers = gate.hold_back(batch, now)
             if answers:
                 batch = [attempt for attempt in batch if attempt not in answers]

@@ -42,7 +42,7 @@ def say(done: float, total: float | None = None, note: str | None = None) -> Non
 async def test_progress_is_seen_while_the_handler_runs(
     database: str, connection: Connection, handler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_keeper, "BEAT_S", 3600.0)
+    monkeypatch.setattr(lease_keeper, "HEARTBEAT_S", 3600.0)
     jobs = rota.Jobs()
     go = threading.Event()
 

@@ -345,8 +345,8 @@ class App(Client):
             obeying(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
-            if supervised.joined is not None:
-                supervised.joined.fit()
+            if supervised.current is not None:
+                supervised.current.confirm_fit()
             with stopping_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:

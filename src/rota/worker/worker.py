@@ -25,8 +25,8 @@ from rota.worker.identity import Identity
 from rota.worker.lease import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.processes import Processes
+from rota.worker.processes.importable import check_importable
 from rota.worker.pulse import Pulse
-from rota.worker.reach import refuse_unreachable
 from rota.worker.report import Report
 from rota.worker.stamp import StampWatch
 from rota.worker.starter import Starter
@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, database: Database, crew: Crew, bus: Bus, config: WorkerConfig) -> None:
         """Raises DeclarationError when a handler that is to run in a process of its own cannot."""
-        refuse_unreachable(crew.types.values())
+        check_importable(crew.types.values())
         self._identity = Identity(crew, config)
         self.name = self._identity.name
         self._database = database

@@ -143,7 +143,7 @@ def states_page() -> str:
         ),
         "",
         "A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by",
-        "`retry now`. What is requeued or ignored goes to history, dead and put away; from then on it can only be run again. `requeue` and",
+        "`retry now`. What is requeued or ignored goes to history, dead and archived; from then on it can only be run again. `requeue` and",
         "`run again` make a new job, `queued`.",
         "",
         "```mermaid",

@@ -15,16 +15,15 @@ from rota import embedded
 from rota.client import Client
 from rota.client.deeds import named
 from rota.client.scheduling import declare_and_plan
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
 from rota.declare.job_type import JobType, declared
 from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.declare.load import load
 from rota.declare.release import release_of
-from rota.declare.schedule import Definition
+from rota.declare.schedule import ScheduleOptions
 from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
-from rota.model.resources import told
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
@@ -139,7 +138,7 @@ class App(Client):
         return named(self.types).get(name)
 
     @property
-    def definitions(self) -> dict[str, Definition]:
+    def definitions(self) -> dict[str, ScheduleOptions]:
         """The schedules that the code of this App declares, by name. Raises DeclarationError when two have one name."""
         refuse_duplicate_schedules(
             definition
@@ -155,7 +154,7 @@ class App(Client):
     @property
     def url(self) -> str | None:
         """The database's URL, from code or the environment; None means the embedded server. Raises ConfigurationError."""
-        return given_url(self._url)
+        return find_url(self._url)
 
     @property
     def notify(self) -> bool:
@@ -172,9 +171,8 @@ class App(Client):
             url = embedded.start()
             migrate.migrate(url, self.schema)
         # In one step: threads that are the first at once all get the same, for it has the pools.
-        kept: Database = vars(self).setdefault(
-            "_database", Database(url, self.schema, notify=self._notify)
-        )
+        database = Database(url, self.schema, notify=self._notify)
+        kept: Database = vars(self).setdefault("_database", database)
         return kept
 
     @property
@@ -344,13 +342,12 @@ class App(Client):
         )
         worker = Worker(self.database, spec, self._bus)
         with (
-            told(),
             answering(health_port, worker.health.liveness, worker.health.readiness),
             obey_signals(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
-            if supervised.joined is not None:
-                supervised.joined.fit()
+            if supervised.current is not None:
+                supervised.current.confirm_fit()
             with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:

@@ -8,10 +8,10 @@ from typing import Any
 import rota
 from rota.model.job import Job, Status
 from rota.model.outcome import Interrupted
-from rota.model.settle import Rules, settle
+from rota.model.settle import RetryRules, settle
 from tests.support.rules import rule
 
-RULES = Rules(3, rota.Fixed("7s", jitter=0))
+RULES = RetryRules(3, rota.Fixed("7s", jitter=0))
 END = Interrupted("the worker went down while the handler ran")
 
 
@@ -55,7 +55,7 @@ def test_a_job_that_may_begin_once_only_is_dead_when_it_was_interrupted() -> Non
     assert settle(job(max_attempts=1), END, RULES, start_recorded=True).status is Status.DEAD
     assert (
         settle(
-            job(), END, Rules(3, rota.Fixed("7s"), dead_if_lost=True), start_recorded=True
+            job(), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True), start_recorded=True
         ).status
         is Status.DEAD
     )

@@ -51,7 +51,7 @@ class Others:
 
     def note_progress(self, context: Context) -> None:
         """Of the lease keeper."""
-        self.said.append(context.said())
+        self.said.append(context.encode_progress())
 
 
 class LoneParts(Parts):

@@ -74,12 +74,9 @@ class Enqueueing(Asking):
                 if size > self._payload_bytes_max:
                     self._payload_bytes_max = yield from ops.payload_bytes_max()  # raised since it was read, perhaps
                 if size > self._payload_bytes_max:
-                    raise PayloadError(
-                        job.job_type.name,
-                        argument,
-                        too_large(size, self._payload_bytes_max),
-                        index if indexed else None,
-                    )
+                    reason = too_large(size, self._payload_bytes_max)
+                    at = index if indexed else None
+                    raise PayloadError(job.job_type.name, argument, reason, at)
 
     def _refused(
         self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool

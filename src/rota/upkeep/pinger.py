@@ -39,9 +39,9 @@ class Pinger(Service):
 
     async def tick(self) -> float | None:
         """Ping if there is reason to."""
-        if self._alerts.passes == self._passes or any(
-            part.away_since is not None for part in self._parts
-        ):
+        if self._alerts.passes == self._passes:
+            return SOON_S
+        if any(part.away_since is not None for part in self._parts):
             return SOON_S
         self._passes = self._alerts.passes
         self._on_good()

@@ -11,7 +11,7 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import RefusalLog
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
@@ -32,7 +32,7 @@ class Reaper(Service):
         super().__init__(bus, clock)
         self._link = link
         self._refused = RefusalLog(bus, self.name, clock)
-        self._reading = Reading(clock)
+        self._reading = ReadWindow(clock)
         self._is_away = False
         self._back_at: float | None = None
 

@@ -17,7 +17,7 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.runtime.throttle import Throttle
 from rota.store import ops
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,7 +46,7 @@ class Scheduler(Service):
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, clock)
         self._link = link
-        self._reading = Reading(clock)
+        self._reading = ReadWindow(clock)
         self._disable_at = 0.0
         self._lines = Throttle(clock, TELL_S)
 

@@ -13,7 +13,7 @@ from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.job import Status
 from rota.model.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
 from rota.model.retry import DEFAULT_RETRY
-from rota.model.settle import Rules, Transition, settle
+from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
     Event,
     JobCancelled,
@@ -163,7 +163,7 @@ class Finisher(Service):
     async def _find_settled(self, missing: Iterable[tuple[Attempt, Ending]]) -> dict[int, Written]:
         """Return what an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
-        return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
+        return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
 
     def _settle(self, attempt: Attempt) -> Ending:
         end, rules = attempt.outcome, attempt.job_type.rules
@@ -179,7 +179,7 @@ class Finisher(Service):
             except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class, and so is its retry policy
                 why = f"{type(error).__name__} while it was looked at"
                 end = Errored(UsageError(f"what the handler came to cannot be read: {why}"))
-                rules = Rules(rules.max_attempts, DEFAULT_RETRY)
+                rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
                 transition = settle(attempt.job, end, rules, start_recorded=recorded)
         began_at = attempt.began_at
         # Until now, not until the handler ended: the database subtracts it from its own now.

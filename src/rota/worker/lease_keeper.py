@@ -160,7 +160,9 @@ class LeaseKeeper(Service):
         ]
         if not speaking:
             return
-        progress = [(one.job.id, one.job.claims, context.said()) for one, context in speaking]
+        progress = [
+            (one.job.id, one.job.claims, context.encode_progress()) for one, context in speaking
+        ]
         try:
             written = await self._link.run(ops.progress(progress))
         except DatabaseUnavailable:

@@ -27,7 +27,7 @@ def obey_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
     and so end the grace period that it meant to give.
     """
     loop = asyncio.get_running_loop()
-    joined = supervised.joined
+    joined = supervised.current
 
     def on_signal() -> None:
         if worker.is_stopping and joined is None:

@@ -15,7 +15,7 @@ from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.pinger import Pinger
-from rota.upkeep.rounds import Rounds
+from rota.upkeep.rounds import UpkeepSet
 from rota.worker.claimer import Claimer
 from rota.worker.copy_guard import CopyGuard
 from rota.worker.executor import Executor
@@ -27,7 +27,7 @@ from rota.worker.listener import Listener
 from rota.worker.loop_watch import LoopWatch
 from rota.worker.parts import Parts
 from rota.worker.processes import Processes
-from rota.worker.reach import refuse_unreachable
+from rota.worker.processes.importable import check_importable
 from rota.worker.shutdown import Shutdown
 from rota.worker.summary import Summary
 
@@ -48,7 +48,7 @@ class Worker:
         self, database: Database, spec: WorkerSpec, bus: Bus, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         """Raises DeclarationError when a handler that is to run in a process of its own cannot."""
-        refuse_unreachable(spec.types.values())
+        check_importable(spec.types.values())
         self.name = spec.name
         self._database = database
         self._spec = spec
@@ -100,7 +100,7 @@ class Worker:
             state = await self._enter_lifespan(stack)
             if self.is_stopping:
                 return Summary(0, 0, 0, 0, None)
-            rounds = Rounds(
+            rounds = UpkeepSet(
                 self._bus, self._database, upkeep, self.name, config.alert_url, parts.clock
             )
             await self._begin(upkeep, rounds)
@@ -152,7 +152,7 @@ class Worker:
 
     # The beginning
 
-    async def _begin(self, upkeep: StoreLink, rounds: Rounds) -> None:
+    async def _begin(self, upkeep: StoreLink, rounds: UpkeepSet) -> None:
         """Do what must be done before the first claim; in a drain, also one pass of all upkeep."""
         spec = self._spec
         self._pause_gate.closed = copied = await upkeep.run(ops.copy_check())
@@ -167,7 +167,7 @@ class Worker:
         if spec.config.drain:
             await rounds.one_round(self._shutdown.asked.is_set)
 
-    def _build(self, upkeep: StoreLink, rounds: Rounds, thread: LoopThread) -> None:
+    def _build(self, upkeep: StoreLink, rounds: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""
         parts, spec, database = self.parts, self._spec, self._database
         shortest_s = spec.shortest_lease_s

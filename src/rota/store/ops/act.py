@@ -54,9 +54,8 @@ def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer]
     takes a connection in autocommit, on which each batch is a transaction."""
     answers: list[Answer] = []
     refusals: Refusals = {}
-    yield from act(
-        replace(acting, payload=None), []
-    )  # what is no job's fault, as a role without the right, is said at once, not of each
+    # What is no job's fault, such as a role without the right, is reported once and not of each.
+    yield from act(replace(acting, payload=None), [])
     for batch in _batches(ids):
         isolated = yield from isolate(batch, partial(act, acting))
         answers += [answer for some in isolated.answers for answer in some]

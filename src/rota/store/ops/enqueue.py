@@ -75,9 +75,8 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
         refused: list[int] = []
         for start in range(0, len(pending), INSERT_MAX):
             chunk = pending[start : start + INSERT_MAX]
-            found = yield Query(
-                "job_insert_many", _columns([rows[at] for at in chunk], [ids[at] for at in chunk])
-            )
+            columns = _columns([rows[at] for at in chunk], [ids[at] for at in chunk])
+            found = yield Query("job_insert_many", columns)
             inserted = {row[0] for row in found}
             for at in chunk:
                 if ids[at] in inserted:

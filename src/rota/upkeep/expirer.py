@@ -10,7 +10,7 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import RefusalLog
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +33,7 @@ class Expirer(Service):
         self._link = link
         self._refused = RefusalLog(bus, self.name, clock)
         self._worker = worker
-        self._reading = Reading(clock)
+        self._reading = ReadWindow(clock)
         self._after: tuple[datetime, int] | None = None
         """Where the pass that is under way goes on; None between two passes."""
         self._took_s = 0.0

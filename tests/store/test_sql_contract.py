@@ -362,5 +362,5 @@ def test_the_page_lists_the_columns_of_the_view_and_no_others(connection: Connec
 
 @rule("M15")
 def test_the_columns_of_a_producer_are_columns_of_the_table(connection: Connection) -> None:
-    given = _table("| column | type | what it is | left out |")
+    given = _table("| column | type | meaning | default |")
     assert given and given.items() <= _columns(connection, "rota.job").items()

@@ -24,7 +24,6 @@ from rota.declare.schedule import Definition
 from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
-from rota.model.resources import told
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
@@ -342,7 +341,6 @@ class App(Client):
         )
         worker = Worker(self.database, crew, self._bus, config)
         with (
-            told(),
             answering(health_port, worker.pulse.unwell, worker.pulse.unready),
             obeying(worker, signals=signals),
         ):

@@ -217,21 +217,6 @@ class WorkerExhausted(RotaError):
         )
 
 
-class OutOfResources(RotaError):
-    """The machine gives this process no more open files, threads or memory. It ended in order, as far as that goes; raise the limit, or look for what
-    uses it up, such as a handler that never closes what it opens, and start it again."""
-
-    exit_code = 4
-    lack: str
-    """Of what, as in "open files (`ulimit -n`)"."""
-
-    def __init__(self, lack: str, why: str) -> None:
-        super().__init__(
-            f"this process is out of {lack}: {why}; raise the limit, or look for what uses it up, and start it again",
-            lack=lack,
-        )
-
-
 class ProcessesFailed(RotaError):
     """The worker processes of `rota work --processes` ended again and again. Those that had not were stopped in order; start it again."""
 

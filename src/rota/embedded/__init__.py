@@ -104,12 +104,7 @@ def reset(directory: Path | None = None) -> bool:
 
 
 def _resolved(directory: Path | None) -> Path:
-    try:
-        return (Path.cwd() / ".rota" if directory is None else directory).resolve()
-    except FileNotFoundError as error:
-        raise EmbeddedError(
-            "the working directory was deleted, and the private PostgreSQL is in one: cd into one that is there"
-        ) from error
+    return (Path.cwd() / ".rota" if directory is None else directory).resolve()
 
 
 def _refuse_production() -> None:

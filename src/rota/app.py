@@ -15,12 +15,12 @@ from rota import embedded
 from rota.client import Client
 from rota.client.deeds import named
 from rota.client.scheduling import declare_and_plan
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
 from rota.declare.job_type import JobType, declared
 from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.declare.load import load
 from rota.declare.release import release_of
-from rota.declare.schedule import Definition
+from rota.declare.schedule import ScheduleOptions
 from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
@@ -138,7 +138,7 @@ class App(Client):
         return named(self.types).get(name)
 
     @property
-    def definitions(self) -> dict[str, Definition]:
+    def definitions(self) -> dict[str, ScheduleOptions]:
         """The schedules that the code of this App declares, by name. Raises DeclarationError when two have one name."""
         refuse_duplicate_schedules(
             definition
@@ -154,7 +154,7 @@ class App(Client):
     @property
     def url(self) -> str | None:
         """The database's URL, from code or the environment; None means the embedded server. Raises ConfigurationError."""
-        return given_url(self._url)
+        return find_url(self._url)
 
     @property
     def notify(self) -> bool:
@@ -345,8 +345,8 @@ class App(Client):
             obeying(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
-            if supervised.joined is not None:
-                supervised.joined.fit()
+            if supervised.current is not None:
+                supervised.current.confirm_fit()
             with stopping_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:

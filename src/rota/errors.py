@@ -30,7 +30,7 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
     return error
 
 
-def _meant(nearest: str | None) -> str:
+def _suggest(nearest: str | None) -> str:
     return f"; did you mean {nearest!r}?" if nearest else ""
 
 
@@ -82,7 +82,7 @@ class UnknownJobType(UsageError):
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
         super().__init__(
-            f"unknown job type {job_type!r}{_meant(nearest)}{advice}",
+            f"unknown job type {job_type!r}{_suggest(nearest)}{advice}",
             job_type=job_type,
             nearest=nearest,
         )
@@ -107,7 +107,7 @@ class ScheduleNotFound(UsageError):
 
     def __init__(self, schedule: str, nearest: str | None = None) -> None:
         super().__init__(
-            f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest
+            f"no schedule {schedule!r}{_suggest(nearest)}", schedule=schedule, nearest=nearest
         )
 
 
@@ -124,7 +124,7 @@ class WrongStatus(RotaError):
         *others, last = wanted
         either = f"{', '.join(others)} or {last}" if others else last
         stands = (
-            f"{status} and was put away already" if status in wanted else f"{status}, not {either}"
+            f"{status} and was archived already" if status in wanted else f"{status}, not {either}"
         )
         super().__init__(
             f"job {job} is {stands}; nothing was changed{advice}",

@@ -194,7 +194,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 def test_each_attribute_of_the_context_is_on_the_page() -> None:
     public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
         "tell_to_stop",
-        "said",
+        "encode_progress",
     }  # those are the worker's
 
     assert {names(row["name"])[0].partition("(")[0] for row in tables()["Context"]} == public
@@ -274,7 +274,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         "rota start",
         "rota retention",
         "rota alert",
-        "rota beforehand",
+        "rota before drain",
     )
     expected = {name: int(count) for name, count in written.items() if name not in now_and_then}
 
@@ -296,7 +296,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
 
 
 def test_rotas_own_connections_have_the_timeouts_that_the_page_names(app: rota.App) -> None:
-    with app.database.connected("test") as own:
+    with app.database.open_connection("test") as own:
         settings = [
             own.execute(f"show {name}").fetchone() for name in ("statement_timeout", "lock_timeout")
         ]

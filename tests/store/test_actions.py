@@ -374,10 +374,10 @@ def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
     assert one(connection, "select count(*) from rota.job") == (1,)
     with pytest.raises(
         rota.WrongStatus,
-        match=f"job {job} is dead and was put away already; nothing was changed; it was requeued as job {new}",
+        match=f"job {job} is dead and was archived already; nothing was changed; it was requeued as job {new}",
     ):
         app.requeue(job)
-    with pytest.raises(rota.WrongStatus, match="put away already"):
+    with pytest.raises(rota.WrongStatus, match="archived already"):
         app.ignore(job, why="late")
     assert app.jobs(status="dead") == []
 
@@ -591,7 +591,7 @@ def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_t
         (new, "queued"),
         (job, "dead"),
     ]
-    assert runs[-1].ended_at == died_at, "not when a person came to put it away"
+    assert runs[-1].ended_at == died_at, "not when a person came to archive it"
 
 
 @rule("M44", "M87")

@@ -12,18 +12,18 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, connected, need_app
+from rota.cli.target import AppOption, JsonOption, connect, need_app
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
 from rota.runtime.health_server import answering
 from rota.runtime.http import check_url
-from rota.runtime.supervisor import Fleet
+from rota.runtime.supervisor import Supervisor
 from rota.store import migrate
 from rota.worker.report import Report
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """How much of what happens is logged."""
 
     DEBUG = "debug"
@@ -89,8 +89,8 @@ def work(
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[
-        Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")
-    ] = Level.INFO,
+        LogLevel, typer.Option(help="What to log on stderr; one line per step of a job is info.")
+    ] = LogLevel.INFO,
     log_format: Annotated[
         logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")
     ] = logs.Form.PLAIN,
@@ -136,8 +136,8 @@ def work(
         report = chosen.run(
             queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping
         )
-    if supervised.joined is not None:
-        supervised.joined.report(report)
+    if supervised.current is not None:
+        supervised.current.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 
@@ -150,7 +150,7 @@ def _ping_url(given: str | None) -> str | None:
 def _work_in_processes(
     count: int,
     arguments: list[str],
-    log_level: Level,
+    log_level: LogLevel,
     log_format: logs.Form,
     health_port: int | None,
     ping: str | None,
@@ -163,17 +163,13 @@ def _work_in_processes(
             "--processes runs on Linux only: here, start `rota work` several times instead"
         )
     logs.setup(log_format, log_level)
-    fleet = Fleet(
-        [sys.executable, "-m", "rota", "work", *arguments, "--channel"],
-        count,
-        drain=drain,
-        ping_url=ping,
-    )
-    with answering(health_port, fleet.unwell, fleet.unready):
-        status = fleet.run()
-    if status == 0 or fleet.reports:
+    command = ["-m", "rota", "work", *arguments, "--channel"]
+    supervisor = Supervisor(command, count, drain=drain, ping_url=ping)
+    with answering(health_port, supervisor.unwell, supervisor.unready):
+        status = supervisor.run()
+    if status == 0 or supervisor.reports:
         _say(
-            _sum([msgspec.convert(report, Report) for report in fleet.reports]),
+            _sum([msgspec.convert(report, Report) for report in supervisor.reports]),
             drain=drain,
             as_json=as_json,
         )
@@ -220,7 +216,7 @@ def _queues(given: list[str]) -> dict[str, int]:
 
 def _refuse_unfit(app: App) -> None:
     """Say at once what would keep the worker from working."""
-    with connected(app.database) as opened:
+    with connect(app.database) as opened:
         opened.run(migrate.check(app.schema))
 
 

@@ -13,7 +13,7 @@ from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
 from rota.model.units import words
 from rota.store import ops
-from rota.store.ops import Action as Deed
+from rota.store.ops import ActionRecord as Deed
 from rota.store.ops import Attempt, Filter
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Deed]) -> I
     if not any(
         action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
         for action in actions
-    ):  # that is how it was put away
+    ):  # that is how it was archived
         yield from _end(job)
 
 
@@ -175,15 +175,15 @@ def _ended(job: Job) -> str:
         return one_line(
             f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}"
         )
-    if (put := put_away(job)) is not None:
-        return f"put away {put}"
+    if (how := describe_archiving(job)) is not None:
+        return f"archived {how}"
     if job.error_type == OVERLAP:
         return one_line(_with("skipped", job.last_error))
     return one_line(_with("called off", job.cancel_reason))
 
 
-def put_away(job: Job) -> str | None:
-    """Who put a dead job away, as what, and why; None where nobody has."""
+def describe_archiving(job: Job) -> str | None:
+    """Who archived a dead job, as what, and why; None where nobody has."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None

@@ -68,10 +68,10 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.FAILED, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "succeed"): Status.SUCCEEDED,
     (Status.RUNNING, "retry"): Status.FAILED,
-    (Status.RUNNING, "give up"): Status.DEAD,
+    (Status.RUNNING, "give_up"): Status.DEAD,
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
-    (Status.RUNNING, "hand back"): Status.QUEUED,
+    (Status.RUNNING, "hand_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
     (Status.RUNNING, "reap uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,
@@ -93,14 +93,14 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.CANCELLED, "run again"): Status.CANCELLED,
 }
 """Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run again`
-leave the status as it is: they put the dead job away, or make a new one beside it."""
+leave the status as it is: they archive the dead job, or make a new one beside it."""
 
 
 def action_table() -> dict[tuple[Status, Action], Status | None]:
     """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
 
     A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
-    dead job that has been put away already is refused everything but `run again`.
+    dead job that has been archived already is refused everything but `run again`.
     """
     return {
         (status, action): TRANSITIONS.get((status, action.value))
@@ -187,7 +187,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resolution(self) -> Any:
-        """Of a dead job that was put away: by whom, when and why; None otherwise."""
+        """Of a dead job that was archived: by whom, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
 
 

@@ -25,7 +25,7 @@ def obeying(worker: Worker, *, signals: bool) -> Iterator[None]:
     once itself and once through the parent, and so end the grace period that it meant to give.
     """
     loop = asyncio.get_running_loop()
-    joined = supervised.joined
+    joined = supervised.current
 
     def on_signal() -> None:
         if worker.is_stopping and joined is None:

@@ -1,4 +1,4 @@
-"""`rota work --processes`: a parent that keeps its worker processes up, passes orders on, and takes them with it."""
+"""`rota work --processes`: a parent keeps its workers up, passes orders on, takes them with it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
-from tests.worker.conftest import StartFleet
-from tests.worker.fleet import gone
+from tests.worker.conftest import StartSupervisor
+from tests.worker.supervisor import gone
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status
 
 pytestmark = [
@@ -38,22 +38,22 @@ UNCHARGED = "select id, status, attempts from rota.job order by id"
 
 @rule("M2", "M83")
 def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_parent_is_told_to_stop(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    fleet = start_fleet(database, 2, "--slots=1")
-    fleet.until_working(2)
+    supervisor = start_supervisor(database, 2, "--slots=1")
+    supervisor.until_working(2)
     jobs = [put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")]
-    pids = {fleet.until_noted(f"start {job}") for job in jobs}
-    assert pids == {child.pid for child in fleet.children()}
+    pids = {supervisor.until_noted(f"start {job}") for job in jobs}
+    assert pids == {child.pid for child in supervisor.children()}
 
-    fleet.signal(signal.SIGTERM)
+    supervisor.signal(signal.SIGTERM)
     eventually(
         lambda: not connected(connection, "claim"), what="the claimers' connections are closed"
     )
     left = put(connection, "quick")
     (tmp_path / "go").touch()
 
-    assert fleet.wait() == (0, ""), fleet.log
+    assert supervisor.wait() == (0, ""), supervisor.log
     assert [status(connection, job) for job in (*jobs, left)] == [
         "succeeded",
         "succeeded",
@@ -66,8 +66,8 @@ def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_p
     assert len({*names}) == 2
     for pid in pids:
         assert (
-            fleet.log.count(f"worker process {pid} started")
-            == fleet.log.count(f"worker process {pid} ended with status 0")
+            supervisor.log.count(f"worker process {pid} started")
+            == supervisor.log.count(f"worker process {pid} exited with status 0")
             == 1
         )
 
@@ -77,47 +77,53 @@ def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_p
     "how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3]
 )  # the last has no name
 def test_a_process_that_ends_though_nobody_told_the_parent_is_replaced_and_the_others_go_on(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, how: int
+    start_supervisor: StartSupervisor,
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    how: int,
 ) -> None:
-    fleet = start_fleet(database, 2, "--slots=1")
-    fleet.until_working(2)
+    supervisor = start_supervisor(database, 2, "--slots=1")
+    supervisor.until_working(2)
     held = put(connection, "hold", until=str(tmp_path / "go"))
-    holder = fleet.until_noted(f"start {held}")
-    [other] = [child for child in fleet.children() if child.pid != holder]
+    holder = supervisor.until_noted(f"start {held}")
+    [other] = [child for child in supervisor.children() if child.pid != holder]
 
     other.send_signal(how)
-    fleet.until_working(3)
-    assert len(fleet.children()) == 2
-    assert f"worker process {other.pid} " in fleet.log and "though nobody asked it to" in fleet.log
-    assert fleet.until_noted(f"start {put(connection, 'quick')}") not in (holder, other.pid)
+    supervisor.until_working(3)
+    assert len(supervisor.children()) == 2
+    assert (
+        f"worker process {other.pid} " in supervisor.log and "another starts in" in supervisor.log
+    )
+    assert supervisor.until_noted(f"start {put(connection, 'quick')}") not in (holder, other.pid)
     (tmp_path / "go").touch()
-    fleet.signal(signal.SIGINT)
-    assert fleet.wait() == (0, ""), fleet.log
+    supervisor.signal(signal.SIGINT)
+    assert supervisor.wait() == (0, ""), supervisor.log
     assert rows(connection, "select attempts from rota.job_history where id = %s", held) == [(1,)]
 
 
 def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished_what_runs(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    fleet = start_fleet(database, 2, "--slots=1")
-    fleet.until_working(2)
+    supervisor = start_supervisor(database, 2, "--slots=1")
+    supervisor.until_working(2)
     held = put(connection, "hold", until=str(tmp_path / "go"))
-    holder = fleet.until_noted(f"start {held}")
+    holder = supervisor.until_noted(f"start {held}")
     spared = {holder}
     for _ in range(
         ENDS_MAX
     ):  # at once, whatever it is at: they have to end within a minute also where a start takes ten seconds
         [other] = eventually(
-            lambda: [child for child in fleet.children() if child.pid not in spared], 30
+            lambda: [child for child in supervisor.children() if child.pid not in spared], 30
         )
         other.kill()
         spared.add(other.pid)
-    eventually(lambda: "stopping 1 worker processes" in fleet.log)
-    assert fleet.process.poll() is None
+    eventually(lambda: "stopping 1 worker processes" in supervisor.log)
+    assert supervisor.process.poll() is None
     (tmp_path / "go").touch()
 
-    assert fleet.wait() == (4, ""), fleet.log
-    assert fleet.log.splitlines()[-1].startswith(
+    assert supervisor.wait() == (4, ""), supervisor.log
+    assert supervisor.log.splitlines()[-1].startswith(
         f"rota: {ENDS_MAX} worker processes ended within 60 s; the last: worker process"
     )
     assert status(connection, held) == "succeeded"
@@ -125,48 +131,50 @@ def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished
 
 @pytest.mark.slow
 def test_a_database_that_is_away_does_not_end_the_processes_that_wait_for_it(
-    start_fleet: StartFleet, own_server: PostgresServer, tmp_path: Path
+    start_supervisor: StartSupervisor, own_server: PostgresServer, tmp_path: Path
 ) -> None:
     from rota.store.migrate import migrate
 
     migrate(own_server.url())
-    fleet = start_fleet(own_server.url(), 2)
-    fleet.until_working(2)
-    first, other = fleet.children()
+    supervisor = start_supervisor(own_server.url(), 2)
+    supervisor.until_working(2)
+    first, other = supervisor.children()
     own_server.stop("immediate")
     other.kill()
-    eventually(lambda: fleet.log.count("ended with status 5 though nobody") >= ENDS_MAX, 180)
+    eventually(
+        lambda: supervisor.log.count("exited with status 5; another starts") >= ENDS_MAX, 180
+    )
     own_server.start()
-    fleet.until_working(3)
-    assert first.is_running() and len(fleet.children()) == 2
-    fleet.signal(signal.SIGTERM)
-    assert fleet.wait() == (0, ""), fleet.log
+    supervisor.until_working(3)
+    assert first.is_running() and len(supervisor.children()) == 2
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == (0, ""), supervisor.log
 
 
 @rule("M2")
 def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     role = f"{rows(connection, 'select current_database()')[0][0]}_away"
     connection.execute(f"create role {role} superuser login".encode())
     try:
-        fleet = start_fleet(make_conninfo(database, user=role), 2, "--slots=1")
-        fleet.until_working(2)
+        supervisor = start_supervisor(make_conninfo(database, user=role), 2, "--slots=1")
+        supervisor.until_working(2)
         held = put(connection, "hold", until=str(tmp_path / "go"))
-        holder = fleet.until_noted(f"start {held}")
-        [other] = [child for child in fleet.children() if child.pid != holder]
+        holder = supervisor.until_noted(f"start {held}")
+        [other] = [child for child in supervisor.children() if child.pid != holder]
         connection.execute(f"alter role {role} nologin".encode())
         other.kill()
-        eventually(lambda: "ended with status 3 though nobody asked it to" in fleet.log)
+        eventually(lambda: "exited with status 3; another starts in" in supervisor.log)
         connection.execute(f"alter role {role} login".encode())
-        fleet.until_working(3)
-        assert len(fleet.children()) == 2
+        supervisor.until_working(3)
+        assert len(supervisor.children()) == 2
         (tmp_path / "go").touch()
         eventually(lambda: status(connection, held) == "succeeded")
-        fleet.signal(signal.SIGTERM)
-        assert fleet.wait() == (0, ""), fleet.log
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.wait() == (0, ""), supervisor.log
     finally:
-        fleet.end()
+        supervisor.end()
         connection.execute(
             f"drop owned by {role} cascade".encode()
         )  # after midnight, the partitions of one more day
@@ -221,67 +229,69 @@ def test_an_app_that_ends_its_process_again_and_again_ends_the_parent_with_statu
     )
     assert ran.returncode == 4 and ran.stdout == ""
     error = msgspec.json.decode(ran.stderr.splitlines()[-1])["error"]
-    assert error["type"] == "ProcessesFailed" and error["message"].endswith("ended with status 7")
-    assert ran.stderr.count("another follows in") == ENDS_MAX - 1
+    assert error["type"] == "ProcessesFailed" and error["message"].endswith("exited with status 7")
+    assert ran.stderr.count("another starts in") == ENDS_MAX - 1
 
 
 @rule("M83")
 def test_a_second_signal_to_the_parent_ends_the_grace_period_of_its_children(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    fleet = start_fleet(database, 1, "--grace=10m")
-    fleet.until_working(1)
+    supervisor = start_supervisor(database, 1, "--grace=10m")
+    supervisor.until_working(1)
     job = put(connection, "hold", until=str(tmp_path / "never"))
-    fleet.until_noted(f"start {job}")
-    fleet.signal(signal.SIGTERM)
+    supervisor.until_noted(f"start {job}")
+    supervisor.signal(signal.SIGTERM)
     eventually(
         lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
     )
-    fleet.signal(signal.SIGTERM)
+    supervisor.signal(signal.SIGTERM)
 
-    assert fleet.wait() == (0, ""), fleet.log
-    assert fleet.until_noted(f"cancelled {job}")
+    assert supervisor.wait() == (0, ""), supervisor.log
+    assert supervisor.until_noted(f"cancelled {job}")
     assert rows(connection, UNCHARGED) == [(job, "queued", 0)]
 
 
 @rule("M83")
 def test_a_supervisor_that_signals_parent_and_children_alike_does_not_hurry_them(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    fleet = start_fleet(database, 1)
-    fleet.until_working(1)
+    supervisor = start_supervisor(database, 1)
+    supervisor.until_working(1)
     first, job = (put(connection, "hold", until=str(tmp_path / file)) for file in ("first", "go"))
     for one in (first, job):
-        fleet.until_noted(f"start {one}")
-    [child] = fleet.children()
-    fleet.signal(signal.SIGTERM)
+        supervisor.until_noted(f"start {one}")
+    [child] = supervisor.children()
+    supervisor.signal(signal.SIGTERM)
     eventually(
         lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
     )
     for _ in range(2):
         child.send_signal(signal.SIGTERM)
     (tmp_path / "first").touch()
-    fleet.until_noted(f"end {first}")  # so its loop has turned since
+    supervisor.until_noted(f"end {first}")  # so its loop has turned since
     (tmp_path / "go").touch()
 
-    assert fleet.wait() == (0, ""), fleet.log
+    assert supervisor.wait() == (0, ""), supervisor.log
     assert status(connection, job) == "succeeded"
 
 
 @rule("M83")
 def test_a_terminals_ctrl_c_reaches_the_parent_alone(
-    start_fleet: StartFleet, database: str
+    start_supervisor: StartSupervisor, database: str
 ) -> None:
-    fleet = start_fleet(database, 2, around=("setsid",))
-    fleet.until_working(2)
-    group = os.getpgid(fleet.pid)
-    assert group == fleet.pid and all(os.getpgid(child.pid) != group for child in fleet.children())
+    supervisor = start_supervisor(database, 2, around=("setsid",))
+    supervisor.until_working(2)
+    group = os.getpgid(supervisor.pid)
+    assert group == supervisor.pid and all(
+        os.getpgid(child.pid) != group for child in supervisor.children()
+    )
     os.killpg(group, signal.SIGINT)
-    assert fleet.wait() == (0, ""), fleet.log
+    assert supervisor.wait() == (0, ""), supervisor.log
 
 
 def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_starts_no_work(
-    start_fleet: StartFleet,
+    start_supervisor: StartSupervisor,
     database: str,
     connection: Connection,
     tmp_path: Path,
@@ -295,19 +305,19 @@ def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_start
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )
     job = put(connection, "a")
-    fleet = start_fleet(database, 2, app="mine:app")
+    supervisor = start_supervisor(database, 2, app="mine:app")
     eventually((tmp_path / "importing").exists)
-    fleet.signal(signal.SIGTERM)
-    eventually(lambda: "stopping 1 worker processes" in fleet.log)
+    supervisor.signal(signal.SIGTERM)
+    eventually(lambda: "stopping 1 worker processes" in supervisor.log)
     (tmp_path / "go").touch()
-    assert fleet.wait() == (0, ""), fleet.log
+    assert supervisor.wait() == (0, ""), supervisor.log
     assert rows(connection, UNCHARGED) == [(job, "queued", 0)]
 
 
 @rule("M31", "M83")
 @pytest.mark.parametrize("handler", ["hold", "block", "wedge"])
 def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_what_they_can(
-    start_fleet: StartFleet,
+    start_supervisor: StartSupervisor,
     database: str,
     connection: Connection,
     tmp_path: Path,
@@ -317,14 +327,14 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
     assert HURRIED_S < ORPHAN_S < 1
     if handler != "wedge":  # what can be handed back is, however little time the machine has for it
         monkeypatch.setenv("CREW_ORPHAN_S", "20")
-    fleet = start_fleet(database, 2, "--slots=1", "--grace=10m")
-    fleet.until_working(2)
+    supervisor = start_supervisor(database, 2, "--slots=1", "--grace=10m")
+    supervisor.until_working(2)
     jobs = [put(connection, handler, until=str(tmp_path / "never")) for _ in range(2)]
     for job in jobs:
-        fleet.until_noted(f"start {job}")
-    children = fleet.children()
+        supervisor.until_noted(f"start {job}")
+    children = supervisor.children()
 
-    fleet.process.kill()
+    supervisor.process.kill()
     killed_at = monotonic()
     eventually(lambda: all(map(gone, children)))
     gone_after_s = monotonic() - killed_at
@@ -336,16 +346,19 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
 
 
 def test_children_that_have_not_begun_are_gone_with_their_parent(
-    start_fleet: StartFleet, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_supervisor: StartSupervisor,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )
-    fleet = start_fleet(database, 1, app="mine:app")
+    supervisor = start_supervisor(database, 1, app="mine:app")
     eventually((tmp_path / "importing").exists)
-    [child] = fleet.children()
-    fleet.process.kill()
+    [child] = supervisor.children()
+    supervisor.process.kill()
     eventually(lambda: gone(child))
 
 
@@ -365,15 +378,15 @@ def _may_unshare() -> bool:
 
 @rule("M83")
 def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     if not _may_unshare():
         pytest.skip("nobody may make a pid namespace here: that it works as pid 1 is not shown")
-    fleet = start_fleet(
+    supervisor = start_supervisor(
         database, 1, around=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     )
-    fleet.until_working(1)
-    [parent] = psutil.Process(fleet.pid).children()
+    supervisor.until_working(1)
+    [parent] = psutil.Process(supervisor.pid).children()
     [worker] = parent.children()
     assert (
         Path(f"/proc/{parent.pid}/status")
@@ -391,9 +404,9 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
     assert [child.pid for child in parent.children()] == [worker.pid]
 
     worker.kill()
-    fleet.until_working(2)
+    supervisor.until_working(2)
     parent.send_signal(signal.SIGTERM)
-    assert fleet.wait() == (0, ""), fleet.log
+    assert supervisor.wait() == (0, ""), supervisor.log
 
 
 @rule("M83")
@@ -430,12 +443,14 @@ def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(
 
 
 def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_did_together(
-    start_fleet: StartFleet, database: str, connection: Connection
+    start_supervisor: StartSupervisor, database: str, connection: Connection
 ) -> None:
     put_many(connection, "quick", 500)
-    fleet = start_fleet(database, 3, "--drain", "--json", "--slots=2", "--log-level=warning")
-    exit_status, out = fleet.wait(60)
-    assert exit_status == 0, fleet.log
+    supervisor = start_supervisor(
+        database, 3, "--drain", "--json", "--slots=2", "--log-level=warning"
+    )
+    exit_status, out = supervisor.wait(60)
+    assert exit_status == 0, supervisor.log
     report = msgspec.json.decode(out)
     assert report.pop("claimed") >= 500, (
         "one that was held up for a second handed back what it had claimed ahead"
@@ -443,22 +458,22 @@ def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_d
     assert report == {"succeeded": 500, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
     assert over(connection) == 500
     held_up = re.compile(r"WARNING.*(the event loop|handed back)")  # as a busy machine may
-    assert [line for line in fleet.log.splitlines() if not held_up.search(line)] == []
+    assert [line for line in supervisor.log.splitlines() if not held_up.search(line)] == []
     [(workers,)] = rows(connection, "select count(*) from rota.worker where stopped_at is not null")
     assert workers == 3
 
 
 def test_a_drain_replaces_nobody_and_says_by_its_status_that_one_was_killed(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     job = put(connection, "hold", until=str(tmp_path / "go"))
-    fleet = start_fleet(database, 2, "--drain")
-    holder = fleet.until_noted(f"start {job}")
-    eventually(lambda: "ended with status 0" in fleet.log)
+    supervisor = start_supervisor(database, 2, "--drain")
+    holder = supervisor.until_noted(f"start {job}")
+    eventually(lambda: "exited with status 0" in supervisor.log)
     psutil.Process(holder).kill()
-    exit_status, out = fleet.wait()
-    assert exit_status == 1 and out.startswith("claimed 0, succeeded 0"), fleet.log
-    assert fleet.log.count("worker process") == 4
+    exit_status, out = supervisor.wait()
+    assert exit_status == 1 and out.startswith("claimed 0, succeeded 0"), supervisor.log
+    assert supervisor.log.count("worker process") == 4
 
 
 def test_on_other_systems_several_processes_are_refused_in_one_line(

@@ -1,4 +1,4 @@
-"""`rota work --processes` of tests.worker.crew: a parent and its worker processes, seen from outside."""
+"""`rota work --processes` of tests.worker.crew: a parent and its workers, seen from outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.wait import eventually
 from tests.worker.process import ROOT, notes
 
 
-class FleetProcess:
+class SupervisorProcess:
     """A parent; `around` is a command that runs it, as `unshare` does."""
 
     def __init__(
@@ -32,7 +32,7 @@ class FleetProcess:
         around: tuple[str, ...] = (),
     ) -> None:
         self.notes_file = place / "notes"
-        self.log_file = place / f"fleet-{len(list(place.glob('fleet-*.log')))}.log"
+        self.log_file = place / f"supervisor-{len(list(place.glob('supervisor-*.log')))}.log"
         command = ["-m", "rota", "work", f"--app={app}", f"--processes={processes}", *options]
         self.out_file = self.log_file.with_suffix(".out")
         self._seen: set[psutil.Process] = set()

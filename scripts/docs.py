@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.model.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
+from rota.model.job import Action, Status  # noqa: E402
+from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -115,7 +116,7 @@ def states_page() -> str:
         "# The states of a job",
         "",
         "This page lists the statuses of a job and every move between them.",
-        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/model/job.py) by `make docs`.",
+        "Generated from `MEANING` and `TRANSITIONS` in [states.py](../src/rota/model/states.py) by `make docs`.",
         "",
         "| Status | Table | Meaning |",
         "|---|---|---|",
@@ -146,8 +147,8 @@ def states_page() -> str:
         ),
         "",
         "A running job with a cancel request becomes `cancelled` when its attempt ends without",
-        "success, or by `retry now`. `requeue` and `ignore` archive the dead job: it moves to history,",
-        "still `dead`, and can only be run again. `requeue` and `run again` make a new job, `queued`.",
+        "success, or by `retry_now`. `requeue` and `ignore` archive the dead job: it moves to history,",
+        "still `dead`, and can only be run again. `requeue` and `run_again` make a new job, `queued`.",
         "",
         "```mermaid",
         "stateDiagram-v2",

@@ -22,4 +22,4 @@ def test_the_handler_of_the_page_is_declared_as_it_says() -> None:
     jobs = rota.Jobs()
     exec(IN_A_PROCESS, {"jobs": jobs})  # the page is ours
     [(name, declared)] = jobs.types.items()
-    assert (name, declared.settings.process is not None) == ("render_report", True)
+    assert (name, declared.options.process is not None) == ("render_report", True)

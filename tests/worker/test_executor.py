@@ -156,7 +156,7 @@ async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_wo
     work.executor.take([held])
     await begun.wait()
     assert held.begun_at is not None
-    held.begun_at -= goes_on.settings.timeout_s
+    held.begun_at -= goes_on.options.timeout_s
     await work.executor.tick()
     hurried = asyncio.Event()
     hurried.set()

@@ -20,7 +20,7 @@ from rota.runtime.health_server import answering
 from rota.runtime.http import check_url
 from rota.runtime.supervisor import Supervisor
 from rota.store import migrate
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 
 class LogLevel(StrEnum):
@@ -169,7 +169,7 @@ def _work_in_processes(
         status = supervisor.run()
     if status == 0 or supervisor.reports:
         _say(
-            _sum([msgspec.convert(report, Report) for report in supervisor.reports]),
+            _sum([msgspec.convert(report, Summary) for report in supervisor.reports]),
             drain=drain,
             as_json=as_json,
         )
@@ -190,9 +190,9 @@ def _arguments(context: typer.Context) -> list[str]:
     return arguments
 
 
-def _sum(reports: list[Report]) -> Report:
+def _sum(reports: list[Summary]) -> Summary:
     """What all did; what is due is what the last to end saw."""
-    return Report(
+    return Summary(
         sum(report.claimed for report in reports),
         sum(report.succeeded for report in reports),
         sum(report.failed for report in reports),
@@ -220,7 +220,7 @@ def _refuse_unfit(app: App) -> None:
         opened.run(migrate.check(app.schema))
 
 
-def _say(report: Report, *, drain: bool, as_json: bool) -> None:
+def _say(report: Summary, *, drain: bool, as_json: bool) -> None:
     if as_json:
         print_json(report)
     elif drain:

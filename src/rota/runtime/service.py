@@ -139,7 +139,7 @@ class LoopThread:
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-        self.loop.run_until_complete(call_off(asyncio.all_tasks(self.loop)))
+        self.loop.run_until_complete(cancel_all(asyncio.all_tasks(self.loop)))
         self.loop.close()
 
     async def run(self, coroutine: Coroutine[object, object, None]) -> None:
@@ -152,7 +152,7 @@ class LoopThread:
         self._thread.join()
 
 
-async def call_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait for their end, a second at most. Those that wait for an answer are cancelled twice: at first psycopg asks the server to
     give up the query and waits for up to ten seconds for that."""
     left = {task for task in tasks if not task.done()}

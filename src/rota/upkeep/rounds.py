@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
 from rota.store.link import StoreLink
-from rota.upkeep.alerts import Alerts
+from rota.upkeep.alerts import Alerter
 from rota.upkeep.expirer import Expirer
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
@@ -39,7 +39,7 @@ class UpkeepSet:
         self._shared = shared
         self._worker = worker
         self._retention = Retention(bus, shared, database)
-        self.alerts = Alerts(bus, database, alert_url)
+        self.alerts = Alerter(bus, database, alert_url)
 
     def services(self) -> list[Service]:
         """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import PayloadError
-from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, Misfit
+from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, PayloadMismatch
 
 if TYPE_CHECKING:
     from rota.worker.held import Held
@@ -41,7 +41,7 @@ class Admission:
         try:
             arguments, unknown = held.job_type.arguments(held.job)
         except BaseException as error:  # noqa: BLE001 - an upgrade function is the user's code; its SystemExit too ends no worker
-            return Misfit(error) if isinstance(error, PayloadError) else Errored(error)
+            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown:
             self._warn_unknown(held.job_type.name, unknown)
         return arguments

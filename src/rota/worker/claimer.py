@@ -84,9 +84,9 @@ class Claimer(Service):
             queue: {} for lane in executor.lanes for queue in lane.queues
         }
         for job_type in types.values():
-            if job_type.settings.queue in self._frontiers:
-                self._frontiers[job_type.settings.queue].setdefault(
-                    job_type.settings.priority, Frontier()
+            if job_type.options.queue in self._frontiers:
+                self._frontiers[job_type.options.queue].setdefault(
+                    job_type.options.priority, Frontier()
                 )
         self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
         self._asked_at: dict[str, float] = {}

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.runtime.service import call_off
+from rota.runtime.service import cancel_all
 from rota.store import ops
 from rota.upkeep.retention import Retention
 from rota.worker.listener import Listener
@@ -82,7 +82,7 @@ class Departure:
         try:
             await asyncio.wait([speaking], timeout=self._left_s)
         finally:
-            await call_off([speaking])
+            await cancel_all([speaking])
         try:
             return speaking.result()
         except asyncio.CancelledError:
@@ -138,11 +138,11 @@ class Departure:
 
 
 async def _ended(tasks: list[asyncio.Task[None]], within_s: float) -> None:
-    """Wait for their end, and call off what is late. A part that failed on the way out says so."""
+    """Wait for their end, and cancel what is late. A part that failed on the way out says so."""
     if not tasks:
         return
     ended, late = await asyncio.wait(tasks, timeout=within_s)
-    await call_off(late)
+    await cancel_all(late)
     for task in ended:
         if not task.cancelled():
             task.result()

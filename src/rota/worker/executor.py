@@ -162,7 +162,7 @@ class Executor(Service):
         return WATCH_S if not self.is_idle else None
 
     def _watch(self, held: Held, now: float) -> None:
-        timeout_s = held.job_type.settings.timeout_s
+        timeout_s = held.job_type.options.timeout_s
         is_late = held.begun_at is not None and now - held.begun_at > timeout_s
         if is_late and held.end is None and held.must_end_at is None:
             timed_out = Errored(AttemptTimeout(timeout_s))
@@ -321,6 +321,6 @@ def _left(held: Held) -> End:
 
 
 def _patience_s(held: Held) -> float:
-    if held.job_type.settings.process is not None:
+    if held.job_type.options.process is not None:
         return KILLED_S
     return 0 if held.task is None else PATIENCE_S

@@ -35,7 +35,7 @@ class Handlers:
 
     def begin(self, held: Held, arguments: dict[str, Any]) -> None:
         """Have the handler called; returns at once."""
-        if held.job_type.settings.process is not None:
+        if held.job_type.options.process is not None:
             held.task = self._loop.create_task(
                 self._in_process(held, arguments), name=f"rota job {held.job.id}"
             )

@@ -31,14 +31,14 @@ class Identity:
         """Its slots: one lane for each queue that was named with its own, else one that all queues share."""
         if self._config.queues is not None:
             return [Lane((queue,), slots) for queue, slots in self._config.queues.items()]
-        queues = {"default", *(job_type.settings.queue for job_type in self._crew.types.values())}
+        queues = {"default", *(job_type.options.queue for job_type in self._crew.types.values())}
         return [Lane(tuple(sorted(queues)), self._config.slots)]
 
     def claimant(self) -> ops.Claimant:
         """What it says of itself when it claims."""
         types = sorted(self._crew.types)
         leases = [
-            timedelta(seconds=self._crew.types[name].settings.lease_s or self._crew.lease_s)
+            timedelta(seconds=self._crew.types[name].options.lease_s or self._crew.lease_s)
             for name in types
         ]
         rules = [self._crew.types[name].rules for name in types]

@@ -27,9 +27,9 @@ from rota.worker.listener import Listener
 from rota.worker.processes import Processes
 from rota.worker.processes.importable import check_importable
 from rota.worker.pulse import Pulse
-from rota.worker.report import Report
 from rota.worker.stamp import StampWatch
 from rota.worker.starter import Starter
+from rota.worker.summary import Summary
 from rota.worker.watch import LoopWatch
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Worker:
         self.stop()
         self._hurry.set()
 
-    async def run(self) -> Report:
+    async def run(self) -> Summary:
         """Work until stopped or drained; return what was done.
 
         Raises:
@@ -93,7 +93,7 @@ class Worker:
             stack.push_async_callback(upkeep.close)
             state = await self._enter_lifespan(stack)
             if self._stop.is_set():
-                return Report(0, 0, 0, 0, None)
+                return Summary(0, 0, 0, 0, None)
             rounds = UpkeepSet(self._bus, self._database, upkeep, self.name, self._config.alert_url)
             await self._begin(upkeep, rounds)
             thread = LoopThread("rota-lease")
@@ -128,7 +128,7 @@ class Worker:
         if failure is not None:
             raise failure
         counts = finisher.counts
-        return Report(
+        return Summary(
             claimer.claimed,
             counts["succeeded"],
             counts["failed"],

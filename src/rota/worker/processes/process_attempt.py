@@ -41,13 +41,13 @@ class ProcessAttempt:
 
     def __init__(self, held: Held, process: HandlerChild, memory: GroupMemory) -> None:
         assert held.context is not None
-        assert held.job_type.settings.process is not None
+        assert held.job_type.options.process is not None
         self._held = held
         self._context = held.context
         self._claim = held.job.id, held.job.claims
         self._process = process
         self._memory = memory
-        self._memory_bytes_max = held.job_type.settings.process.memory_bytes_max
+        self._memory_bytes_max = held.job_type.options.process.memory_bytes_max
         self._memory_look_at = 0.0
         self._ready_by = monotonic() + START_S
         self.has_begun = False

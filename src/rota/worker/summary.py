@@ -9,7 +9,7 @@ import msgspec
 from rota.model.failure import one_line
 
 
-class Report(msgspec.Struct, frozen=True):
+class Summary(msgspec.Struct, frozen=True):
     """What a worker did, when it is over."""
 
     claimed: int

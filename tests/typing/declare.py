@@ -73,4 +73,4 @@ def report_death(event: rota.events.JobDead) -> None: ...
 app.on(rota.events.JobDead, report_death)
 app.on(rota.events.JobSucceeded, report_death)  # E: arg-type | reportArgumentType
 app.run(queues={"email": "20"})  # E: dict-item | reportArgumentType
-assert_type(app.jobs(status="dead"), list[rota.Job])
+assert_type(app.find(status="dead"), list[rota.Job])

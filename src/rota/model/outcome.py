@@ -49,7 +49,7 @@ class Dead(Outcome):
 
 
 class Cancel(Outcome):
-    """Call it off: the job is over, and its idempotency key is free again."""
+    """Cancel it: the job is over, and its idempotency key is free again."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class PayloadMismatch:
     """The payload does not fit the handler of this release; it never started."""
 
     error: BaseException
@@ -103,7 +103,7 @@ class Interrupted:
     why: str
 
 
-End = Succeeded | Errored | Failed | Misfit | Expired | HandedBack | Interrupted | Outcome
+End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
 """What an attempt came to."""
 
 

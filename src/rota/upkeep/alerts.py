@@ -31,7 +31,7 @@ POST_MAX = 20
 """So many alerts are posted in one pass, one after the other; and none more once nobody answered."""
 
 
-class Alerts(Service):
+class Alerter(Service):
     """One pass a minute: evaluates the rules that nobody else has in hand, tells what they found, and posts what was not posted yet."""
 
     name = "alerts"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
 from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
-from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, Misfit
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
 from rota.observe.events import HandlerAbandoned
 from rota.runtime.service import Service
 from rota.worker.gates import Wait
@@ -182,7 +182,7 @@ class Executor(Service):
         try:
             arguments, unknown = job_type.arguments(attempt.job)
         except BaseException as error:  # noqa: BLE001 - an upgrade function is the user's code; its SystemExit too ends no worker
-            return Misfit(error) if isinstance(error, PayloadError) else Errored(error)
+            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown and job_type.name not in self._warned:
             self._warned.add(job_type.name)
             fields = ", ".join(sorted(unknown))
@@ -256,7 +256,7 @@ class Executor(Service):
             await asyncio.wait(tasks, timeout=STOP_S)
 
     def _watch(self, attempt: Attempt, now: float) -> None:
-        timeout_s = attempt.job_type.settings.timeout_s
+        timeout_s = attempt.job_type.options.timeout_s
         is_late = attempt.began_at is not None and now - attempt.began_at > timeout_s
         if is_late and not attempt.is_over and attempt.stop_deadline is None:
             why = f"it ran longer than its timeout of {timeout_s:g} s"

@@ -71,7 +71,7 @@ class Runners:
 
     def choose(self, job_type: JobType[..., ..., Any]) -> Runner:
         """Return the runner of a job type."""
-        if job_type.settings.process is not None:
+        if job_type.options.process is not None:
             return self._process
         return self._loop if job_type.is_async else self._thread
 

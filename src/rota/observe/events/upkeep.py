@@ -42,5 +42,5 @@ class DeadArchived(Event):
     """So many dead jobs that nobody resolved for as long as they are kept moved to history, with a resolution that says so."""
 
     level = logging.WARNING
-    line = "retention: {jobs} dead jobs that nobody resolved are archived"
+    line = "retention: {jobs} dead jobs that nobody resolved were archived"
     jobs: int

@@ -181,7 +181,7 @@ class Executor(Service):
         job_type = attempt.job_type
         try:
             arguments, unknown = job_type.arguments(attempt.job)
-        except BaseException as error:  # noqa: BLE001 - an upgrade function is the user's code; its SystemExit too ends no worker
+        except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
             return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown and job_type.name not in self._warned:
             self._warned.add(job_type.name)
@@ -204,7 +204,7 @@ class Executor(Service):
     def lose(self, attempt: Attempt) -> None:
         """Stop an attempt whose job another claim has; its outcome is discarded."""
         if attempt.is_over or attempt.is_lost:
-            return  # told again and again, its handler could not even clean up
+            return  # cancelled again and again, its handler could not even clean up
         attempt.lose()
         self._stop(attempt, "its lease was lost", HandedBack("its lease was lost"))
 

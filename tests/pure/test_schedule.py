@@ -202,6 +202,7 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
         ("0 2 * * *", {"overlap": True}, "overlap must be 'skip' or 'allow', not True"),
         ("0 2 * * *", {"jitter": "2d"}, "jitter must be at most 1 d, not '2d'"),
         ("0 2 * * *", {"jitter": 5}, "jitter must be a timedelta or a string"),
+        ("0 2 * * *", {"zone": "UTC"}, "there is no option 'zone'; there are timezone, catch_up"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(

@@ -147,6 +147,13 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
         {"was": "queued"},
     )
     assert said[1][0].count("@") == 1 and said[1][1] is None
+    log = app.actions.log(limit=2)
+    assert [(one.job, one.verb, one.by) for one in log] == [
+        (third, "bury", connection.info.user),
+        (second, "bury", said[1][0]),
+    ]
+    assert app.actions.log(since=log[0].at + timedelta(seconds=1)) == []
+    assert [one.detail for one in app.actions.log(since="1h")] == [{"was": "queued"}] * 3
     assert said[2][:2] == (connection.info.user, "by hand or so, password=***")
     assert [
         verb
@@ -673,6 +680,7 @@ async def test_every_action_can_be_awaited(app: rota.App, connection: Connection
     await app.actions.aignore(second, why="x")
     assert (await app.actions.acancel_many(ids=[first, new.id])).refused.keys() == {first, new.id}
     assert (await app.aget(second)).resolution["as"] == "ignored"
+    assert (await app.actions.alog(limit=1))[0].verb == "ignore"
 
 
 # Races

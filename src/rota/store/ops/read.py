@@ -98,6 +98,7 @@ class ActionRecord(msgspec.Struct, frozen=True):
     by: str
     why: str | None
     detail_json: str | None
+    schedule: str | None = None
 
     @property
     def detail(self) -> Any:
@@ -127,6 +128,12 @@ def actions(
         "limit": limit,
     }
     return [ActionRecord(*row) for row in (yield Query("actions", asked))]
+
+
+def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list[ActionRecord]]:
+    """Read the log of all actions, the newest first."""
+    params = {"limit": limit, **instant_or_ago("since", since)}
+    return [ActionRecord(*row) for row in (yield Query("action_log", params))]
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:

@@ -178,8 +178,8 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
 @pytest.mark.parametrize(
     ("recorded", "losses", "attempts", "left", "said"),
     [
-        (None, None, 0, 1, "; not charged, for it may not have begun"),
-        (False, 1, 0, 1, "; not charged, for it had not begun"),
+        (None, None, 0, 1, "; not charged, because it may not have begun"),
+        (False, 1, 0, 1, "; not charged, because it had not begun"),
         (True, None, 1, 1, ""),
         (None, 1, 1, 2, ""),
     ],

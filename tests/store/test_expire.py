@@ -169,8 +169,8 @@ def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hou
         ([{"queues": ("other",)}], "no live worker served its queue 'default'"),
         ([{"types": ("other",)}, {"queues": ("other",)}], "no live worker that knew its type 't' served its queue 'default'"),
         ([{"running": 7}, {"queues": ("default", "x"), "running": 4}, {"types": ("u",), "running": 50}],
-         "the live workers that could run it (2) were busy: jobs running there: 11"),
-        ([{}], "none of the live workers that could run it (1) came to it in time"),
+         "the live workers that could run it (2) were busy, with 11 running jobs"),
+        ([{}], "none of the live workers that could run it (1) claimed it in time"),
     ],
 )  # fmt: skip
 def test_it_says_what_the_workers_were_doing(

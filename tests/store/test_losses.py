@@ -63,7 +63,7 @@ def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_t
             "hand",
             "queued",
             "LeaseExpired",
-            "worker hand let its lease expire: it died, froze or lost the database; not charged, for it may not have begun",
+            "worker hand let its lease expire: it died, froze or lost the database; not charged, because it may not have begun",
         )
     ]
 

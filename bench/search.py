@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +51,17 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             "select idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1",
         )
         for name, wanted in {**SEARCHES, "a key of long ago": {"idempotency_key": key}}.items():
-            search = partial(app.jobs, limit=20, **wanted)
-            yield _timed(name, search, scale, at_most=1_000)
+            search = partial(app.jobs, limit=20, **wanted)  # type: ignore[arg-type]
+            yield _time(name, search, scale, at_most=1_000)
         yield from _fold(server, connection, app.database, scale)
-        yield _timed("stats of a day", app.stats, scale, at_most=100)
+        yield _time("stats of a day", app.stats, scale, at_most=100)
         old = one(
             connection, "select id from rota.job_history where attempts > 1 order by id limit 1"
         )
-        yield _timed("the story of a job of long ago", lambda: app.story(old), scale, at_most=1_000)
+        yield _time("the story of a job of long ago", lambda: app.story(old), scale, at_most=1_000)
 
 
-def _timed(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -> Figure:
+def _time(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -> Figure:
     took_ms = []
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -92,7 +91,7 @@ def _fold(
     more = True
     while more:
         began = time.perf_counter()
-        more = database.run(ops.fold_figures(), connection)
+        more = database.run(ops.roll_up_stats(), connection)
         turns_s.append(time.perf_counter() - began)
     spent_s = server.cpu_s() - cpu_s
     wal = one(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8", at)
@@ -109,7 +108,7 @@ def _fold(
     yield Figure(part=PART, name="WAL of a fold", value=wal / jobs, unit="B/job", note=note)
     connection.execute("update rota.stat_fold set folded_to = folded_to - interval '1 minute'")
     began = time.perf_counter()
-    database.run(ops.fold_figures(), connection)
+    database.run(ops.roll_up_stats(), connection)
     yield Figure(
         part=PART,
         name="fold of a minute",

@@ -15,7 +15,7 @@ from rota import embedded
 from rota.client import Client
 from rota.client.deeds import named
 from rota.client.scheduling import declare_and_plan
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
 from rota.declare.job_type import JobType, declared
 from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.declare.load import load
@@ -155,7 +155,7 @@ class App(Client):
     @property
     def url(self) -> str | None:
         """The database's URL, from code or the environment; None means the embedded server. Raises ConfigurationError."""
-        return given_url(self._url)
+        return find_url(self._url)
 
     @property
     def notify(self) -> bool:

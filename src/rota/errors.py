@@ -30,7 +30,7 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
     return error
 
 
-def _meant(nearest: str | None) -> str:
+def _suggest(nearest: str | None) -> str:
     return f"; did you mean {nearest!r}?" if nearest else ""
 
 
@@ -82,7 +82,7 @@ class UnknownJobType(UsageError):
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
         super().__init__(
-            f"unknown job type {job_type!r}{_meant(nearest)}{advice}",
+            f"unknown job type {job_type!r}{_suggest(nearest)}{advice}",
             job_type=job_type,
             nearest=nearest,
         )
@@ -107,7 +107,7 @@ class ScheduleNotFound(UsageError):
 
     def __init__(self, schedule: str, nearest: str | None = None) -> None:
         super().__init__(
-            f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest
+            f"no schedule {schedule!r}{_suggest(nearest)}", schedule=schedule, nearest=nearest
         )
 
 

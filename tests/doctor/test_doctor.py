@@ -488,7 +488,7 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(
     def schedules() -> Finding:
         return examine(database, only=["schedules"])["schedules"]
 
-    with database.connected("cli") as connection:
+    with database.open_connection("cli") as connection:
         set_clock(connection, NOON, schema)
         connection.execute(
             f"insert into {schema}.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at, refused) values"
@@ -533,7 +533,7 @@ def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(
         connection.execute(
             f"update {schema}.schedule set paused_at = now() - interval '2 seconds'".encode()
         )
-        [found] = app.database.run(ops.findings("schedule overdue"))
+        [found] = app.database.run(ops.find_alert_matches("schedule overdue"))
     assert found.subject == "broken" and found.message.startswith(
         "schedule broken has stopped by itself: "
     )

@@ -8,10 +8,10 @@ from typing import Any
 import rota
 from rota.model.job import Job, Status
 from rota.model.outcome import Interrupted
-from rota.model.settle import Rules, settle
+from rota.model.settle import RetryRules, settle
 from tests.support.rules import rule
 
-RULES = Rules(3, rota.Fixed("7s", jitter=0))
+RULES = RetryRules(3, rota.Fixed("7s", jitter=0))
 END = Interrupted("the worker went down while the handler ran")
 
 
@@ -54,6 +54,8 @@ def test_from_then_on_the_attempt_counts() -> None:
 def test_a_job_that_may_begin_once_only_is_dead_when_it_was_interrupted() -> None:
     assert settle(job(max_attempts=1, start_recorded=False), END, RULES).status is Status.DEAD
     assert (
-        settle(job(start_recorded=False), END, Rules(3, rota.Fixed("7s"), dead_if_lost=True)).status
+        settle(
+            job(start_recorded=False), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True)
+        ).status
         is Status.DEAD
     )

@@ -114,7 +114,7 @@ def test_dead_jobs_are_put_away_around_those_that_are_refused(
         "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
     )
     _refuse(connection, [ids[0]], "raise exception 'not this one'")
-    moved, refusals = Hand(connection).run(ops.put_dead_away(500))
+    moved, refusals = Hand(connection).run(ops.archive_dead(500))
     assert (moved, list(refusals)) == (JOBS - 1, [ids[0]])
 
 
@@ -280,7 +280,7 @@ def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(
         " $$ begin perform nextval('public.tried'); raise disk_full using message = 'no'; end $$"
     )
     with pytest.raises(ServerTrouble, match="no"):
-        Hand(connection).run(ops.put_dead_away(500))
+        Hand(connection).run(ops.archive_dead(500))
     assert connection.execute("select last_value from tried").fetchone() == (1,)
 
 

@@ -64,7 +64,7 @@ def fold(hand: Hand, at: datetime) -> int:
     """Fold all that is closed at an instant; return how many turns that took."""
     clock(hand.connection, at)
     turns = 1
-    while hand.run(ops.fold_figures()):
+    while hand.run(ops.roll_up_stats()):
         turns += 1
     return turns
 
@@ -132,9 +132,9 @@ def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(
     connection.execute("set lock_timeout = '2s'")
     other = Hand(second, "other")
     with second.transaction(force_rollback=True):
-        assert other.run(ops.fold_figures()) is False
+        assert other.run(ops.roll_up_stats()) is False
         assert [one.succeeded for one in figures(other).types] == [3]
-        assert hand.run(ops.fold_figures()) is False, "it does not wait"
+        assert hand.run(ops.roll_up_stats()) is False, "it does not wait"
         assert figures(hand).types == []
     fold(hand, HOUR + 10 * MINUTE)
     fold(other, HOUR + 10 * MINUTE)
@@ -268,7 +268,7 @@ def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Con
     connection.execute("update rota.stat_fold set folded_to = folded_to - interval '2 minutes'")
     with connection.transaction():
         [(blocks, before)] = connection.execute(OF_HISTORY)
-        assert hand.run(ops.fold_figures()) is False
+        assert hand.run(ops.roll_up_stats()) is False
         [(_, after)] = connection.execute(OF_HISTORY)
     assert 0 < after - before < blocks / 20, (after - before, blocks)
 

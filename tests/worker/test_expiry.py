@@ -16,7 +16,7 @@ from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import expiry
-from rota.upkeep.expiry import Expirer
+from rota.upkeep.expirer import Expirer
 from rota.worker.held import Held
 from rota.worker.lane import Lane
 from tests.support.rules import rule

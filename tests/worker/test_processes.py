@@ -538,7 +538,7 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     silent, _ = held_job("speaks late", **arguments)
     silent.job = msgspec.structs.replace(silent.job, id=2)
     silent.context = Context(
-        silent.job, "worker", None, lambda context: said.append(context.said())
+        silent.job, "worker", None, lambda context: said.append(context.encode_progress())
     )
     attempt = asyncio.create_task(pool.attempt(silent, arguments))
     # The second has come when the first was dealt with.

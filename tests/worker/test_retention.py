@@ -15,7 +15,7 @@ import rota
 from rota.errors import DatabaseUnavailable
 from rota.observe.events import (
     Bus,
-    DeadPutAway,
+    DeadArchived,
     Event,
     JobSucceeded,
     PartitionDropped,
@@ -390,7 +390,7 @@ async def test_a_worker_forgets_what_is_old(
     )
     ahead(connection, 91)
     async with Hand(database, doing_nothing()) as hand:
-        await hand.heard(DeadPutAway)
+        await hand.heard(DeadArchived)
         await hand.heard(PartitionDropped, 9, timeout_s=60)
         await asyncio.to_thread(
             eventually, lambda: rows(connection, "select from rota.idempotency") == []

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.enqueue import arguments
-from rota.cli.jobs import TIME, typed_moment
+from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import (
     AppOption,
@@ -180,7 +180,7 @@ def _filters(
         "queue": queue,
         "error_type": error,
         "release": release,
-        "since": typed_moment(since, "--since"),
+        "since": read_moment(since, "--since"),
         "status": status,
     }
     return {name: value for name, value in filters.items() if value is not None} | (
@@ -205,15 +205,15 @@ def _do(
         )
     with session(app, url, schema) as opened:
         if payload is not None and given.ids:
-            act = _corrected(opened, act, given.ids[0], payload, app)
+            act = _correct(opened, act, given.ids[0], payload, app)
         ids = given.ids or []
         if which is not None:
-            ids = _agreed(opened, act, which, given)
+            ids = _confirm(opened, act, which, given)
         answers, refusals = opened.run(ops.act_on_many(act, ids))
     _say(act.action, answers, refusals, given)
 
 
-def _corrected(opened: Session, act: Act, id: int, payload: str, app: str | None) -> Act:
+def _correct(opened: Session, act: Act, id: int, payload: str, app: str | None) -> Act:
     owner = find_app(app)
     types = named(owner.types) if owner is not None else {}
     return opened.run(corrected(act, id, _payload(id, payload), types.get))
@@ -226,7 +226,7 @@ def _payload(id: int, text: str) -> dict[str, Any]:
         raise UsageError(f"--payload for job {id}: {error.reason}") from None
 
 
-def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
+def _confirm(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
     """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
     ids = opened.run(ops.choose(which))
     more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""

@@ -25,7 +25,7 @@ from rota.client.enqueueing import too_large
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jsonb import text_bytes
 from rota.declare.options import Chosen, Options
-from rota.declare.payload import untyped
+from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
@@ -100,15 +100,15 @@ def enqueue(
         "idempotency_key": idempotency_key,
         "meta": read_meta(meta),
     }
-    chosen = Chosen().updated(options)
+    chosen = Chosen().merge(options)
     given = arguments(job_type, payload)
-    declared = declared_type(find_app(app), job_type, force=force)
+    declared = find_type(find_app(app), job_type, force=force)
     if declared is not None:
         new = NewJob(declared, declared.codec.encode((), given), chosen)
         with session(app, url, schema) as opened:
             enqueued = Direct(opened.database).enqueue(new.using(connection=opened.connection))
     else:
-        row = _row(job_type, untyped(job_type, given), chosen)
+        row = _row(job_type, encode_untyped(job_type, given), chosen)
         with session(app, url, schema) as opened:
             enqueued = _enqueue_row(opened, row)
     _say(enqueued, as_json=as_json)
@@ -156,7 +156,7 @@ def read_meta(text: str | None) -> dict[str, Any] | None:
         raise UsageError(f"--meta: {error.reason}") from None
 
 
-def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
+def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
     """The type of that name or alias. None when there is none and it is to be inserted all the same."""
     if app is None:
         if force:

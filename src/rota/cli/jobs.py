@@ -71,8 +71,8 @@ def jobs(
             idempotency_key=idempotency_key,
             error_type=error_type,
             error=error,
-            since=typed_moment(since, "--since"),
-            until=typed_moment(until, "--until"),
+            since=read_moment(since, "--since"),
+            until=read_moment(until, "--until"),
             before=before,
             limit=limit,
         )
@@ -103,7 +103,7 @@ def jobs(
         typer.echo("of what is over, the last day; --since 14d for more", err=True)
 
 
-def typed_moment(text: str | None, name: str) -> datetime | timedelta | None:
+def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
     """Read a time that was typed, local unless it says otherwise; or how long ago. Raises UsageError."""
     try:
         if text is not None and text[:4].isdigit() and "-" in text:

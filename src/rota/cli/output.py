@@ -21,21 +21,21 @@ PIPE_COLUMNS = 10_000
 
 def json_line(value: Any) -> str:
     """JSON on one line; instants as ISO 8601 in UTC, durations as seconds, and every field of a record, also one that is empty."""
-    return msgspec.json.encode(_told(value)).decode()
+    return msgspec.json.encode(_convert(value)).decode()
 
 
-def _told(value: Any) -> Any:
+def _convert(value: Any) -> Any:
     match value:
         case datetime():
             return value.astimezone(UTC)
         case timedelta():
             return value.total_seconds()
         case msgspec.Struct():
-            return {name: _told(getattr(value, name)) for name in value.__struct_fields__}
+            return {name: _convert(getattr(value, name)) for name in value.__struct_fields__}
         case dict():
-            return {name: _told(one) for name, one in value.items()}
+            return {name: _convert(one) for name, one in value.items()}
         case list() | tuple():
-            return [_told(one) for one in value]
+            return [_convert(one) for one in value]
         case _:
             return value
 
@@ -76,7 +76,7 @@ def console() -> Console:
 
 def cell(value: Any) -> Text:
     """A value to read. Text comes from anybody who may insert a row: what would move the cursor or colour the screen is replaced."""
-    text = _shown(value)
+    text = _show(value)
     return Text(
         "".join(
             sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}"
@@ -85,7 +85,7 @@ def cell(value: Any) -> Text:
     )
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     match value:
         case None:
             return ""
@@ -94,7 +94,7 @@ def _shown(value: Any) -> str:
         case timedelta():
             return words(value.total_seconds())
         case list() | tuple():
-            return ", ".join(map(_shown, value))
+            return ", ".join(map(_show, value))
         case dict():
             return json_line(value)
         case int() if not isinstance(value, bool):
@@ -111,11 +111,11 @@ def job_facts(job: Job) -> dict[str, Any]:
         facts[name] = None if text is None else msgspec.Raw(text.encode())
     for name in ("progress", "resolution"):  # Rota's own, with an instant in them
         if facts[name] is not None:
-            facts[name] = _dated(msgspec.json.decode(facts[name]))
+            facts[name] = _read_instant(msgspec.json.decode(facts[name]))
     return facts
 
 
-def _dated(value: Any) -> Any:
+def _read_instant(value: Any) -> Any:
     try:
         return value | {"at": datetime.fromisoformat(value["at"])}
     except (TypeError, KeyError, ValueError):  # somebody else wrote it

@@ -93,7 +93,7 @@ def resume(
             ops.resume_queue(check_queue(queue, "a queue's name"), said, actor),
         )
     with session(app, url, schema) as opened:
-        resumed, left = opened.run(_resumed(resuming), atomic=True)
+        resumed, left = opened.run(_resume(resuming), atomic=True)
     if as_json:
         print_json({"resumed": resumed, "still_paused": left})
         return
@@ -103,7 +103,7 @@ def resume(
         typer.echo(f"still paused: {what(one)}: {in_words(one)}")
 
 
-def _resumed(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
+def _resume(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
     """Whether anything was, and what is paused still."""
     return (yield from resuming), (yield from ops.pauses())
 

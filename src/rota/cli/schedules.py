@@ -17,7 +17,7 @@ from rota.cli.enqueue import (
     PayloadOption,
     PriorityOption,
     QueueOption,
-    declared_type,
+    find_type,
     read_meta,
 )
 from rota.cli.enqueue import arguments as read_arguments
@@ -36,7 +36,7 @@ from rota.client import scheduling
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.declare.job_type import NewJob
 from rota.declare.options import Chosen, Options
-from rota.declare.payload import untyped
+from rota.declare.payload import encode_untyped
 from rota.declare.schedule import Definition, check_options, defined
 from rota.errors import UsageError
 from rota.model.bounds import NAME_MAX, check_text
@@ -187,7 +187,7 @@ def put(
     as_json: JsonOption = False,
 ) -> None:
     """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
-    chosen = Chosen().updated(
+    chosen = Chosen().merge(
         Options(
             queue=queue,
             priority=priority,
@@ -197,7 +197,7 @@ def put(
         )
     )
     arguments = read_arguments(job_type, payload)
-    declared = declared_type(find_app(app), job_type, force=force)
+    declared = find_type(find_app(app), job_type, force=force)
     timing: dict[str, Any] = {
         "timezone": timezone,
         "catch_up": catch_up,
@@ -210,7 +210,9 @@ def put(
         )
     else:
         jitter_s = check_options(name, cron, **timing)
-        payload_json = untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
+        payload_json = encode_untyped(
+            check_text(job_type, "the job type's name", NAME_MAX), arguments
+        )
         definition = Definition(
             name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s
         )

@@ -13,7 +13,7 @@ from rota.cli.target import (
     JsonOption,
     SchemaOption,
     UrlOption,
-    connected,
+    connect,
     find_app,
     need_app,
     schema_of,
@@ -157,7 +157,7 @@ def _names(names: list[str]) -> str:
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     """Declare the App's job types and schedules in the database. A worker's start does the same; a deploy does it before the first INSERT."""
     chosen = need_app(app)
-    with connected(chosen.database) as opened:
+    with connect(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
     chosen.sync()
     names = sorted(chosen.types)

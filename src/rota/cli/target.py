@@ -15,7 +15,7 @@ import typer
 
 from rota import embedded
 from rota.app import App
-from rota.declare.config import given_url
+from rota.declare.config import find_url
 from rota.declare.load import load
 from rota.errors import ConfigurationError
 from rota.store.db import Database
@@ -79,20 +79,20 @@ def session(
     database = _database(owner, url, schema)
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(connected(database))
+            opened = stack.enter_context(connect(database))
         except ConfigurationError as error:
             if owner is not None or not is_of_pooler(error):
                 raise
             opened = stack.enter_context(
-                connected(database.unsettled())
+                connect(database.strip_settings())
             )  # nobody was there to say notify=False
         yield opened
 
 
 @contextmanager
-def connected(database: Database) -> Iterator[Session]:
+def connect(database: Database) -> Iterator[Session]:
     """Connect to a database for a block."""
-    with database.connected("cli") as connection:
+    with database.open_connection("cli") as connection:
         yield Session(database, connection)
 
 
@@ -112,7 +112,7 @@ def _owner(app: str | None, url: str | None, schema: str | None) -> App | None:
 
 
 def _target(owner: App | None, url: str | None, schema: str | None) -> tuple[str, str]:
-    chosen = given_url(url) if url or owner is None else owner.url
+    chosen = find_url(url) if url or owner is None else owner.url
     return chosen or embedded.start(), schema_of(owner, schema)
 
 

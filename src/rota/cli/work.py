@@ -12,7 +12,7 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, connected, need_app
+from rota.cli.target import AppOption, JsonOption, connect, need_app
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
@@ -23,7 +23,7 @@ from rota.store import migrate
 from rota.worker.report import Report
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """How much of what happens is logged."""
 
     DEBUG = "debug"
@@ -89,8 +89,8 @@ def work(
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[
-        Level, typer.Option(help="What to log on stderr; one line per step of a job is info.")
-    ] = Level.INFO,
+        LogLevel, typer.Option(help="What to log on stderr; one line per step of a job is info.")
+    ] = LogLevel.INFO,
     log_format: Annotated[
         logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")
     ] = logs.Form.PLAIN,
@@ -150,7 +150,7 @@ def _ping_url(given: str | None) -> str | None:
 def _work_in_processes(
     count: int,
     arguments: list[str],
-    log_level: Level,
+    log_level: LogLevel,
     log_format: logs.Form,
     health_port: int | None,
     ping: str | None,
@@ -220,7 +220,7 @@ def _queues(given: list[str]) -> dict[str, int]:
 
 def _refuse_unfit(app: App) -> None:
     """Say at once what would keep the worker from working."""
-    with connected(app.database) as opened:
+    with connect(app.database) as opened:
         opened.run(migrate.check(app.schema))
 
 

@@ -12,7 +12,7 @@ from rota.client.base import moment
 from rota.client.enqueueing import too_large
 from rota.declare.job_type import JobType
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.declare.payload import untyped
+from rota.declare.payload import encode_untyped
 from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongStatus
 from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
 from rota.model.job import Action, Status, takes
@@ -121,7 +121,7 @@ def corrected(
     name = found[0].job_type
     declared = type_of(name)
     text = (
-        untyped(name, dict(payload))
+        encode_untyped(name, dict(payload))
         if declared is None
         else declared.codec.encode((), dict(payload))
     )

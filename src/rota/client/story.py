@@ -13,7 +13,7 @@ from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
 from rota.model.units import words
 from rota.store import ops
-from rota.store.ops import Action as Deed
+from rota.store.ops import ActionRecord as Deed
 from rota.store.ops import Attempt, Filter
 
 if TYPE_CHECKING:

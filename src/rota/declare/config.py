@@ -56,7 +56,7 @@ class WorkerConfig:
             raise UsageError(f"the grace period must not be negative, not {self.grace_s:g} s")
 
 
-def given_url(url: str | None) -> str | None:
+def find_url(url: str | None) -> str | None:
     """Return the database URL given in code or in the environment; None means the embedded server.
 
     Raises:

@@ -19,7 +19,7 @@ from rota.declare.settings import Settings
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Job
 from rota.model.retry import PLAN_MAX
-from rota.model.settle import Rules
+from rota.model.settle import RetryRules
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -44,7 +44,7 @@ class NewJob:
 
     def using(self, **options: Unpack[Options]) -> NewJob:
         """Return the same job with other options; those of `JobType.using`."""
-        return replace(self, chosen=self.chosen.updated(options))
+        return replace(self, chosen=self.chosen.merge(options))
 
 
 class Sender(Protocol):
@@ -97,7 +97,7 @@ class JobType(Generic[P, Q, R]):
                 f"job type {name!r}: its handler must be a plain or an async function, not {func!r}"
             )
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self.rules = Rules(
+        self.rules = RetryRules(
             settings.max_attempts,
             settings.retry,
             settings.retry_on,
@@ -137,7 +137,7 @@ class JobType(Generic[P, Q, R]):
             UsageError: an option is out of range or unknown.
         """
         other = copy.copy(self)
-        other.chosen = self.chosen.updated(options)
+        other.chosen = self.chosen.merge(options)
         return other
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:

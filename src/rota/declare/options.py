@@ -49,7 +49,7 @@ class Chosen:
     meta_json: str | None = None
     connection: Any = None
 
-    def updated(self, options: Options) -> Chosen:
+    def merge(self, options: Options) -> Chosen:
         """These options with others on top; None means as before."""
         changes: dict[str, Any] = {}
         for name, value in options.items():

@@ -87,7 +87,7 @@ class Codec:
         Raises:
             PayloadError: they do not fit the signature, or cannot be stored.
         """
-        given = self._bound(args, kwargs, index)
+        given = self._bind(args, kwargs, index)
         text = self._text(given, index)
         try:
             arguments = self._decode(text)
@@ -137,7 +137,7 @@ class Codec:
             self._refuse_nul(given, index)
         return text
 
-    def _bound(
+    def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
     ) -> dict[str, Any]:
         # By hand: inspect.Signature.bind takes longer than the encoding and the check together.
@@ -198,7 +198,7 @@ class Codec:
         value = given.get(path)
         if "got `object`" in reason and value is not None and not isinstance(value, Mapping):
             reason = f"{reason}, a {type(value).__name__}; pass its id"
-        raise PayloadError(self.job_type, path or None, _lowered(reason), index) from None
+        raise PayloadError(self.job_type, path or None, _lower(reason), index) from None
 
     def _refuse_unencodable(
         self, error: Exception, given: dict[str, Any], index: int | None
@@ -228,15 +228,15 @@ def _reason(error: Exception) -> str:
         case UnicodeEncodeError():
             return "text with a lone surrogate cannot be stored"
         case _:
-            return _lowered(str(error))
+            return _lower(str(error))
 
 
-def _lowered(text: str) -> str:
+def _lower(text: str) -> str:
     text = text.replace("`", "")
     return text[:1].lower() + text[1:]
 
 
-def untyped(job_type: str, arguments: dict[str, Any]) -> str:
+def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
     """Return the JSON text of arguments for a type that nobody here knows; only what cannot be stored is refused. Raises PayloadError."""
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
         (), {"payload": arguments}

@@ -188,7 +188,7 @@ def _forget_last_run(directory: Path) -> None:
     guard.remove_socket_directory(lines)
     for name in (_SOCKET, f"{_SOCKET}.lock"):
         (data / name).unlink(missing_ok=True)
-    pid = guard.named_pid(lines)
+    pid = guard.read_pid(lines)
     if pid is None or guard.is_alive(pid):
         (data / "postmaster.pid").unlink(missing_ok=True)
     if log_file(directory).exists():

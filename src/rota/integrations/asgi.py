@@ -38,7 +38,7 @@ def tick(
     grace: Duration = "5s",
     queues: Mapping[str, int] | None = None,
     slots: int = SLOTS,
-) -> Tick:
+) -> DrainEndpoint:
     """Return an ASGI application that drains `app` when it is asked: GET or POST with `Authorization: Bearer SECRET`.
 
     Args:
@@ -66,7 +66,7 @@ def tick(
         drain=True,
         grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
     )
-    return Tick(app, secret, float(seconds), config)
+    return DrainEndpoint(app, secret, float(seconds), config)
 
 
 def _is_secret(given: object) -> bool:
@@ -87,7 +87,7 @@ def _is_time(given: object) -> bool:
     )
 
 
-class Tick:
+class DrainEndpoint:
     """What `tick` returns. One drain at a time in this process; it goes on to its end when the caller goes away."""
 
     def __init__(self, app: App, secret: str, within_s: float, config: WorkerConfig) -> None:
@@ -126,7 +126,7 @@ class Tick:
             await _say(send, 202, {"state": "busy"}, {}, method)
         else:
             drain = self._begin()
-            await _ended_or_gone(drain, receive)
+            await _wait_for_drain_or_caller(drain, receive)
             if drain.done():
                 await _say(send, *_outcome(drain), method)
 
@@ -140,7 +140,7 @@ class Tick:
         self._drain = drain = asyncio.create_task(
             self._app._drain_within(self._within_s, self._config)
         )
-        drain.add_done_callback(_heard)
+        drain.add_done_callback(_log_failure)
         return drain
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -162,16 +162,16 @@ class Tick:
             await asyncio.wait([drain])
 
 
-async def _ended_or_gone(drain: asyncio.Task[Report], receive: Receive) -> None:
+async def _wait_for_drain_or_caller(drain: asyncio.Task[Report], receive: Receive) -> None:
     """Wait for the end of the drain, or until the caller went away. That takes nothing along: the drain goes on, and nobody need wait for it."""
-    leaving = asyncio.create_task(_gone(receive))
+    leaving = asyncio.create_task(_wait_until_gone(receive))
     try:
         await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
     finally:
         leaving.cancel()
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_until_gone(receive: Receive) -> None:
     while (await receive()).get("more_body"):  # what it says is of no interest
         pass
     if (await receive())["type"] != "http.disconnect":
@@ -196,7 +196,7 @@ def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
         )
 
 
-def _heard(drain: asyncio.Task[Report]) -> None:
+def _log_failure(drain: asyncio.Task[Report]) -> None:
     """Take note of how it ended, also where nobody waits any more."""
     if (
         not drain.cancelled()

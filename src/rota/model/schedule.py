@@ -14,7 +14,7 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
-from rota.model.cron import count_fires, missed_fires, next_fire, next_fires, parse
+from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, parse
 
 if TYPE_CHECKING:
     from rota.model.cron import Cron
@@ -98,7 +98,7 @@ def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     after = due.next_run_at or due.since
     if after > now:
         return [], 0
-    latest = missed_fires(cron, after, now, CATCH_UP_MAX + 1)
+    latest = latest_fires(cron, after, now, CATCH_UP_MAX + 1)
     count = (
         len(latest)
         if len(latest) <= CATCH_UP_MAX

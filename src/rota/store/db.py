@@ -44,7 +44,7 @@ class Database:
             lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify
         )
 
-    def unsettled(self) -> Database:
+    def strip_settings(self) -> Database:
         """The same database, connected to without settings of a session and without LISTEN, as behind a transaction pooler."""
         return Database(self._url, self.schema, notify=False)
 
@@ -91,7 +91,7 @@ class Database:
         return await OwnConnection.open(self.conninfo(role, **timeouts), self.prepare_threshold)
 
     @contextmanager
-    def connected(self, role: str) -> Iterator[psycopg.Connection]:
+    def open_connection(self, role: str) -> Iterator[psycopg.Connection]:
         """Open a connection, in autocommit, for a block.
 
         Unlike the pool, which tries again, it says at once why it cannot.

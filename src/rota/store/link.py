@@ -46,13 +46,13 @@ class StoreLink:
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation. Raises DatabaseUnavailable, also when the database refuses it: what
         is the matter is for people to see and mend, and the worker tries again."""
-        async with self.opened() as connection:
+        async with self.borrow() as connection:
             limit = Deadline(connection, self._answer_s)
             statements = self._database.statements
             return await adrive(connection.driver(), operation, statements, limit=limit)
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[OwnConnection]:
+    async def borrow(self) -> AsyncIterator[OwnConnection]:
         """The connection, for a block. After an error that leaves it in doubt, the next block
         opens a new one."""
         async with self._turn:

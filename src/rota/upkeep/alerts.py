@@ -20,7 +20,7 @@ from rota.store.link import StoreLink
 if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.db import Database
-    from rota.store.ops import AlertRule, Told
+    from rota.store.ops import AlertMessage, AlertRule
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0
@@ -102,52 +102,56 @@ class Alerts(Service):
 
     async def _evaluate(self, link: StoreLink, rule: AlertRule) -> None:
         before = monotonic()
-        found = await link.run(ops.findings(rule.name))
+        found = await link.run(ops.find_alert_matches(rule.name))
         took_s = monotonic() - before
         decided = decide(found, await link.run(ops.standing(rule.name)), rule.repeat_after_s)
-        for told, problem in await link.run(ops.write_alerts(rule.name, decided, took_s / SHARE)):
-            self._tell(told)
+        for message, problem in await link.run(
+            ops.write_alerts(rule.name, decided, took_s / SHARE)
+        ):
+            self._tell(message)
             if problem is not None:
                 self.bus.emit(
                     AlertNotTold(
-                        rule=one_line(told.rule),
-                        subject=one_line(told.subject),
+                        rule=one_line(message.rule),
+                        subject=one_line(message.subject),
                         reason=f"its job was refused: {one_line(problem)}",
                     )
                 )
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, message: AlertMessage) -> None:
         facts: dict[str, Any] = {
-            "rule": one_line(told.rule),
-            "subject": one_line(told.subject),
-            "message": one_line(told.message),
-            "value": told.value,
+            "rule": one_line(message.rule),
+            "subject": one_line(message.subject),
+            "message": one_line(message.message),
+            "value": message.value,
         }
-        if told.state == "over":
-            self.bus.emit(AlertOver(**facts, since=told.since))
+        if message.state == "over":
+            self.bus.emit(AlertOver(**facts, since=message.since))
         else:
             self.bus.emit(
                 AlertFired(
                     **facts,
-                    since=told.since,
-                    severity=told.severity,
-                    repeated=told.state == "repeats",
+                    since=message.since,
+                    severity=message.severity,
+                    repeated=message.state == "repeats",
                 )
             )
 
     async def _post(self, url: str) -> None:
         """Post what is due. At least once: who ends between the answer and the note of it leaves it to be posted again."""
-        for told in await self._link.run(ops.take_unposted(POST_MAX)):
+        for message in await self._link.run(ops.take_unposted(POST_MAX)):
             try:
-                await acall(url, msgspec.json.encode(told))
+                await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
                 self.bus.emit(
                     AlertNotTold(
-                        rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)
+                        rule=one_line(message.rule),
+                        subject=one_line(message.subject),
+                        reason=str(error),
                     )
                 )
                 # One that is refused must not keep the others back.
                 if not isinstance(error, CallRefused):
                     return
             else:
-                await self._link.run(ops.posted(told))
+                await self._link.run(ops.mark_posted(message))

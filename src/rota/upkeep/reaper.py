@@ -10,7 +10,7 @@ from rota.model.outcome import Failure
 from rota.observe.events import JobCancelled, JobDead, JobReaped
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Reaper(Service):
         super().__init__(bus)
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
-        self._reading = Reading()
+        self._reading = ReadWindow()
         self._is_away = False
         self._back_at: float | None = None
 

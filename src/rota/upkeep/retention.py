@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import DeadPutAway, PartitionDropped, PartitionKept
+from rota.observe.events import DeadArchived, PartitionDropped, PartitionKept
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
@@ -134,8 +134,8 @@ class Retention(Service):
         return more
 
     async def _put_dead_away(self, link: StoreLink) -> int:
-        dead, refusals = await link.run(ops.put_dead_away(BATCH))
+        dead, refusals = await link.run(ops.archive_dead(BATCH))
         self._refused.tell(refusals)
         if dead:
-            self.bus.emit(DeadPutAway(jobs=dead))
+            self.bus.emit(DeadArchived(jobs=dead))
         return dead + len(refusals) if dead else 0

@@ -8,10 +8,10 @@ from rota.errors import DatabaseUnavailable
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.beforehand import beforehand
-from rota.upkeep.expiry import Expirer
-from rota.upkeep.figures import FigureFolder
+from rota.upkeep.expirer import Expirer
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
+from rota.upkeep.rollup import StatsRollup
 from rota.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.store.db import Database
 
 
-class Rounds:
+class UpkeepSet:
     """The upkeep of one worker."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Rounds:
             Reaper(self._bus, StoreLink(self._database, "reap")),
             Expirer(self._bus, self._shared, self._worker),
             Scheduler(self._bus, self._shared),
-            FigureFolder(self._bus, self._shared),
+            StatsRollup(self._bus, self._shared),
             self._retention,
             self.alerts,
         ]
@@ -53,7 +53,7 @@ class Rounds:
         Raises:
             DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
         """
-        folder = FigureFolder(
+        folder = StatsRollup(
             self._bus, self._shared
         )  # one turn of it: what is left after days without a worker is added beside the jobs
         upkeepers: list[Service] = [

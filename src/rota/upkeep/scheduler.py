@@ -16,7 +16,7 @@ from rota.observe.events import (
 )
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,7 +45,7 @@ class Scheduler(Service):
     def __init__(self, bus: Bus, link: StoreLink) -> None:
         super().__init__(bus)
         self._link = link
-        self._reading = Reading()
+        self._reading = ReadWindow()
         self._disable_at = 0.0
         self._refused_at: dict[str, float] = {}
 

@@ -35,7 +35,7 @@ from rota.model.outcome import (
     Succeeded,
 )
 from rota.model.retry import DEFAULT_RETRY
-from rota.model.settle import Rules, judged
+from rota.model.settle import RetryRules, judge
 from rota.runtime import logs
 from rota.worker.attempt import end_of, is_stop
 from rota.worker.forked import generation, leave_if_forked
@@ -77,7 +77,7 @@ def main(descriptor: int) -> None:
     try:
         handler = _handler(setup)
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code; whatever it raises, the worker must hear it
-        connection.send(NotReady(_judged(error, Rules(1, DEFAULT_RETRY))))
+        connection.send(NotReady(_judged(error, RetryRules(1, DEFAULT_RETRY))))
         return
     Child(connection, setup, handler).serve()
 
@@ -129,7 +129,7 @@ class Child:
         self._handler = handler
         self._generation = generation()
         retry_on, fatal_on = pickle.loads(setup.errors)
-        self._rules = Rules(1, DEFAULT_RETRY, retry_on, fatal_on)
+        self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
         self._said: Context | None = None
@@ -188,7 +188,7 @@ class Child:
                 suppress(OSError),
             ):  # the worker is gone, which the other thread notices
                 self._connection.send(
-                    Progressed(context.job.id, context.job.claims, context.said())
+                    Progressed(context.job.id, context.job.claims, context.encode_progress())
                 )
             sleep(PROGRESS_S)
 
@@ -268,6 +268,6 @@ def _unreadable(error: BaseException) -> UsageError:
     )
 
 
-def _judged(error: BaseException, rules: Rules) -> Failure:
-    failure = judged(error, rules)
+def _judged(error: BaseException, rules: RetryRules) -> Failure:
+    failure = judge(error, rules)
     return replace(failure, error_type=failure.error_type.replace("__mp_main__.", "__main__."))

@@ -11,7 +11,7 @@ from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.job import Status
 from rota.model.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
 from rota.model.retry import DEFAULT_RETRY
-from rota.model.settle import Rules, Transition, settle
+from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
     Event,
     JobCancelled,
@@ -183,7 +183,7 @@ class Finisher(Service):
     async def _settled_before(self, missing: Iterable[tuple[Held, Ending]]) -> dict[int, Written]:
         """What an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for held, ending in missing if held.unsure]
-        return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
+        return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
 
     def _settled(self, held: Held) -> Ending:
         end = held.end
@@ -204,7 +204,9 @@ class Finisher(Service):
                     )
                 )
                 transition = settle(
-                    held.job, unreadable, Rules(held.job_type.rules.max_attempts, DEFAULT_RETRY)
+                    held.job,
+                    unreadable,
+                    RetryRules(held.job_type.rules.max_attempts, DEFAULT_RETRY),
                 )
         # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
         return ops.Ending(

@@ -179,7 +179,10 @@ class LeaseKeeper(Service):
         try:
             written = await self._link.run(
                 ops.progress(
-                    [(held.job.id, held.job.claims, context.said()) for held, context in telling]
+                    [
+                        (held.job.id, held.job.claims, context.encode_progress())
+                        for held, context in telling
+                    ]
                 )
             )
         except DatabaseUnavailable:

@@ -15,7 +15,7 @@ from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.pinger import Pinger
-from rota.upkeep.rounds import Rounds
+from rota.upkeep.rounds import UpkeepSet
 from rota.worker.claimer import Claimer
 from rota.worker.crew import Crew
 from rota.worker.departure import Departure
@@ -94,7 +94,7 @@ class Worker:
             state = await self._enter_lifespan(stack)
             if self._stop.is_set():
                 return Report(0, 0, 0, 0, None)
-            rounds = Rounds(self._bus, self._database, upkeep, self.name, self._config.alert_url)
+            rounds = UpkeepSet(self._bus, self._database, upkeep, self.name, self._config.alert_url)
             await self._begin(upkeep, rounds)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
@@ -173,7 +173,7 @@ class Worker:
             raise DeclarationError(f"App: lifespan must return {wanted}; it returned {made!r}")
         return made
 
-    async def _begin(self, upkeep: StoreLink, rounds: Rounds) -> None:
+    async def _begin(self, upkeep: StoreLink, rounds: UpkeepSet) -> None:
         """What must be so before the first claim; in a drain, also one pass of all upkeep."""
         self._gate.closed = copied = await upkeep.run(ops.copy_check())
         if self._config.drain and copied is not None:
@@ -190,7 +190,7 @@ class Worker:
             await rounds.one_round(self._stop.is_set)
 
     def _build(
-        self, upkeep: StoreLink, rounds: Rounds, state: Any, thread: LoopThread
+        self, upkeep: StoreLink, rounds: UpkeepSet, state: Any, thread: LoopThread
     ) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
         bus, database, config = self._bus, self._database, self._config
         executor = Executor(

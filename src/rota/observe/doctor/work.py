@@ -131,7 +131,7 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def paused(facts: Facts, limits: Limits) -> Finding:
+def pauses(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody has forgotten to resume."""
     site = facts["site"]
     if site and site["copied"]:

@@ -38,7 +38,7 @@ class PartitionKept(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadPutAway(Event):
+class DeadArchived(Event):
     """So many dead jobs that nobody resolved for as long as they are kept moved to history, with a resolution that says so."""
 
     level = logging.WARNING

@@ -120,10 +120,10 @@ def claim(
         if refused is None:
             raise
         rows = yield Query("job_claim", {**params, "refused": []})
-    return _claimed(who, rows)
+    return _read_claim(who, rows)
 
 
-def _claimed(who: Claimant, rows: list[Row]) -> Claimed:
+def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     refused = tuple(
         RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None
     )

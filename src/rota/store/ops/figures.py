@@ -81,7 +81,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     asked = {"job_type": job_type, "queue": queue}
     overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
     folded = yield Query("figures_folded")
-    types, per_hour = summed((yield Query("figures", {**asked, "hours": hours})))
+    types, per_hour = sum_up((yield Query("figures", {**asked, "hours": hours})))
     return Stats(
         jobs=dict(counts),
         counted_to=COUNT_MAX,
@@ -97,7 +97,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
 Buckets = dict[int, int]
 
 
-def summed(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
+def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
     """Add up what `figures` read: per type, and per hour and type. Here and not in SQL: there it took five times as long."""
     of_type: dict[str, _Sum] = defaultdict(_Sum)
     of_hour: dict[tuple[datetime, str], _Sum] = {}
@@ -145,7 +145,7 @@ def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
 _BUCKETS = msgspec.json.Decoder(Buckets)
 
 
-def fold_figures() -> Operation[bool]:
+def roll_up_stats() -> Operation[bool]:
     """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is more."""
     return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]
 

@@ -85,7 +85,7 @@ def attempts(job: int) -> Operation[list[Attempt]]:
     return [Attempt(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
-class Action(msgspec.Struct, frozen=True):
+class ActionRecord(msgspec.Struct, frozen=True):
     """What somebody did: a row of `action`."""
 
     at: datetime
@@ -114,7 +114,7 @@ def actions(
     queues: Sequence[str],
     until: datetime | None,
     limit: int,
-) -> Operation[list[Action]]:
+) -> Operation[list[ActionRecord]]:
     """Read what people did to jobs that were made then, what made them, and what was done to their queues or to everything from then on, in order."""
     asked = {
         "jobs": list(jobs),
@@ -124,7 +124,7 @@ def actions(
         "until": until,
         "limit": limit,
     }
-    return [Action(*row) for row in (yield Query("actions", asked))]
+    return [ActionRecord(*row) for row in (yield Query("actions", asked))]
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:

@@ -235,7 +235,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
     return outcome
 
 
-def settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
+def find_settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
     """Say which of these endings the worker has written already."""
     params = {
         "ids": numbers([ending.job.id for ending in endings]),

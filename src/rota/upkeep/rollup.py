@@ -15,7 +15,7 @@ PERIOD_S = 60.0
 """Minutes are added when they are closed, two to three minutes after they began."""
 
 
-class FigureFolder(Service):
+class StatsRollup(Service):
     """Adds the minutes that closed since the last pass, whoever made that; an hour of them at a time."""
 
     name = "figures"
@@ -26,4 +26,4 @@ class FigureFolder(Service):
 
     async def tick(self) -> float | None:
         """Add up to an hour; return at once when there is more."""
-        return 0 if await self._link.run(ops.fold_figures()) else PERIOD_S
+        return 0 if await self._link.run(ops.roll_up_stats()) else PERIOD_S

@@ -9,7 +9,7 @@ from rota.model.outcome import Failure
 from rota.observe.events import JobDead
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Expirer(Service):
         self._link = link
         self._refused = RefusedJobs(bus, self.name)
         self._worker = worker
-        self._reading = Reading()
+        self._reading = ReadWindow()
         self._after: tuple[datetime, int] | None = None
         """Where the pass that is under way goes on; None between two passes."""
         self._took_s = 0.0

@@ -14,7 +14,7 @@ EVERYTHING_S = 60.0
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Reading:
+class ReadWindow:
     """The lower bound of one service's passes. The first pass reads everything."""
 
     def __init__(self) -> None:

@@ -511,7 +511,7 @@ def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_
     [warning] = [
         line
         for line in ran.err.splitlines()
-        if f"job {failed} report attempt 1: failed, to be retried in" in line
+        if f"job {failed} report attempt 1: failed, retry in" in line
     ]
     assert "WARNING" in warning and "ValueError: no data for 2026-01-14" in warning
     assert rota("work", "--drain", "--for", "soon").error[0] == 2

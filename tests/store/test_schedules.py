@@ -127,8 +127,8 @@ async def test_all_catches_up_with_a_hundred_ticks_at_most_the_latest_ones_and_s
     some, more = passes.of(TicksMissed)
     assert ((some.ticks, some.is_more), (more.ticks, more.is_more)) == ((620, False), (900, True))
     assert (
-        ": 620 missed ticks passed over" in some.text()
-        and ": more than 900 missed ticks" in more.text()
+        ": skipped 620 missed ticks; next tick " in some.text()
+        and ": skipped more than 900 missed ticks" in more.text()
     )
 
 

@@ -173,7 +173,7 @@ begin
       extract(epoch from v_now - late.at)::float8,
       case
         when late.paused
-          then format('schedule %s has stopped by itself: %s', late.name, late.why)
+          then format('schedule %s is paused by Rota: %s', late.name, late.why)
         else format(
           'schedule %s was due at %s',
           late.name,

@@ -185,5 +185,5 @@ def test_the_ticks_missed_are_those_later_than_one_instant_up_to_and_with_the_ot
 
 
 def test_an_instant_without_a_zone_is_refused() -> None:
-    with pytest.raises(UsageError, match="says no time zone"):
+    with pytest.raises(UsageError, match="has no time zone"):
         next_fire(parse("0 2 * * *", "UTC"), datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point

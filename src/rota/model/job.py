@@ -1,4 +1,4 @@
-"""What a job is, where it can stand, and every way it can move. Pure: no I/O, no clock."""
+"""What a job is, its statuses, and every way it can move between them. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """Where a job stands. Stored as these words."""
+    """The status of a job, stored as these words."""
 
     QUEUED = "queued"
     WAITING = "waiting"
@@ -25,7 +25,7 @@ class Status(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is in history: nothing more will happen to it."""
+        """Whether the job is in history: nothing more happens to it."""
         return self in OVER
 
     @property
@@ -35,11 +35,11 @@ class Status(StrEnum):
 
 
 OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
-"""The statuses that rows of `job_history` have; the others are those of `job`."""
+"""The statuses of rows of `job_history`; the others are those of `job`."""
 
 
 class Action(StrEnum):
-    """What people do to jobs. The words are verbs of TRANSITIONS, and of the table `action`."""
+    """What people do to jobs: verbs of TRANSITIONS and of the table `action`."""
 
     RETRY_NOW = "retry now"
     CANCEL = "cancel"
@@ -50,13 +50,13 @@ class Action(StrEnum):
 
 
 MEANING: Mapping[Status, str] = {
-    Status.QUEUED: "will be claimed when run_at has come",
+    Status.QUEUED: "will be claimed once run_at has come",
     Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
     Status.RUNNING: "a worker holds it under a lease",
-    Status.FAILED: "an attempt failed; will be tried again at run_at",
-    Status.DEAD: "given up; needs a person",
+    Status.FAILED: "an attempt failed; will be retried at run_at",
+    Status.DEAD: "will not be retried; needs a person",
     Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler or a person called it off",
+    Status.CANCELLED: "over: its handler or a person cancelled it",
 }
 
 TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
@@ -92,15 +92,21 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.SUCCEEDED, "run again"): Status.SUCCEEDED,
     (Status.CANCELLED, "run again"): Status.CANCELLED,
 }
-"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run again`
-leave the status as it is: they put the dead job away, or make a new one beside it."""
+"""Every way a job can move.
+
+The CHECKs of the tables and docs/states.md follow from it, and tests compare both with it.
+`requeue`,
+`ignore` and `run again` leave the status as it is: they archive the dead job, or make a new job.
+"""
 
 
 def action_table() -> dict[tuple[Status, Action], Status | None]:
-    """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
+    """Return the status that each action gives a job of each status; None: the action is refused.
 
-    A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
-    dead job that has been put away already is refused everything but `run again`.
+    A running job that is cancelled gets its new status when its attempt ends without success. If a
+    cancel was requested before, `retry now` cancels the job. An archived dead job refuses every
+    action
+    but `run again`.
     """
     return {
         (status, action): TRANSITIONS.get((status, action.value))
@@ -110,12 +116,15 @@ def action_table() -> dict[tuple[Status, Action], Status | None]:
 
 
 def takes(action: Action) -> tuple[Status, ...]:
-    """Return the statuses of the jobs to which an action can be done."""
+    """Return the statuses in which a job accepts an action."""
     return tuple(status for status in Status if (status, action.value) in TRANSITIONS)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was when it was read: one row of the view `rota.jobs`. Names are the column names; instants are aware datetimes."""
+    """A job as it was when it was read: one row of the view `rota.jobs`.
+
+    Names are the column names; instants are aware datetimes.
+    """
 
     id: int
     origin_id: int
@@ -132,19 +141,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     meta_json: str | None
     schedule: str | None = None
-    """Of which schedule it is a run."""
+    """The schedule of which it is a run; None: it is no run."""
     scheduled_for: datetime | None = None
-    """Of which of the schedule's ticks; None when somebody triggered it."""
+    """The schedule's tick; None: a person triggered it."""
     created_at: datetime
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None
     start_recorded: bool | None = None
-    """Of a claim: False asks the worker to record the start before the handler begins."""
+    """For a claim: False asks the worker to record the start before the handler begins."""
     suspected: bool | None = None
-    """Of a claim: True when the last attempt was lost with its worker, which it may have killed."""
+    """For a claim: True if the last attempt was lost with its worker, which the job may have
+    killed."""
     losses: int = 0
-    """How often a worker was lost with the job, which may have begun."""
+    """How often a worker was lost with the job after it may have begun."""
     cancel_requested_at: datetime | None = None
     cancel_reason: str | None = None
     progress_json: str | None = None
@@ -163,22 +173,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload as stored, undecoded to the handler's types."""
+        """The payload as stored, not converted to the handler's types."""
         return msgspec.json.decode(self.payload_json, type=dict[str, Any])
 
     @property
     def meta(self) -> Any:
-        """What the producer attached; no handler argument. None when nothing was."""
+        """What the producer attached beside the arguments; None: nothing."""
         return None if self.meta_json is None else msgspec.json.decode(self.meta_json)
 
     @property
     def result(self) -> Any:
-        """What the handler returned, in its JSON form; None when it returned nothing or the job is not over."""
+        """What the handler returned, in its JSON form; None: nothing, or the job is not over."""
         return None if self.result_json is None else msgspec.json.decode(self.result_json)
 
     @property
     def progress(self) -> Progress | None:
-        """What the handler said last of how far it is; None when it said nothing."""
+        """The progress that the handler last reported; None: it reported none."""
         return (
             None
             if self.progress_json is None
@@ -187,12 +197,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resolution(self) -> Any:
-        """Of a dead job that was put away: by whom, when and why; None otherwise."""
+        """For an archived dead job: who archived it, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a handler has come, as it said itself."""
+    """The progress that a handler reported."""
 
     done: float
     total: float | None

@@ -1,4 +1,6 @@
-"""What it means when a machine has no more files, threads or memory for a process: nobody's mistake in the code, so no traceback helps."""
+"""What it means when a machine has no more files, threads or memory for a process: nobody's mistake
+in the code, so no traceback helps.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def lack(error: BaseException) -> str | None:
 
 
 def lack_of_files() -> str | None:
-    """What keeps this process from opening one more file or connection; None when nothing does. For a library that does not say why it could not."""
+    """What keeps this process from opening one more file or connection; None when nothing does.
+
+    For a library that does not say why it could not.
+    """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

@@ -1,9 +1,9 @@
 """Runs a job from `enqueue` to history and counts the modules of `rota` that it goes through.
 
-Part of `make check`; fails where a budget is broken. A module counts when code of its own file runs:
-an import does not, nor does what a dataclass generates. In the worker counts what the thread of its
-loop runs between claim and history for each of several jobs. So a heartbeat, upkeep and whatever
-runs on other threads are left out: they go on beside the jobs, not once for each.
+Part of `make check`; fails where a budget is broken. A module counts when code of its own file
+runs: an import does not, nor does what a dataclass generates. In the worker counts what the thread
+of its loop runs between claim and history for each of several jobs. So a heartbeat, upkeep and
+whatever runs on other threads are left out: they go on beside the jobs, not once for each.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ BUDGETS = {
 }
 """For each way: most modules without those of ASIDE, and most of all. They may only fall."""
 ASIDE = ("model.", "declare.", "errors", "observe.events")
-"""What can be, what was declared, and what is said of it: a reader of the way knows these already."""
+"""What can be, what was declared, and what is said of it: a reader of the way knows these already.
+"""
 ROUNDS = 5
 """Jobs that are traced. The loops beside them turn every second or less often: in one round, not in
 all of them."""
 DELAY_S = 0.05
-"""A job that is due later rings no bell: the worker finds it by itself, and the way begins there."""
+"""A job that is due later rings no bell: the worker finds it by itself, and the way begins there.
+"""
 TIMEOUT_S = 60.0
 PACKAGE = f"{Path(rota.__file__).parent}/"
 

@@ -125,7 +125,7 @@ def test_a_table_among_the_demos_own_stops_the_next_demo_and_so_does_another_dem
     rota: CommandLine, connection: Connection
 ) -> None:
     with held(rota, "^worker 1") as demo:
-        assert rota("demo").error == (3, "another `rota demo` is at work in this database")
+        assert rota("demo").error == (3, "another `rota demo` is running in this database")
         demo.kill()
     connection.execute("create table rota_demo_app.mine (id int)")
     eventually(lambda: "another" not in (said := rota("demo").error[1]) and said, WAIT_S)

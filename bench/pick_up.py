@@ -46,8 +46,7 @@ def measure_waits(url: str, count: int, every_s: float) -> list[float]:
     """Enqueue jobs one by one, each committed by itself; return the waits in milliseconds.
 
     A wait is from a commit to the start of its handler. The commit is timed when its answer
-    arrives, so
-    a handler that starts before the answer counts as negative.
+    arrives, so a handler that starts before the answer counts as negative.
     """
     types, committed = declare(), []
     app = rota.App(url, jobs=[types.jobs])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             "by id limit 1",
         )
         for name, wanted in {**SEARCHES, "a key of long ago": {"idempotency_key": key}}.items():
-            search = partial(app.jobs, limit=20, **wanted)  # type: ignore[arg-type]
+            search = partial(app.jobs, limit=20, **wanted)
             yield _time(name, search, scale, at_most=1_000)
         yield from _fold(server, connection, app.database, scale)
         yield _time("stats of a day", app.stats, scale, at_most=100)

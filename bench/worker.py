@@ -70,8 +70,7 @@ def _cpu_s() -> float:
 
 def _end_with_the_benchmark() -> None:
     # The other end of the pipe closes when the benchmark ends, however it ends. Without that, a
-    # worker
-    # would wait for its database for ever.
+    # worker would wait for its database for ever.
     sys.stdin.read()
     os._exit(1)
 

@@ -1,10 +1,8 @@
 """Enqueues thousands of jobs in every possible way, through everything that happens to the server.
 
 A lost answer leaves it open whether the job exists. A producer with a key then asks again with the
-same
-key; one that wrote a row of its own in the same transaction looks for that row. So in the end each
-job
-is known to exist, or known not to.
+same key; one that wrote a row of its own in the same transaction looks for that row. So in the end
+each job is known to exist, or known not to.
 """
 
 from __future__ import annotations

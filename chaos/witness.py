@@ -1,8 +1,7 @@
 """What handlers write to a file.
 
 A line is there as soon as it is written, whatever happens to the process, and even while the server
-is
-away.
+is away.
 """
 
 from __future__ import annotations

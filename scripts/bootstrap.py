@@ -2,10 +2,8 @@
 tools.
 
 It is cheap when nothing changed: a stamp beside the installed packages names the pyproject.toml,
-the
-Python and the path that they were installed from. It is safe when two start at once: one waits for
-the
-other.
+the Python and the path that they were installed from. It is safe when two start at once: one waits
+for the other.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ PACKAGE = ROOT / "src" / "rota"
 SCHEMA = PACKAGE / "store" / "schema"
 
 MOST = {
-    "rooms at the top of src/rota": 43,  # to be 17
-    "Python lines over 100 characters": 5011,  # to be 0
+    "rooms at the top of src/rota": 17,
+    "Python lines over 100 characters": 1878,  # to be 0
     "SQL lines over 100 characters": 0,
-    "class names that exist twice": 11,  # to be 0
-    "functions named by a participle": 139,  # to be 0
+    "class names that exist twice": 2,  # to be 0
+    "functions named by a participle": 47,  # to be 0
     "SQL functions in migrations": 0,
     "files that a new column of job touches": 6,
 }
@@ -35,7 +35,8 @@ URL = re.compile(r"https?://")
 """A line with a URL may be longer, for that cannot be broken."""
 UNFORMATTED = ("tests/contract/sample.py", "tests/typing/")
 """What ruff leaves alone as well: a contract kept byte for byte, and errors on purpose."""
-PARTICIPLES = """
+PARTICIPLES =
+"""
     begun borne bound broken brought built caught chosen done drawn driven drunk eaten fallen felt
     found forgotten forsaken frozen given gone gotten grown heard held hidden kept known lain left
     lent lost made meant met paid risen said seen sent shaken shown sold sought spent spoken stolen

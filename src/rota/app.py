@@ -20,7 +20,7 @@ from rota.declare.job_type import JobType, declared
 from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.declare.load import load
 from rota.declare.release import release_of
-from rota.declare.schedule import Definition
+from rota.declare.schedule import ScheduleOptions
 from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
@@ -139,7 +139,7 @@ class App(Client):
         return named(self.types).get(name)
 
     @property
-    def definitions(self) -> dict[str, Definition]:
+    def definitions(self) -> dict[str, ScheduleOptions]:
         """The schedules that the code of this App declares, by name. Raises DeclarationError when two have one name."""
         refuse_duplicate_schedules(
             definition

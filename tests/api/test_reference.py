@@ -194,7 +194,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 def test_each_attribute_of_the_context_is_on_the_page() -> None:
     public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
         "tell_to_stop",
-        "said",
+        "encode_progress",
     }  # those are the worker's
 
     assert {names(row["name"])[0].partition("(")[0] for row in tables()["Context"]} == public
@@ -274,7 +274,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         "rota start",
         "rota retention",
         "rota alert",
-        "rota beforehand",
+        "rota before drain",
     )
     expected = {name: int(count) for name, count in written.items() if name not in now_and_then}
 

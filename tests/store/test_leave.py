@@ -341,6 +341,6 @@ def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(
 def test_an_outcome_can_say_dead_without_a_charge(connection: Connection) -> None:
     insert(connection)
     hand = Hand(connection)
-    expired = Transition("give up", GIVE_UP.status, charged=False, failure=GIVE_UP.failure)
+    expired = Transition("give_up", GIVE_UP.status, charged=False, failure=GIVE_UP.failure)
     hand.settle((hand.claim().jobs[0], expired), ran_s=None)
     assert _row(connection, "status, attempts, started_at") == ("dead", 0, None)

@@ -183,7 +183,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def give_up(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, GIVE_UP):
-            model.leave("give up")
+            model.leave("give_up")
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def snooze(self, jobs: list[Job]) -> None:
@@ -193,7 +193,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def hand_back(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, HAND_BACK):
-            model.leave("hand back", charged=False)
+            model.leave("hand_back", charged=False)
 
     def _settle(self, jobs: list[Job], transition: Transition) -> list[Model]:
         held = self._held(jobs)

@@ -25,11 +25,11 @@ FAILURE = Failure("OSError", "no route to host", "transient", "default", None, "
 SUCCEED = Transition("succeed", Status.SUCCEEDED)
 CANCEL = Transition("cancel", Status.CANCELLED, reason="not needed")
 FAIL = Transition("retry", Status.FAILED, delay_s=60.0, failure=FAILURE)
-GIVE_UP = Transition("give up", Status.DEAD, failure=FAILURE)
+GIVE_UP = Transition("give_up", Status.DEAD, failure=FAILURE)
 SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=60.0)
-HAND_BACK = Transition("hand back", Status.QUEUED, charged=False)
+HAND_BACK = Transition("hand_back", Status.QUEUED, charged=False)
 MISFIT = Transition(
-    "hand back",
+    "hand_back",
     Status.QUEUED,
     charged=False,
     failure=Failure("PayloadError", "misfit", "fatal", "misfit"),

@@ -15,7 +15,7 @@ from rota.observe.events import Bus, Event, JobDead, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.upkeep import expiry
+from rota.upkeep import expirer
 from rota.upkeep.expirer import Expirer
 from rota.worker.held import Held
 from rota.worker.lane import Lane
@@ -52,7 +52,7 @@ def jobs() -> rota.Jobs:
 async def test_a_worker_that_is_up_ends_jobs_that_it_would_never_claim(
     database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "PERIOD_S", 0.05)
+    monkeypatch.setattr(expirer, "PERIOD_S", 0.05)
     async with Hand(database, jobs) as hand:
         job = put(connection, "stranger")
         connection.execute("update rota.job set expires_at = rota.clock() + interval '0.3 s'")
@@ -150,7 +150,7 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         assert (transition.verb, transition.failure) == ("succeed", None)
         return
     assert transition.failure is not None
-    assert (held.started_at, transition.verb, transition.charged) == (None, "give up", False)
+    assert (held.started_at, transition.verb, transition.charged) == (None, "give_up", False)
     assert transition.failure.message == f"not started before expires_at ({expires_at}): {said}"
 
 
@@ -196,7 +196,7 @@ async def test_a_pass_begins_where_the_last_one_ended_less_a_margin_and_seldom_a
 async def test_a_pass_over_many_goes_on_behind_its_last_batch(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "BATCH", 10)
+    monkeypatch.setattr(expirer, "BATCH", 10)
     watched = Watched(database)
     asked: list[tuple[datetime, int]] = []
     original = ops.expire

@@ -37,7 +37,7 @@ from rota.client.base import ID_MAX, LIST_MAX
 from rota.declare.job_type import NewJob
 from rota.declare.options import Chosen, Options
 from rota.declare.payload import encode_untyped
-from rota.declare.schedule import Definition, check_options, defined
+from rota.declare.schedule import ScheduleOptions, check_options, check_schedule
 from rota.errors import UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
@@ -205,7 +205,7 @@ def put(
         "jitter": jitter,
     }
     if declared is not None:
-        definition = defined(
+        definition = check_schedule(
             name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing
         )
     else:
@@ -213,7 +213,7 @@ def put(
         payload_json = encode_untyped(
             check_text(job_type, "the job type's name", NAME_MAX), arguments
         )
-        definition = Definition(
+        definition = ScheduleOptions(
             name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s
         )
     with session(app, url, schema) as opened, opened.connection.transaction():

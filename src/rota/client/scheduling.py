@@ -11,7 +11,7 @@ import msgspec
 from rota.client.base import ID_MAX, LIST_MAX, Asking, reason, who
 from rota.client.enqueueing import too_large
 from rota.declare.jsonb import text_bytes
-from rota.declare.schedule import defined
+from rota.declare.schedule import check_schedule
 from rota.errors import PayloadError, ScheduleNotFound, UsageError
 from rota.model.bounds import NAME_MAX, check_integer
 from rota.model.schedule import CatchUp, Due, Overlap, Run, Schedule, plan
@@ -296,7 +296,7 @@ def _put(
     by: str | None,
     why: str | None,
 ) -> Operation[Schedule]:
-    return (yield from put(defined(name, cron, job, **options).row(), "api", by, why))
+    return (yield from put(check_schedule(name, cron, job, **options).row(), "api", by, why))
 
 
 def runs(name: str, before: int | None, limit: int) -> Operation[list[Run]]:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_
 
 from rota.declare.context import Context
 from rota.declare.job_type import JobType, NewJob, Sender
-from rota.declare.schedule import Definition, check_options, defined, without_arguments
+from rota.declare.schedule import ScheduleOptions, check_options, check_schedule, without_arguments
 from rota.declare.settings import (
     LEASE_S_MIN,
     MAX_MEMORY,
@@ -61,7 +61,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.types: dict[str, JobType[..., ..., Any]] = {}
-        self.definitions: dict[str, Definition] = {}
+        self.definitions: dict[str, ScheduleOptions] = {}
         self._sender: Sender | None = None
 
     @property
@@ -264,17 +264,19 @@ class Jobs:
         with _of_schedule(name, place):
             check_options(name, cron, **options)
             if job is not None:
-                self._define(defined(name, cron, job, **options))
+                self._define(check_schedule(name, cron, job, **options))
                 return None
 
         def decorate(job_type: T) -> T:
             with _of_schedule(name, place):
-                self._define(defined(name, cron, without_arguments(job_type, name), **options))
+                self._define(
+                    check_schedule(name, cron, without_arguments(job_type, name), **options)
+                )
             return job_type
 
         return decorate
 
-    def _define(self, definition: Definition) -> None:
+    def _define(self, definition: ScheduleOptions) -> None:
         refuse_duplicate_schedules([*self.definitions.values(), definition])
         self.definitions[definition.name] = definition
 
@@ -296,9 +298,9 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
             seen[name] = job_type
 
 
-def refuse_duplicate_schedules(definitions: Iterable[Definition]) -> None:
+def refuse_duplicate_schedules(definitions: Iterable[ScheduleOptions]) -> None:
     """Raise DeclarationError when two schedules have one name, naming both places."""
-    seen: dict[str, Definition] = {}
+    seen: dict[str, ScheduleOptions] = {}
     for definition in definitions:
         if definition.name in seen:
             first = seen[definition.name]

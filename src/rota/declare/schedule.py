@@ -17,7 +17,7 @@ from rota.model.units import seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ScheduleOptions:
     """A schedule that is declared or put, checked."""
 
     name: str
@@ -54,7 +54,7 @@ class Definition:
         }
 
 
-def defined(
+def check_schedule(
     name: Any,
     cron: Any,
     job: Any,
@@ -64,14 +64,14 @@ def defined(
     overlap: Any,
     jitter: Any,
     place: str = "",
-) -> Definition:
+) -> ScheduleOptions:
     """Check what is said of a schedule. Raises UsageError."""
     jitter_s = check_options(
         name, cron, timezone=timezone, catch_up=catch_up, overlap=overlap, jitter=jitter
     )
     _check_job(job)
     kind = job.job_type
-    return Definition(
+    return ScheduleOptions(
         name,
         cron,
         kind.name,

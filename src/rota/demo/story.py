@@ -156,8 +156,7 @@ def _kill_and_recover(
     worker."""
     with psycopg.connect(scene.url) as slow:
         # Another transaction holds a lock on one user, so the report cannot get past that user's
-        # page,
-        # however fast the machine is.
+        # page, however fast the machine is.
         user_id = (PAGE_OF_THE_KILL - 1) * -(-_ids() // jobs.PAGES) + 1
         slow.execute("select from rota_demo_app.app_user where id = %s for update", [user_id])
         report = jobs.build_report.using(idempotency_key=REPORT).enqueue(

@@ -42,10 +42,8 @@ def start(directory: Path | None = None) -> str:
     """Return the URL of the directory's PostgreSQL, which runs at least as long as this process.
 
     Creates and starts it if needed. Defaults to `.rota` in the working directory. Safe to call
-    again,
-    from many processes at once and in a forked child. The first call in a process logs one warning
-    that
-    names the directory.
+    again, from many processes at once and in a forked child. The first call in a process logs one
+    warning that names the directory.
 
     Raises:
         EmbeddedError: the wheel is missing, this is Windows, `ROTA_ENV` is `production`, or
@@ -205,8 +203,7 @@ def _leave() -> None:
     behind.
 
     A forked child may run this too. Its parent holds another copy of the lock, so the child finds
-    itself
-    the last user only if it is.
+    itself the last user only if it is.
     """
     for directory in list(_used):
         users = _used.pop(directory)

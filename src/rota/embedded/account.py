@@ -1,10 +1,8 @@
 """The operating system's user that the private PostgreSQL runs as.
 
 PostgreSQL refuses to run as root. If Rota runs as root, the server runs as the owner of the data:
-at
-first the system user `pgserver` (the wheel's own name for it), which is created if needed.
-Otherwise it
-runs as the user that starts it.
+at first the system user `pgserver` (the wheel's own name for it), which is created if needed.
+Otherwise it runs as the user that starts it.
 """
 
 from __future__ import annotations

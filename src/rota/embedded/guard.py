@@ -6,14 +6,12 @@ Four files of the directory are locked with flock, which the kernel releases how
 - `users`: shared, by every process that uses the server, for its whole life (forked children
   included);
 - `transition`: exclusive, by a process that starts or stops the server, joins its users or checks
-  that
-  there are none;
+  that there are none;
 - `server`: exclusive, by the server and its sessions, even for the moment that sessions outlive it;
 - `guard`: exclusive, by the guard for its whole life.
 
 This file uses only the standard library and nothing of Rota: the guard runs it by its path in a
-bare
-interpreter.
+bare interpreter.
 """
 
 from __future__ import annotations
@@ -141,8 +139,7 @@ def has_server(directory: Path) -> bool:
     """Whether a server of the directory, or a session of it, is alive.
 
     It is true from before the process becomes PostgreSQL. Call it while `alone`: it locks the file
-    for a
-    moment.
+    for a moment.
     """
     return not _is_free(directory / SERVER)
 

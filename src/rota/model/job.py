@@ -68,10 +68,10 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.FAILED, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "succeed"): Status.SUCCEEDED,
     (Status.RUNNING, "retry"): Status.FAILED,
-    (Status.RUNNING, "give up"): Status.DEAD,
+    (Status.RUNNING, "give_up"): Status.DEAD,
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
-    (Status.RUNNING, "hand back"): Status.QUEUED,
+    (Status.RUNNING, "hand_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
     (Status.RUNNING, "reap uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,
@@ -95,8 +95,8 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
 """Every way a job can move.
 
 The CHECKs of the tables and docs/states.md follow from it, and tests compare both with it.
-`requeue`,
-`ignore` and `run again` leave the status as it is: they archive the dead job, or make a new job.
+`requeue`, `ignore` and `run again` leave the status as it is: they archive the dead job, or make a
+new job.
 """
 
 
@@ -105,8 +105,7 @@ def action_table() -> dict[tuple[Status, Action], Status | None]:
 
     A running job that is cancelled gets its new status when its attempt ends without success. If a
     cancel was requested before, `retry now` cancels the job. An archived dead job refuses every
-    action
-    but `run again`.
+    action but `run again`.
     """
     return {
         (status, action): TRANSITIONS.get((status, action.value))

@@ -91,7 +91,7 @@ def plan(due: Due, now: datetime) -> Plan:
     following = next_fire(cron, now)
     if following is None:
         raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
-    passed, count = _passed(cron, due, now)
+    passed, count = _find_passed(cron, due, now)
     chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
     ticks = tuple(
         Tick(at, at + _spread(due.name, at, due.jitter_s))
@@ -101,12 +101,11 @@ def plan(due: Due, now: datetime) -> Plan:
     return Plan(ticks, following, min(count, COUNTED_MAX) - len(ticks), count > COUNTED_MAX)
 
 
-def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
+def _find_passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     """Return the latest ticks that have come and are not handled, in order, and how many there are.
 
     It returns one more than are caught up with. An announced tick counts, whatever a newer zone
-    file
-    or a change by hand has made of it.
+    file or a change by hand has made of it.
     """
     announced = [] if due.next_run_at is None else [due.next_run_at]
     after = due.next_run_at or due.since

@@ -71,50 +71,50 @@ def settle(job: Job, end: End, rules: RetryRules) -> Transition:
     match end:
         case Succeeded(result_json):
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
-        case HandedBack(delay_s=delay_s):
-            return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
-        case Interrupted(why):
-            return _settle_interrupted(job, why, rules)
-        case Expired(late_s):
-            text = (
-                f"not started before expires_at ({job.expires_at}): {_explain_delay(job, late_s)}"
-            )
-            failure = Failure("Expired", text, Verdict.FATAL, "expired")
-            return Transition("give up", Status.DEAD, charged=False, failure=failure)
-        case Misfit(error):
-            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
-            return Transition(
-                "hand back", Status.QUEUED, charged=False, failure=failure, misfit=True
-            )
-        case Cancel():
-            return Transition("cancel", Status.CANCELLED, reason=_reason_of(end))
-        case Snooze(after_s=after_s):
-            return Transition(
-                "snooze",
-                Status.QUEUED,
-                charged=False,
-                delay_s=max(1.0, after_s),
-                reason=_reason_of(end),
-            )
-        case Dead():
-            failure = Failure(
-                "Dead", _reason_of(end) or "the handler gave up", Verdict.FATAL, "raised Dead"
-            )
-            return Transition("give up", Status.DEAD, failure=failure)
-        case Retry(after_s=after_s):
-            failure = Failure(
-                "Retry",
-                _reason_of(end) or "the handler asked for a retry",
-                Verdict.TRANSIENT,
-                "raised Retry",
-            )
-            return _retry_or_give_up(job, failure, rules, after_s)
         case Errored(error):
             return _settle_failure(job, judge(error, rules), rules)
         case Failed(failure):
             return _settle_failure(job, failure, rules)
-        case _:
-            raise TypeError(f"not an end of an attempt: {end!r}")
+        case Outcome():
+            return _settle_outcome(job, end, rules)
+        case HandedBack(delay_s=delay_s):
+            return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
+        case Interrupted(why):
+            return _settle_interrupted(job, why, rules)
+        case Expired(late_s):
+            return _settle_expired(job, late_s)
+        case Misfit(error):
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
+            return Transition(
+                "hand_back", Status.QUEUED, charged=False, failure=failure, misfit=True
+            )
+    raise TypeError(f"not an end of an attempt: {end!r}")
+
+
+def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition:
+    """What the handler itself says is to become of its job."""
+    said = _reason_of(outcome)
+    match outcome:
+        case Cancel():
+            return Transition("cancel", Status.CANCELLED, reason=said)
+        case Snooze(after_s=after_s):
+            delay_s = max(1.0, after_s)
+            return Transition("snooze", Status.QUEUED, charged=False, delay_s=delay_s, reason=said)
+        case Dead():
+            text = said or "the handler gave up"
+            failure = Failure("Dead", text, Verdict.FATAL, "raised Dead")
+            return Transition("give_up", Status.DEAD, failure=failure)
+        case Retry(after_s=after_s):
+            text = said or "the handler asked for a retry"
+            failure = Failure("Retry", text, Verdict.TRANSIENT, "raised Retry")
+            return _retry_or_give_up(job, failure, rules, after_s)
+    raise TypeError(f"not an end of an attempt: {outcome!r}")
+
+
+def _settle_expired(job: Job, late_s: float) -> Transition:
+    text = f"not started before expires_at ({job.expires_at}): {_explain_delay(job, late_s)}"
+    failure = Failure("Expired", text, Verdict.FATAL, "expired")
+    return Transition("give_up", Status.DEAD, charged=False, failure=failure)
 
 
 def _explain_delay(job: Job, late_s: float) -> str:
@@ -151,7 +151,7 @@ def judge(error: BaseException, rules: RetryRules) -> Failure:
 
 def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition:
     if failure.verdict == Verdict.FATAL:
-        return Transition("give up", Status.DEAD, failure=failure)
+        return Transition("give_up", Status.DEAD, failure=failure)
     return _retry_or_give_up(job, failure, rules, None)
 
 
@@ -165,7 +165,7 @@ def _settle_interrupted(job: Job, why: str, rules: RetryRules) -> Transition:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
     if rules.dead_if_lost:
-        return Transition("give up", Status.DEAD, loss=True, failure=failure)
+        return Transition("give_up", Status.DEAD, loss=True, failure=failure)
     return msgspec.structs.replace(_retry_or_give_up(job, failure, rules, None), loss=True)
 
 
@@ -173,7 +173,7 @@ def _retry_or_give_up(
     job: Job, failure: Failure, rules: RetryRules, after_s: float | None
 ) -> Transition:
     if job.attempts >= (job.max_attempts or rules.max_attempts):
-        return Transition("give up", Status.DEAD, failure=failure)
+        return Transition("give_up", Status.DEAD, failure=failure)
     delay_s = (
         rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
         if after_s is None

@@ -52,8 +52,7 @@ def words(seconds: float) -> str:
     """Format a duration for people: "250 ms", "10 s", "2 min 40 s", "85 min", "1 h 30 min", "3 d".
 
     A unit is used for exactly one of it, and from one and a half on. Below ten of it, the next
-    smaller
-    unit gives the rest: exact to 5 %.
+    smaller unit gives the rest: exact to 5 %.
     """
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"

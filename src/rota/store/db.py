@@ -11,11 +11,13 @@ from rota.store.driver import Operation, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
-from rota.store.errors import Border
+from rota.store.errors import StoreError, tell
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import psycopg
 
 T = TypeVar("T")
@@ -135,3 +137,28 @@ class Database:
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
         await self._pools.aclose()
+
+
+class Border:
+    """Where errors leave the store: a block that raises what `tell` returns of a StoreError."""
+
+    def __init__(self, *, is_own: bool) -> None:
+        self._is_own = is_own
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, StoreError):
+            return
+        told = tell(error, is_own=self._is_own)
+        context = told.__context__
+        try:
+            raise told
+        finally:
+            told.__context__ = context  # the driver's error is shown as the driver raised it
+            del told  # else it would keep the frames of its traceback

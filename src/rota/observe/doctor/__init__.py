@@ -2,8 +2,7 @@
 
 A check is data: its name, its question, where its facts come from, and a pure judgement of them.
 Checks write nothing and no query takes longer than two seconds. A check that the role is not
-allowed
-to make says so, and the others go on.
+allowed to make says so, and the others go on.
 """
 
 from __future__ import annotations

@@ -138,8 +138,7 @@ class OutcomeRefused(JobEvent):
     """The database refuses this attempt's outcome, while it accepts others.
 
     Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
-    lease:
-    the job is reaped, and the attempt counts as lost.
+    lease: the job is reaped, and the attempt counts as lost.
     """
 
     level = logging.ERROR
@@ -156,8 +155,8 @@ class HandlerAbandoned(JobEvent):
     """A handler keeps running past its timeout and does not stop.
 
     Its slot is abandoned, and its outcome is discarded. `abandoned` counts the handlers that run on
-    like
-    this now. When they are as many as the worker's slots, the worker ends with WorkerExhausted.
+    like this now. When they are as many as the worker's slots, the worker ends with
+    WorkerExhausted.
     """
 
     level = logging.ERROR

@@ -71,8 +71,7 @@ class ScheduleRefused(ScheduleEvent):
     """A schedule could not be planned, or its job not enqueued.
 
     `paused`: the fault is in the row, and the schedule is paused until a person fixes it. Otherwise
-    a
-    later pass tries again.
+    a later pass tries again.
     """
 
     level = logging.ERROR

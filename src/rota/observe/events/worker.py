@@ -31,8 +31,7 @@ class LoopBlocked(Event):
     """The worker's event loop is blocked: nothing of the worker runs but the renewal of its leases.
 
     Emitted once after a second, and again when the loop is free (`over`). `job` and `job_type` are
-    those
-    of the handler that runs on the loop; None if it is no handler.
+    those of the handler that runs on the loop; None if it is no handler.
     """
 
     level = logging.WARNING

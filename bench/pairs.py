@@ -18,8 +18,7 @@ sys.path.insert(0, str(ROOT))
 from bench.server import DurableServer  # noqa: E402
 from tests.support.guard import Run  # noqa: E402
 
-DRAIN =
-"""
+DRAIN = """
 import logging, resource, sys, time
 import rota
 from rota.store.migrate import migrate

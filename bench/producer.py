@@ -14,8 +14,7 @@ BACKLOG = 20_000
 """At full speed the producer keeps this many jobs ahead of the worker, which so never runs dry."""
 BACKLOG_MAX = 200_000
 """At a steady rate that the worker cannot keep up with, the producer pauses at this backlog."""
-INSERT =
-"""
+INSERT = """
 insert into rota.job (queue, job_type, payload, priority)
 select 'default', %s::text, jsonb_build_object('n', g), 0 from generate_series(%s::int, %s::int) g
 """

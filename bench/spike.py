@@ -40,26 +40,21 @@ FIRST, LAST = 0.2, 0.9
 everything."""
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 SPIKES: dict[str, LiteralString] = {
-    "due at once":
-    """
+    "due at once": """
 insert into rota.job (queue, job_type, payload, priority, run_at)
 select 'default', 'noop', jsonb_build_object('n', g), 0, rota.clock()
   from generate_series(1, %s::int) g""",
-    "of an unknown type":
-    """
+    "of an unknown type": """
 insert into rota.job (queue, job_type, priority, run_at)
   select 'default', 'unknown', 0, rota.clock() from generate_series(1, %s::int)""",
-    "dead":
-    """
+    "dead": """
 insert into rota.job (queue, job_type, priority, run_at, status)
   select 'default', 'noop', 0, rota.clock(), 'dead' from generate_series(1, %s::int)""",
-    "in the future":
-    """
+    "in the future": """
 insert into rota.job (queue, job_type, priority, run_at)
 select 'default', 'noop', 0, rota.clock() + interval '1 day' from generate_series(1, %s::int)""",
 }
-WORK =
-"""
+WORK = """
 insert into rota.job (queue, job_type, payload, priority)
 select 'default', 'noop', jsonb_build_object('n', g), 0 from generate_series(1, %s::int) g"""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-FIGURES =
-"""
+FIGURES = """
 select 'jobs', count(*) from chaos.job
 union all select 'ended ' || status, count(*) from chaos.job group by status
 union all select 'claims', count(*) from chaos.claim

@@ -242,8 +242,7 @@ def judge(connection: psycopg.Connection) -> list[Broken]:
     return broken
 
 
-STORY =
-"""
+STORY = """
 select at, 'row' as source, concat_ws(' ', role || ':', coalesce(was_status, 'new'), '->',
   coalesce(status, 'over'), 'claims', was_claims, '->', claims,
   'attempts', was_attempts, '->', attempts, 'losses', was_losses, '->', losses, 'recorded',

@@ -35,8 +35,7 @@ URL = re.compile(r"https?://")
 """A line with a URL may be longer, for that cannot be broken."""
 UNFORMATTED = ("tests/contract/sample.py", "tests/typing/")
 """What ruff leaves alone as well: a contract kept byte for byte, and errors on purpose."""
-PARTICIPLES =
-"""
+PARTICIPLES = """
     begun borne bound broken brought built caught chosen done drawn driven drunk eaten fallen felt
     found forgotten forsaken frozen given gone gotten grown heard held hidden kept known lain left
     lent lost made meant met paid risen said seen sent shaken shown sold sought spent spoken stolen

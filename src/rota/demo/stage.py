@@ -22,8 +22,7 @@ FILES, STALE_FILES = 300, 120
 MARK = "Made by `rota demo`, which drops it when it starts."
 LOCK = 1919906914
 
-TABLES =
-"""
+TABLES = """
 create table rota_demo_app.app_user (
   id bigint generated always as identity primary key,
   email text not null unique,

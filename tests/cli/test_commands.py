@@ -74,7 +74,7 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
         assert rota.ok("migrate", *here).out == "schema jobs: made or replaced time_bucket\n"
         connection.execute("alter function jobs.time_bucket(interval) volatile")
     status, sentence = rota("migrate", "--check", *here).error
-    assert status == 3 and "as `rota migrate` made them: time_bucket." in sentence
+    assert status == 3 and "changed since `rota migrate`: time_bucket." in sentence
     rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
     with psycopg.connect(empty_database) as connection:
         kept = {

@@ -1,4 +1,4 @@
-"""How long an answer is waited for, whatever becomes of the network."""
+"""A limit to the wait for an answer, whatever the network does."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ if TYPE_CHECKING:
     from rota.store.drivers.own import OwnConnection
 
 CANCEL_S = 2.0
-"""Longest time for a server that did not answer in time to hear the cancel; at most a quarter of
-the limit."""
+"""Longest time for a late server to receive the cancel; at most a quarter of the limit."""
 
 
 class Deadline:
     """A limit for a block that waits for one answer. It can be entered again and again.
 
-    Past the limit the server is asked to cancel the statement, which else would go on waiting for
-    a lock and hold locks itself. When that brings no answer either, the connection is cut and the
+    At the limit the server is asked to cancel the statement, which would otherwise keep waiting for
+    a lock and hold locks itself. If that brings no answer either, the connection is cut and the
     block raises ServerTrouble.
     """
 
@@ -49,7 +48,7 @@ class Deadline:
         if self._task is not None:
             self._task.cancel()
         if self._has_cut and isinstance(error, Exception):
-            raise ServerTrouble(f"nothing within {self._limit_s:g} s") from error
+            raise ServerTrouble(f"no answer within {self._limit_s:g} s") from error
 
     def _lose(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._cut())

@@ -1,4 +1,4 @@
-"""Says which jobs the database does not let upkeep touch, each once in a while."""
+"""Reports the jobs that the database refuses to upkeep, each once in a while."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ if TYPE_CHECKING:
     from rota.store.isolate import Refusals
 
 TELL_S = 3600.0
-"""The same job is told at most once in so long."""
+"""The same job is reported at most once in this time."""
 NAMED_MAX = 20
 NAMED_S = 60.0
-"""So many jobs are named in so long: a trigger that refuses all of them does not fill the log. The others are when they are refused again."""
+"""At most NAMED_MAX jobs are reported in this time, so that a trigger that refuses all does not
+flood the log.
+
+The others are reported when they are refused again.
+"""
 
 
 class RefusedJobs:
-    """Those that one service was refused."""
+    """The jobs that the database refused to one service."""
 
     def __init__(self, bus: Bus, service: str) -> None:
         self._bus = bus
@@ -27,7 +31,7 @@ class RefusedJobs:
         self._told_at: dict[int, float] = {}
 
     def tell(self, refusals: Refusals) -> None:
-        """Say of each that was not told of late what the database says, as far as there is room."""
+        """Emit an event for each job that was not reported recently, up to the limit."""
         if not refusals:
             return
         now = monotonic()

@@ -14,34 +14,36 @@ from rota.store.isolate import Refusals, isolate
 from rota.store.ops.read import instant_or_ago
 
 ACTION_MAX = 1_000
-"""Jobs of one statement: it holds their locks, and workers wait for the end of it."""
+"""Most jobs per statement: it holds their locks, and workers wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody does to jobs, and why."""
+    """What a person does to jobs, and why."""
 
     action: Action
     by: str
     why: str | None = None
     payload: str | None = None
-    """Of a requeue of one job: what the new one carries instead, as JSON."""
+    """For a requeue of one job: the new job's payload, as JSON."""
     payload_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it for one job, and where that stands now; None where there is no such job."""
+    """The answer for one job, and its status now; None: there is no such job."""
 
     job: int
     answer: Literal["done", "cancelled", "requested", "refused", "not found"]
     status: str | None
     new_id: int | None = None
-    """The job that a requeue or another run has made; of a refused one, the job as which it was requeued before."""
+    """The job that a requeue or another run made; for a refused one, the job as which it was
+    requeued before."""
 
 
 def act(act: Act, ids: Sequence[int]) -> Operation[list[Answer]]:
-    """Do it to up to 1,000 jobs in one statement: to all of them or, when the database refuses a row, to none."""
+    """Act on up to 1,000 jobs in one statement: on all, or on none if the database refuses a
+    row."""
     params: dict[str, Any] = {"ids": sorted(set(ids)), "why": act.why, "by": act.by}
     if act.action is Action.REQUEUE:
         params |= {"payload": act.payload, "payload_version": act.payload_version}
@@ -50,11 +52,14 @@ def act(act: Act, ids: Sequence[int]) -> Operation[list[Answer]]:
 
 
 def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer], Refusals]]:
-    """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
-    takes a connection in autocommit, on which each batch is a transaction."""
+    """Act on jobs in batches of 1,000, in the order of their ids.
+
+    Jobs that the database refuses are left out and returned with its errors. It needs a connection
+    in autocommit, on which each batch is a transaction.
+    """
     answers: list[Answer] = []
     refusals: Refusals = {}
-    # What is no job's fault, such as a role without the right, is reported once and not of each.
+    # A fault of no job, such as a missing privilege, is reported once and not for each.
     yield from act(replace(acting, payload=None), [])
     for batch in _batches(ids):
         isolated = yield from isolate(batch, partial(act, acting))
@@ -71,8 +76,11 @@ def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which jobs to act on; None is any. `since` is when they failed or ended, of those that have not failed when they were made; or
-    how long ago that was."""
+    """Which jobs to act on; None is any.
+
+    `since` is when they failed or ended, or were made if they have not failed; or how long ago that
+    was.
+    """
 
     statuses: list[str]
     job_type: str | None = None
@@ -84,7 +92,8 @@ class Which:
 
 
 def choose(which: Which) -> Operation[list[int]]:
-    """Find the ids of jobs to act on, ascending. Dead ones are those that nobody has dealt with."""
+    """Find the ids of jobs to act on, ascending. Dead jobs are those that no person has
+    resolved."""
     params: dict[str, Any] = {
         name: getattr(which, name) for name in which.__slots__ if name != "statuses"
     }

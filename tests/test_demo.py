@@ -30,7 +30,7 @@ def rota(tmp_path: Path, database: str) -> CommandLine:
 
 
 def workers_of(url: str) -> list[psutil.Process]:
-    """The demo's workers on that database, whoever started them."""
+    """Return the demo's workers on that database, however they were started."""
     return [
         process
         for process in psutil.process_iter(["cmdline", "environ"])

@@ -21,7 +21,8 @@ def test_a_verb_is_no_participle(word: str) -> None:
 
 def test_only_functions_are_held_to_be_verbs(package: Path) -> None:
     package.joinpath("seat.py").write_text(
-        "class Seat:\n    @property\n    def taken(self): ...\n    def is_taken(self): ...\n    async def _taken_by(self): ...\n"
+        "class Seat:\n    @property\n    def taken(self): ...\n    def is_taken(self): ...\n    "
+        "async def _taken_by(self): ...\n"
     )
 
     assert list(house.participles()) == ["src/rota/seat.py:5: _taken_by"]

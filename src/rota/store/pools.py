@@ -162,7 +162,7 @@ class Pools:
 
     def _of_this_process(self) -> _Opened:
         process = os.getpid()
-        # One step: threads may be here at once.
+        # In one step, because several threads may get here at once.
         return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())
 
     def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, psycopg.Connection]:
@@ -171,8 +171,8 @@ class Pools:
                 pool = self._sync_pool()
                 return pool, borrowed.enter_context(pool.connection())
             except PoolClosed:
-                # By another thread, such as one that has drained: nothing has been asked yet, and
-                # the next pool will do.
+                # Another thread closed it, for example after a drain. Nothing was sent yet, so the
+                # next pool serves.
                 continue
             except psycopg.Error as error:
                 raise _translate(error) from error

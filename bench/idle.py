@@ -24,7 +24,7 @@ it."""
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
     """Count everything that an idle worker's connections send, by the server's log."""
     for notify in (True, False):
-        how = "with the bell" if notify else "without NOTIFY"
+        how = "with NOTIFY" if notify else "without NOTIFY"
         with (
             server.database() as url,
             WorkerProcess(with_options(url, OPTIONS), "run", notify=notify) as worker,

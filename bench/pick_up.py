@@ -28,7 +28,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         with server.database() as url, WorkerProcess(url, "run", notify=notify) as worker:
             waits = measure_waits(url, int(scale.pick_up_s * RATE), 1 / RATE)
             worker.stop()
-        how = "with the bell" if notify else "without NOTIFY"
+        how = "with NOTIFY" if notify else "without NOTIFY"
         note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
         for share, most in ((0.5, 3.0), (0.99, 15.0)):
             value, name = percentile(waits, share), f"p{share * 100:g}, {how}"

@@ -78,7 +78,7 @@ def main() -> int:
     for name in [
         name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
     ]:
-        del os.environ[name]  # it measures its own server, never one that somebody works with
+        del os.environ[name]  # it measures its own server, never one in use
     scale = QUICK if asked.quick else FULL
     if asked.rows is not None:
         scale = replace(scale, search_rows=asked.rows)

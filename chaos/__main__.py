@@ -48,7 +48,7 @@ def main() -> int:
     for name in [
         name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
     ]:
-        del os.environ[name]  # it harms its own server, never one that somebody works with
+        del os.environ[name]  # it harms its own server, never one in use
     # That connections break is what this is about.
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, _terminate)

@@ -68,7 +68,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "whoever starts a job has claimed it",
+        "a worker starts only jobs that it has claimed",
         """
         select w.job, w.claim, w.worker from chaos.witness w
         where w.said = 'start' and not exists (
@@ -145,7 +145,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "nobody writes for a worker that is dead or frozen",
+        "nothing is written for a worker that is dead or frozen",
         """
         select c.job, c.was_claims as claim, c.role, c.was_worker, c.at, to_timestamp(s.since_s)
           as since

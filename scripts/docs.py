@@ -147,12 +147,10 @@ def states_page() -> str:
             for status in Status
         ),
         "",
-        "A running job that is cancelled gets its new status when its attempt ends without "
-        "success.",
-        "If a cancel was requested before, `retry now` cancels the job. A dead job that is "
-        "requeued or",
-        "ignored is archived to history as `dead`; from then on it can only be run again. "
-        "`requeue` and",
+        "A running job that is cancelled gets its new status when its attempt ends without",
+        "success. If a cancel was requested before, `retry now` cancels the job. A dead job that",
+        "is requeued or ignored is archived to history as `dead`; from then on it can only be run",
+        "again. `requeue` and",
         "`run again` make a new job, `queued`.",
         "",
         "```mermaid",

@@ -19,16 +19,18 @@ SCHEMA = PACKAGE / "store" / "schema"
 
 MOST = {
     "rooms at the top of src/rota": 17,
-    "Python lines over 100 characters": 1878,  # to be 0
+    "Python lines over 100 characters": 1782,  # to be 0
     "SQL lines over 100 characters": 0,
-    "class names that exist twice": 2,  # to be 0
-    "functions named by a participle": 47,  # to be 0
+    "class names that exist twice": 0,
+    "functions named by a participle": 38,  # to be 0
     "SQL functions in migrations": 0,
     "files that a new column of job touches": 6,
 }
 """The budgets. One that is not met yet stands at what is counted today, and may only fall."""
 
 WIDTH_MAX = 100
+SHOWN_MAX = 100
+"""Places that are listed of a budget that is broken."""
 SHARE = 0.9
 """A file that names this share of the columns of `job` lists them: a new column goes there too."""
 URL = re.compile(r"https?://")
@@ -63,7 +65,11 @@ def main() -> int:
     for name, most in MOST.items():
         print(f"{len(found[name]):4}  {name} (at most {most})")
     for name in broken:
-        print(f"\nOver the budget: {name}", *found[name], sep="\n  ", file=sys.stderr)
+        shown = found[name][:SHOWN_MAX]
+        more = (
+            [f"… and {len(found[name]) - SHOWN_MAX} more"] if len(found[name]) > SHOWN_MAX else []
+        )
+        print(f"\nOver the budget: {name}", *shown, *more, sep="\n  ", file=sys.stderr)
     return 1 if broken else 0
 
 

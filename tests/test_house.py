@@ -8,6 +8,13 @@ import pytest
 
 from scripts import house, trace
 
+SEAT = """class Seat:
+    @property
+    def taken(self): ...
+    def is_taken(self): ...
+    async def _taken_by(self): ...
+"""
+
 
 @pytest.mark.parametrize("word", ["taken", "told", "chosen", "judged", "settled", "embedded"])
 def test_a_participle_is_no_verb(word: str) -> None:
@@ -20,10 +27,7 @@ def test_a_verb_is_no_participle(word: str) -> None:
 
 
 def test_only_functions_are_held_to_be_verbs(package: Path) -> None:
-    package.joinpath("seat.py").write_text(
-        "class Seat:\n    @property\n    def taken(self): ...\n    def is_taken(self): ...\n    "
-        "async def _taken_by(self): ...\n"
-    )
+    package.joinpath("seat.py").write_text(SEAT)
 
     assert list(house.participles()) == ["src/rota/seat.py:5: _taken_by"]
 
@@ -56,8 +60,8 @@ def test_the_way_of_a_job_is_what_runs_for_every_job(database: str) -> None:
 
     assert "store.ops.enqueue" in ways["enqueue"]
     assert "store.ops.claim" not in ways["enqueue"]
-    way = ways["claim to history"]
-    assert way.index("worker.claimer") < way.index("store.ops.claim") < way.index("worker.finisher")
+    way = set(ways["claim to history"])
+    assert {"worker.claimer", "store.ops.claim", "worker.finisher"} <= way
     assert not any(module.startswith(("upkeep", "worker.listener", "cli")) for module in way)
 
 

@@ -37,7 +37,7 @@ from rota.model.schedule import Run, Schedule
 from rota.observe import events
 from rota.runtime import logs
 from rota.store.ops import Pause, Stats
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 __version__ = VERSION
 
@@ -66,7 +66,6 @@ __all__ = [
     "Pause",
     "PayloadError",
     "Quadratic",
-    "Report",
     "Retry",
     "RetryPolicy",
     "RotaError",
@@ -81,6 +80,7 @@ __all__ = [
     "Status",
     "Steps",
     "Story",
+    "Summary",
     "UnknownJobType",
     "UsageError",
     "WrongStatus",

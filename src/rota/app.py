@@ -24,7 +24,6 @@ from rota.declare.schedule import ScheduleOptions
 from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
-from rota.model.resources import told
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
@@ -33,9 +32,9 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.worker.crew import Crew
-from rota.worker.orders import obeying, stopping_after
-from rota.worker.report import Report
+from rota.worker.signals import obey_signals, stop_after
+from rota.worker.spec import WorkerSpec
+from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
@@ -211,7 +210,7 @@ class App(Client):
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
-    ) -> Report:
+    ) -> Summary:
         """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
 
         A second signal ends the grace period.
@@ -245,7 +244,7 @@ class App(Client):
         health_port: int | None = None,
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
@@ -261,7 +260,7 @@ class App(Client):
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """Do one pass of all upkeep, then work until a look at everything came back empty and this worker's own jobs are done.
 
         Args:
@@ -287,13 +286,13 @@ class App(Client):
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """`drain` on the running loop."""
         for_s = None if for_ is None else seconds(for_, name="for_")
         config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
-    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Report:
+    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
         """Drain; after so long stop, with the grace period for what runs then."""
         config = replace(
             config,
@@ -321,7 +320,7 @@ class App(Client):
 
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
-    ) -> Report:
+    ) -> Summary:
         by_name = {
             name: job_type
             for job_type in self.types.values()
@@ -331,25 +330,25 @@ class App(Client):
             raise ConfigurationError(
                 "this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])"
             )
-        crew = Crew(
-            by_name,
-            self.release,
-            self._lease_s,
-            self._declaration(),
-            self._lifespan,
-            self._module,
-            self._schedules(),
+        spec = WorkerSpec(
+            types=by_name,
+            release=self.release,
+            lease_s=self._lease_s,
+            declaration=self._declaration(),
+            config=config,
+            lifespan=self._lifespan,
+            module=self._module,
+            schedules=self._schedules(),
         )
-        worker = Worker(self.database, crew, self._bus, config)
+        worker = Worker(self.database, spec, self._bus)
         with (
-            told(),
-            answering(health_port, worker.pulse.unwell, worker.pulse.unready),
-            obeying(worker, signals=signals),
+            answering(health_port, worker.health.liveness, worker.health.readiness),
+            obey_signals(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
-            if supervised.joined is not None:
-                supervised.joined.fit()
-            with stopping_after(worker, config.stop_after_s):
+            if supervised.current is not None:
+                supervised.current.confirm_fit()
+            with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
                 await aping(config.ping_url)  # a signal meanwhile ends no drain that is done

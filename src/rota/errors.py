@@ -124,7 +124,7 @@ class WrongStatus(RotaError):
         *others, last = wanted
         either = f"{', '.join(others)} or {last}" if others else last
         stands = (
-            f"{status} and was put away already" if status in wanted else f"{status}, not {either}"
+            f"{status} and was archived already" if status in wanted else f"{status}, not {either}"
         )
         super().__init__(
             f"job {job} is {stands}; nothing was changed{advice}",
@@ -214,21 +214,6 @@ class WorkerExhausted(RotaError):
             f"all slots of this worker were given up to handlers that do not stop after their timeouts ({', '.join(job_types)}); it handed back "
             "what had not begun and ended: start it again, and give the calls that these handlers make timeouts of their own",
             job_types=job_types,
-        )
-
-
-class OutOfResources(RotaError):
-    """The machine gives this process no more open files, threads or memory. It ended in order, as far as that goes; raise the limit, or look for what
-    uses it up, such as a handler that never closes what it opens, and start it again."""
-
-    exit_code = 4
-    lack: str
-    """Of what, as in "open files (`ulimit -n`)"."""
-
-    def __init__(self, lack: str, why: str) -> None:
-        super().__init__(
-            f"this process is out of {lack}: {why}; raise the limit, or look for what uses it up, and start it again",
-            lack=lack,
         )
 
 

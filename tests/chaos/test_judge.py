@@ -84,7 +84,7 @@ BREAKS: dict[str, LiteralString] = {
         insert into rota.job (id, queue, job_type, payload, status, priority)
           values (1, 'default', 'quick', '{"n": 1}', 'dead', 0)""",
     "a job and what its transaction wrote are there together": "delete from chaos.sale",
-    "whoever starts a job has claimed it": (
+    "a worker starts only jobs that it has claimed": (
         "update chaos.witness set worker = 'h:102:b' where job = 2"
     ),
     "a claim starts its job once": (
@@ -109,7 +109,7 @@ BREAKS: dict[str, LiteralString] = {
     "an attempt that failed was one of that very claim": (
         "update rota.attempt set worker = 'h:102:b' where job = 2"
     ),
-    "nobody writes for a worker that is dead or frozen": (
+    "nothing is written for a worker that is dead or frozen": (
         "update chaos.change set role = 'rota finish' where job = 2 and status = 'dead'"
     ),
     "no job starts more often than its attempts and one more": """

@@ -434,7 +434,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     )
     assert many.err == "18 jobs to be ignored\n"
     again = rota("requeue", "3", "4", "--json")
-    assert again.status == 1 and "was put away already" in again.err
+    assert again.status == 1 and "was archived already" in again.err
     assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [
         (3, "refused"),
         (4, "refused"),
@@ -452,7 +452,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
         .error[1]
         .startswith("--payload for job 3: must be a JSON object")
     )
-    assert "put away" in rota.ok("job", "3").out
+    assert "archived" in rota.ok("job", "3").out
 
 
 @rule("M44", "M87")

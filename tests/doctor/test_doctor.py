@@ -618,7 +618,7 @@ def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(
 async def test_a_worker_counts_what_it_did_and_what_came_too_late(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.lease.BEAT_S", 3600.0)
+    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 3600.0)
     jobs = rota.Jobs()
     go, begun = asyncio.Event(), asyncio.Barrier(3)
 

@@ -107,7 +107,7 @@ def test_jobs_past_their_expiry_end_around_those_that_are_refused(
 
 
 @rule("M2", "M13")
-def test_dead_jobs_are_put_away_around_those_that_are_refused(
+def test_dead_jobs_are_archived_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow],
 ) -> None:
     ids = insert(connection, JOBS)

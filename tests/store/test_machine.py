@@ -143,7 +143,8 @@ class Store(RuleBasedStateMachine):
             and job.due_at <= self.ahead
             and job.job_type in types
         ]
-        found = self.hand.claim(limit).jobs
+        claimed = self.hand.claim(limit)
+        found = claimed.jobs
         assert len(found) == min(limit, len(due)) and {job.id for job in found} <= set(due)
         assert [(job.run_at, job.id) for job in found] == sorted(
             (job.run_at, job.id) for job in found
@@ -155,15 +156,13 @@ class Store(RuleBasedStateMachine):
             model.claims += 1
             model.started = False
             assert (job.attempts, job.claims) == (model.attempts, model.claims)
-            assert (job.losses, job.start_recorded) == (
-                model.losses,
-                False if model.losses else None,
-            )
+            assert job.losses == model.losses
+            assert (job.id in claimed.unrecorded) is (model.losses > 0)
         return multiple(*found)
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def start(self, jobs: list[Job]) -> None:
-        asked = [job for job in jobs if job.start_recorded is False]
+        asked = [job for job in jobs if job.losses]
         held = self._held(asked)
         assert self.hand.start(*asked) == held
         for id_ in held:

@@ -210,7 +210,7 @@ def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
     hand = Hand(connection)
-    hand.run(ops.ring_me(["default"], 60))
+    hand.run(ops.request_notify(["default"], 60))
     heard: list[str] = []
     second.add_notify_handler(lambda ring: heard.append(ring.payload))
     second.execute("listen rota")

@@ -57,9 +57,9 @@ def test_the_checks_allow_exactly_the_statuses_of_the_state_machine(
 ) -> None:
     live, over = _statuses(connection, "job_status"), _statuses(connection, "job_history_status")
     # A dead job moves to history when it is resolved, and stays dead.
-    put_away = {Status.DEAD.value}
-    assert over == {status.value for status in OVER} | put_away
-    assert live == {status.value for status in Status} - over | put_away
+    archived = {Status.DEAD.value}
+    assert over == {status.value for status in OVER} | archived
+    assert live == {status.value for status in Status} - over | archived
 
 
 @rule("M11")

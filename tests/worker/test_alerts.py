@@ -248,7 +248,7 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 
 
 @rule("M86", "M80", "M84")
-async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away_that_it_is_over_once(
+async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived_that_it_is_over_once(
     database: str,
     connection: Connection,
     caplog: pytest.LogCaptureFixture,

@@ -8,11 +8,8 @@ its processes gave up, 5 database unreachable, 6 a drain in a restored copy (`ro
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Annotated
 
@@ -34,16 +31,13 @@ from rota.cli import (
     top,
     work,
 )
-from rota.cli.leaving import leave
 from rota.cli.output import json_line
-from rota.cli.streams import escape_what_does_not_fit, is_of_stdout, unwritten
+from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
 from rota.model.failure import one_line
 from rota.model.job import Action
-from rota.model.resources import told
 from rota.runtime import logs
-from rota.runtime.loop import keep_standard_descriptors
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
@@ -82,28 +76,16 @@ cli.add_typer(db.app, name="db")
 # What typer raises for a wrong command line. It has no public name of its own: older releases take it from click, newer ones from inside.
 _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
-_UNWRITTEN = "what it has to say cannot be written to stdout"
-
 
 def main() -> None:
     """Run the command of this process's arguments, and exit."""
-    keep_standard_descriptors()
-    escape_what_does_not_fit()
-    if os.getpid() == 1:
-        signal.signal(
-            signal.SIGTERM, _end
-        )  # the kernel lets no signal end pid 1 for which it has no handler; a worker has its own once it is up
-    status = 1  # of what it raises, which Python shows
+    prepare()
+    status = 1  # the status of an exception, which Python shows
     try:
         status = run(sys.argv[1:])
-        unwritten(sys.stderr)  # whom could one tell?
     finally:
         leave(status)
     sys.exit(status)
-
-
-def _end(number: int, frame: object) -> None:
-    os._exit(128 + number)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -115,10 +97,8 @@ def run(arguments: Sequence[str]) -> int:
             raise ConfigurationError(
                 "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
             )
-        with told():
-            status = typer.main.get_command(cli)(
-                list(arguments), prog_name="rota", standalone_mode=False
-            )
+        command = typer.main.get_command(cli)
+        status = command(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
         return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:
@@ -126,21 +106,12 @@ def run(arguments: Sequence[str]) -> int:
     except _TyperError as error:
         return _fail_usage(error, as_json=as_json, logs_json=_logs_json(own))
     except Exception as error:
-        if is_of_stdout(error):
-            unwritten(sys.stdout)
-            return _fail(
-                error, f"{_UNWRITTEN}: {error}", 1, as_json=as_json, logs_json=_logs_json(own)
-            )
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
             raise  # a fault of ours, or of the module that was imported: its traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
-    if refused := unwritten(sys.stdout):
-        return _fail(
-            refused, f"{_UNWRITTEN}: {refused}", 1, as_json=as_json, logs_json=_logs_json(own)
-        )
     return status if isinstance(status, int) else 0
 
 
@@ -192,6 +163,5 @@ def _fail(
         logger.error("%s", message.strip())
         return status
     what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}
-    with suppress(OSError):  # stderr is full as well: the status still says it
-        typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
+    typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
     return status

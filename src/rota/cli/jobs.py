@@ -13,7 +13,7 @@ from rota.cli.output import cell, console, job_facts, print_facts, print_json, p
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
 from rota.client.base import ID_MAX, LIST_MAX, moment
 from rota.client.reading import checked
-from rota.client.story import put_away, tell
+from rota.client.story import describe_archiving, tell
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
 from rota.store import ops
@@ -181,7 +181,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "last error", _error(job.error_type, job.last_error)
     yield "response code", job.response_code
     yield "verdict", _verdict(job.verdict, job.verdict_rule)
-    yield "put away", put_away(job)
+    yield "archived", describe_archiving(job)
 
 
 def _attempts(job: Job) -> str:

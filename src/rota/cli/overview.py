@@ -70,7 +70,7 @@ def stats(
 
 
 def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
-    until = "" if found.folded_to is None else f", ended before {cell(found.folded_to).plain}"
+    until = "" if found.complete_to is None else f", ended before {cell(found.complete_to).plain}"
     typer.echo(f"\nWhat ended in the last {hours} h{until}; times to 10 %")
     columns = (
         "succeeded",

@@ -161,12 +161,7 @@ def _reference(reference: str | None) -> tuple[Path, str | None]:
 def _here() -> Path:
     """The directory that the shell is in, by the name it has there: a link such as `current` leads to the release of the day, which the next deploy
     leaves behind, and what is printed for cron is to follow it."""
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:
-        raise ConfigurationError(
-            "the directory that you are in was deleted: cd into one that is there"
-        ) from None
+    here = Path.cwd()
     named = Path(os.environ.get("PWD", ""))
     with suppress(OSError):  # it is not there, or not for this user to look at
         if named.is_absolute() and ".." not in named.parts and named.samefile(here):

@@ -18,9 +18,9 @@ from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
 from rota.runtime.health_server import answering
 from rota.runtime.http import check_url
-from rota.runtime.supervisor import Fleet
+from rota.runtime.supervisor import Supervisor
 from rota.store import migrate
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 
 class LogLevel(StrEnum):
@@ -136,8 +136,8 @@ def work(
         report = chosen.run(
             queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping
         )
-    if supervised.joined is not None:
-        supervised.joined.report(report)
+    if supervised.current is not None:
+        supervised.current.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 
@@ -163,17 +163,13 @@ def _work_in_processes(
             "--processes runs on Linux only: here, start `rota work` several times instead"
         )
     logs.setup(log_format, log_level)
-    fleet = Fleet(
-        [sys.executable, "-m", "rota", "work", *arguments, "--channel"],
-        count,
-        drain=drain,
-        ping_url=ping,
-    )
-    with answering(health_port, fleet.unwell, fleet.unready):
-        status = fleet.run()
-    if status == 0 or fleet.reports:
+    command = ["-m", "rota", "work", *arguments, "--channel"]
+    supervisor = Supervisor(command, count, drain=drain, ping_url=ping)
+    with answering(health_port, supervisor.unwell, supervisor.unready):
+        status = supervisor.run()
+    if status == 0 or supervisor.reports:
         _say(
-            _sum([msgspec.convert(report, Report) for report in fleet.reports]),
+            _sum([msgspec.convert(report, Summary) for report in supervisor.reports]),
             drain=drain,
             as_json=as_json,
         )
@@ -194,9 +190,9 @@ def _arguments(context: typer.Context) -> list[str]:
     return arguments
 
 
-def _sum(reports: list[Report]) -> Report:
+def _sum(reports: list[Summary]) -> Summary:
     """What all did; what is due is what the last to end saw."""
-    return Report(
+    return Summary(
         sum(report.claimed for report in reports),
         sum(report.succeeded for report in reports),
         sum(report.failed for report in reports),
@@ -224,7 +220,7 @@ def _refuse_unfit(app: App) -> None:
         opened.run(migrate.check(app.schema))
 
 
-def _say(report: Report, *, drain: bool, as_json: bool) -> None:
+def _say(report: Summary, *, drain: bool, as_json: bool) -> None:
     if as_json:
         print_json(report)
     elif drain:

@@ -1,4 +1,4 @@
-"""What people do to jobs: call off, try now, give up, requeue, put away, run again."""
+"""What people do to jobs: call off, try now, give up, requeue, archive, run again."""
 
 from __future__ import annotations
 

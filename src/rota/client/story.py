@@ -14,7 +14,7 @@ from rota.model.job import Action, Job, Status
 from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import ActionRecord as Deed
-from rota.store.ops import Attempt, Filter
+from rota.store.ops import AttemptRecord, Filter
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True):
     """In a word: enqueued, failed, dead, succeeded …, or the verb of what somebody did."""
     text: str
     """The rest, on one line."""
-    attempt: Attempt | None = None
+    attempt: AttemptRecord | None = None
     """Of a failed attempt: all that is known of it."""
     action: Deed | None = None
     """Of what somebody did: who, and why."""
@@ -47,7 +47,7 @@ class Story(msgspec.Struct, frozen=True):
 
     job: Job
     chain: list[Job]
-    attempts: list[Attempt]
+    attempts: list[AttemptRecord]
     """The job's own, that did not succeed."""
     steps: list[Step]
 
@@ -58,7 +58,7 @@ def tell(id: int) -> Operation[Story]:
     chain = sorted((yield from ops.find(Filter(ids=ids))), key=lambda job: job.id)
     if id not in [job.id for job in chain]:
         raise JobNotFound(id)
-    attempts: dict[int, list[Attempt]] = {}
+    attempts: dict[int, list[AttemptRecord]] = {}
     for job in chain:
         attempts[job.id] = yield from ops.attempts(job.id)
     until = (
@@ -77,7 +77,7 @@ def tell(id: int) -> Operation[Story]:
 
 
 def steps(
-    chain: Sequence[Job], attempts: dict[int, list[Attempt]], actions: Sequence[Deed], id: int
+    chain: Sequence[Job], attempts: dict[int, list[AttemptRecord]], actions: Sequence[Deed], id: int
 ) -> list[Step]:
     """Put together what happened to jobs, in order. What was done to a queue, or to everything, is told with job `id`."""
     told = [step for job in chain for step in _of_job(job, attempts[job.id], actions)]
@@ -94,7 +94,7 @@ _RANK = {
 """In one transaction what somebody did comes before what became of it, and the end last."""
 
 
-def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Deed]) -> Iterator[Step]:
+def _of_job(job: Job, attempts: Sequence[AttemptRecord], actions: Sequence[Deed]) -> Iterator[Step]:
     yield Step(job.created_at, job.id, "enqueued", _enqueued(job))
     for attempt in attempts:
         yield Step(
@@ -111,7 +111,7 @@ def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Deed]) -> I
     if not any(
         action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
         for action in actions
-    ):  # that is how it was put away
+    ):  # that is how it was archived
         yield from _end(job)
 
 
@@ -133,7 +133,7 @@ def _enqueued(job: Job) -> str:
     return one_line("; ".join(parts))
 
 
-def _attempted(attempt: Attempt) -> str:
+def _attempted(attempt: AttemptRecord) -> str:
     ran = (
         ""
         if attempt.started_at is None
@@ -175,15 +175,15 @@ def _ended(job: Job) -> str:
         return one_line(
             f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}"
         )
-    if (put := put_away(job)) is not None:
-        return f"put away {put}"
+    if (how := describe_archiving(job)) is not None:
+        return f"archived {how}"
     if job.error_type == OVERLAP:
         return one_line(_with("skipped", job.last_error))
     return one_line(_with("called off", job.cancel_reason))
 
 
-def put_away(job: Job) -> str | None:
-    """Who put a dead job away, as what, and why; None where nobody has."""
+def describe_archiving(job: Job) -> str | None:
+    """Who archived a dead job, as what, and why; None where nobody has."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None

@@ -112,13 +112,7 @@ def reset(directory: Path | None = None) -> bool:
 
 
 def _resolve(directory: Path | None) -> Path:
-    try:
-        return (Path.cwd() / ".rota" if directory is None else directory).resolve()
-    except FileNotFoundError as error:
-        raise EmbeddedError(
-            "the working directory was deleted, and the private PostgreSQL is in one: "
-            "change to an existing directory"
-        ) from error
+    return (Path.cwd() / ".rota" if directory is None else directory).resolve()
 
 
 def _refuse_production() -> None:

@@ -203,10 +203,8 @@ def _socket_directory(directory: Path, account: Account) -> Path:
     too long or too unusual for libpq.
     """
     data = directory / guard.DATA
-    if (
-        len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX
-        and not set(str(data)) & set(",\"'\\")
-        and _is_utf8(data)
+    if len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX and not set(str(data)) & set(
+        ",\"'\\"
     ):
         return data
     made = Path(
@@ -214,14 +212,6 @@ def _socket_directory(directory: Path, account: Account) -> Path:
     )
     account.own(made)
     return made
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        os.fsencode(path).decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_answered(path: Path) -> bool:

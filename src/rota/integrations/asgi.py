@@ -15,7 +15,7 @@ from rota.declare.config import SLOTS, WorkerConfig
 from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
 from rota.model.units import Duration
 from rota.model.units import seconds as in_seconds
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -95,7 +95,7 @@ class DrainEndpoint:
         self._secret = secret.encode()
         self._within_s = within_s
         self._config = config
-        self._drain: asyncio.Task[Report] | None = None
+        self._drain: asyncio.Task[Summary] | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, or the server's start and end."""
@@ -136,7 +136,7 @@ class DrainEndpoint:
         # The scheme is compared in any case: RFC 9110, 11.1.
         return hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"
 
-    def _begin(self) -> asyncio.Task[Report]:
+    def _begin(self) -> asyncio.Task[Summary]:
         self._drain = drain = asyncio.create_task(
             self._app._drain_within(self._within_s, self._config)
         )
@@ -162,7 +162,7 @@ class DrainEndpoint:
             await asyncio.wait([drain])
 
 
-async def _wait_for_drain_or_caller(drain: asyncio.Task[Report], receive: Receive) -> None:
+async def _wait_for_drain_or_caller(drain: asyncio.Task[Summary], receive: Receive) -> None:
     """Wait for the end of the drain, or until the caller went away. That takes nothing along: the drain goes on, and nobody need wait for it."""
     leaving = asyncio.create_task(_wait_until_gone(receive))
     try:
@@ -180,7 +180,7 @@ async def _wait_until_gone(receive: Receive) -> None:
         )  # no server says anything else here; one that does is not asked again and again
 
 
-def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
+def _outcome(drain: asyncio.Task[Summary]) -> tuple[int, Any, Headers]:
     try:
         return 200, {"state": "done", **msgspec.to_builtins(drain.result())}, {}
     except DatabaseUnavailable as error:
@@ -196,7 +196,7 @@ def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
         )
 
 
-def _log_failure(drain: asyncio.Task[Report]) -> None:
+def _log_failure(drain: asyncio.Task[Summary]) -> None:
     """Take note of how it ended, also where nobody waits any more."""
     if (
         not drain.cancelled()

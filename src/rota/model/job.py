@@ -147,11 +147,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None
-    start_recorded: bool | None = None
-    """For a claim: False asks the worker to record the start before the handler begins."""
-    suspected: bool | None = None
-    """For a claim: True if the last attempt was lost with its worker, which the job may have
-    killed."""
     losses: int = 0
     """How often a worker was lost with the job after it may have begun."""
     cancel_requested_at: datetime | None = None

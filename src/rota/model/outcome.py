@@ -4,6 +4,8 @@ these."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -41,6 +43,9 @@ class Snooze(Outcome):
     def __init__(self, after: Duration, reason: str = "") -> None:
         super().__init__(reason)
         self.after_s = seconds(after, name="after")
+
+    def __reduce__(self) -> tuple[Any, ...]:  # an exception is unpickled from what str() shows
+        return type(self), (timedelta(seconds=self.after_s), self.reason)
 
 
 class Dead(Outcome):

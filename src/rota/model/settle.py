@@ -63,7 +63,7 @@ class RetryRules:
     """Whether a job that began and was lost is dead, whatever attempts it has left."""
 
 
-def settle(job: Job, end: End, rules: RetryRules) -> Transition:
+def settle(job: Job, end: End, rules: RetryRules, *, start_recorded: bool = False) -> Transition:
     """Decide what becomes of a running job.
 
     The same facts always give the same answer: the jitter is a hash of (id, claims).
@@ -80,7 +80,7 @@ def settle(job: Job, end: End, rules: RetryRules) -> Transition:
         case HandedBack(delay_s=delay_s):
             return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
         case Interrupted(why):
-            return _settle_interrupted(job, why, rules)
+            return _settle_interrupted(job, why, rules, start_recorded=start_recorded)
         case Expired(late_s):
             return _settle_expired(job, late_s)
         case Misfit(error):
@@ -155,13 +155,15 @@ def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition
     return _retry_or_give_up(job, failure, rules, None)
 
 
-def _settle_interrupted(job: Job, why: str, rules: RetryRules) -> Transition:
+def _settle_interrupted(
+    job: Job, why: str, rules: RetryRules, *, start_recorded: bool
+) -> Transition:
     """Settle an interrupted attempt as the reaper settles a lost job.
 
     The first time the job comes back uncharged, unless its start was recorded; then the loss
     counts.
     """
-    if job.start_recorded is None:
+    if not start_recorded:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
     if rules.dead_if_lost:

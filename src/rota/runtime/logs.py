@@ -212,17 +212,14 @@ def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | No
 
 
 def _time(record: logging.LogRecord) -> datetime:
-    try:
-        return datetime.fromtimestamp(record.created, UTC)
-    except (ValueError, OverflowError, OSError, TypeError):
-        return datetime.fromtimestamp(0, UTC)
+    return datetime.fromtimestamp(record.created, UTC)
 
 
 def _message(record: logging.LogRecord) -> str:
     """The message, also of a call whose arguments do not fit: logging itself would print a stack of many lines."""
     try:
         return record.getMessage()
-    except (Exception, SystemExit):  # noqa: BLE001 - the user's own __str__ and __repr__
+    except Exception:  # noqa: BLE001 - the user's own __str__ and __repr__
         return f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
 
 
@@ -231,7 +228,7 @@ def _stacks(record: logging.LogRecord) -> list[str]:
     if record.exc_info and record.exc_info[1] is not None:
         try:
             found.append("".join(traceback.format_exception(record.exc_info[1])))
-        except (Exception, SystemExit):  # noqa: BLE001 - formatting runs code of somebody else's classes
+        except Exception:  # noqa: BLE001 - formatting runs code of somebody else's classes
             found.append(f"{type(record.exc_info[1]).__name__} (its traceback cannot be shown)")
     elif record.exc_text:
         found.append(_text(record.exc_text))
@@ -253,7 +250,7 @@ def _plain(value: Any) -> Any:
     """The same in what JSON has, whatever its class does."""
     try:
         return _in_json(value, 0)
-    except (Exception, SystemExit):  # noqa: BLE001 - a dict's or a text's own methods may be somebody else's
+    except Exception:  # noqa: BLE001 - a dict's or a text's own methods may be somebody else's
         return _text(value)
 
 
@@ -282,7 +279,7 @@ def _text(value: Any) -> str:
     """A value as text, whatever its class does."""
     try:
         return _clean(_shorten(value if isinstance(value, str) else repr(value)))
-    except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __repr__
+    except Exception:  # noqa: BLE001 - somebody else's __repr__
         return f"({type(value).__name__} that cannot be shown)"
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
-from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
 from rota.store.errors import StoreError, tell
 from rota.store.pools import Pools

@@ -16,7 +16,6 @@ from rota.errors import (
     SchemaMissing,
     UsageError,
 )
-from rota.model.resources import lack_of_files
 
 
 class StoreError(Exception):
@@ -251,9 +250,6 @@ def unavailable(error: StoreError) -> RotaError:
     if (wrong := _wrong_configuration(error)) is not None:
         return ConfigurationError(wrong)
     is_trouble = isinstance(error, ServerTrouble)
-    if is_trouble and error.sqlstate is None and (missing := lack_of_files()) is not None:
-        why = f"this process is out of {missing} ({error.first_line})"
-        return DatabaseUnavailable(f"no connection to the database: {why}")
     if isinstance(error, PoolExhausted):
         return DatabaseUnavailable(f"no connection to the database: {error}")
     is_away = is_trouble and (error.sqlstate is None or error.sqlstate.startswith(_AWAY))

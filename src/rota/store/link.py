@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, SchemaError
-from rota.model.resources import lack
 from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Database
-from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive
-from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.store.errors import StoreError, tell_worker
 
@@ -96,7 +94,7 @@ class StoreLink:
 
 @contextmanager
 def _tell_worker() -> Iterator[None]:
-    """Turn any error of the database, and any lack of this process, into DatabaseUnavailable."""
+    """Turn whatever the database or the operating system says into DatabaseUnavailable."""
     try:
         yield
     except StoreError as error:
@@ -107,9 +105,5 @@ def _tell_worker() -> Iterator[None]:
         raise DatabaseUnavailable(f"the database refuses: {error}", refused=True) from error
     except ConfigurationError as error:
         raise DatabaseUnavailable(str(error)) from error
-    except (OSError, RuntimeError) as error:
-        missing = lack(error)
-        if missing is None:
-            raise
-        why = f"this process is out of {missing}: {error}"
-        raise DatabaseUnavailable(f"no connection to the database: {why}") from error
+    except OSError as error:
+        raise DatabaseUnavailable(f"no connection to the database: {error}") from error

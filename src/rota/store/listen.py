@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from rota.errors import DatabaseUnavailable
-from rota.store.deadline import Deadline
+from rota.store.drivers.own import Deadline
 from rota.store.link import StoreLink
 
 PROBE_S = 10.0

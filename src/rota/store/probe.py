@@ -117,7 +117,7 @@ class Probe:
 
     def _run(self, operation: Operation[Any]) -> Any:
         ms = f"{LOOK_S * 1000:.0f}"
-        # Of this transaction and not of the session, which behind a pooler is somebody else's
+        # For this transaction, not for the session, which behind a pooler is another client's
         # afterwards.
         limits = f"set local statement_timeout = {ms}; set local lock_timeout = {ms}"
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from rota.errors import DatabaseUnavailable
 from rota.model.alert import decide
 from rota.model.failure import one_line
 from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.http import CallFailed, CallRefused, acall
 from rota.runtime.service import Service
 from rota.store import ops
@@ -44,8 +44,10 @@ class Alerts(Service):
 
     name = "alerts"
 
-    def __init__(self, bus: Bus, database: Database, url: str | None) -> None:
-        super().__init__(bus)
+    def __init__(
+        self, bus: Bus, database: Database, url: str | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(bus, clock)
         self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
@@ -61,13 +63,13 @@ class Alerts(Service):
         The first `tick` posts, because the receiver may be slow.
         """
         await self._evaluate_what_is_due(link)
-        self._evaluate_at = monotonic() + PERIOD_S
+        self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
         """Do one pass."""
         try:
             is_good = True
-            if monotonic() >= self._evaluate_at:
+            if self.clock.monotonic() >= self._evaluate_at:
                 is_good = await self._evaluate_all()
             if self._url is not None:
                 await self._post(self._url)
@@ -112,9 +114,9 @@ class Alerts(Service):
             self._taken.popleft()
 
     async def _evaluate(self, link: StoreLink, rule: AlertRule) -> None:
-        before = monotonic()
+        before = self.clock.monotonic()
         found = await link.run(ops.find_alert_matches(rule.name))
-        took_s = monotonic() - before
+        took_s = self.clock.monotonic() - before
         decided = decide(found, await link.run(ops.standing(rule.name)), rule.repeat_after_s)
         for message, problem in await link.run(
             ops.write_alerts(rule.name, decided, took_s / SHARE)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.model.outcome import Failure
 from rota.observe.events import JobDead
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.quarantine import RefusalLog
 from rota.upkeep.read_window import ReadWindow
-from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,27 +30,27 @@ class Expirer(Service):
 
     name = "expirer"
 
-    def __init__(self, bus: Bus, link: StoreLink, worker: str) -> None:
-        super().__init__(bus)
+    def __init__(self, bus: Bus, link: StoreLink, worker: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
         self._link = link
-        self._refused = RefusedJobs(bus, self.name)
+        self._refused = RefusalLog(bus, self.name, clock)
         self._worker = worker
-        self._reading = ReadWindow()
+        self._reading = ReadWindow(clock)
         self._after: tuple[datetime, int] | None = None
         """Where the current pass continues; None between two passes."""
         self._took_s = 0.0
 
     async def tick(self) -> float | None:
         """End one batch of the pass; return 0 if there may be more."""
-        before = monotonic()
+        before = self.clock.monotonic()
         if self._after is None:
             self._after = (self._reading.begin(), 0)
             self._took_s = 0.0
         started, expired, refusals = await self._link.run(
             ops.expire(self._worker, *self._after, BATCH)
         )
-        self._took_s += monotonic() - before
-        self._refused.tell(refusals)
+        self._took_s += self.clock.monotonic() - before
+        self._refused.report(refusals)
         more = bool(expired) and len(expired) + len(refusals) >= BATCH
         self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
         if not more:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from time import monotonic
+
+from rota.runtime.clock import Clock
 
 MARGIN = timedelta(seconds=60)
 """A pass reads from the start of the previous one, less this."""
@@ -20,7 +21,8 @@ BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 class ReadWindow:
     """The lower bound of one service's passes. The first pass reads everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._since = BEGINNING
         self._reads_everything = False
         self.everything_at = 0.0
@@ -28,11 +30,13 @@ class ReadWindow:
 
     def begin(self) -> datetime:
         """Return where the pass that begins now reads from."""
-        self._reads_everything = monotonic() >= self.everything_at
+        self._reads_everything = self._clock.monotonic() >= self.everything_at
         return BEGINNING if self._reads_everything else self._since - MARGIN
 
     def end(self, started: datetime, took_s: float) -> None:
         """Note the end of the pass, and when its last statement started by the database's clock."""
         self._since = started
         if self._reads_everything:
-            self.everything_at = monotonic() + max(EVERYTHING_S, took_s / EVERYTHING_SHARE)
+            self.everything_at = self._clock.monotonic() + max(
+                EVERYTHING_S, took_s / EVERYTHING_SHARE
+            )

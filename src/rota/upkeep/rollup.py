@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
 
@@ -20,8 +21,8 @@ class StatsRollup(Service):
 
     name = "figures"
 
-    def __init__(self, bus: Bus, link: StoreLink) -> None:
-        super().__init__(bus)
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
         self._link = link
 
     async def tick(self) -> float | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerts
 from rota.upkeep.expirer import Expirer
@@ -32,23 +33,30 @@ class UpkeepSet:
     """The upkeep of one worker."""
 
     def __init__(
-        self, bus: Bus, database: Database, shared: StoreLink, worker: str, alert_url: str | None
+        self,
+        bus: Bus,
+        database: Database,
+        shared: StoreLink,
+        worker: str,
+        alert_url: str | None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._bus = bus
         self._database = database
         self._shared = shared
         self._worker = worker
-        self._retention = Retention(bus, shared, database)
-        self.alerts = Alerts(bus, database, alert_url)
+        self._clock = clock
+        self._retention = Retention(bus, shared, database, clock)
+        self.alerts = Alerts(bus, database, alert_url, clock)
 
     def services(self) -> list[Service]:
         """Return what a worker runs. The reaper must know when its connection was away, so it has
         its own."""
         return [
-            Reaper(self._bus, StoreLink(self._database, "reap")),
-            Expirer(self._bus, self._shared, self._worker),
-            Scheduler(self._bus, self._shared),
-            StatsRollup(self._bus, self._shared),
+            Reaper(self._bus, StoreLink(self._database, "reap"), self._clock),
+            Expirer(self._bus, self._shared, self._worker, self._clock),
+            Scheduler(self._bus, self._shared, self._clock),
+            StatsRollup(self._bus, self._shared, self._clock),
             self._retention,
             self.alerts,
         ]
@@ -65,11 +73,11 @@ class UpkeepSet:
                 others are done all the same.
         """
         # One turn of it: what is left after days without a worker is added beside the jobs.
-        rollup = StatsRollup(self._bus, self._shared)
+        rollup = StatsRollup(self._bus, self._shared, self._clock)
         upkeepers: list[Service] = [
-            Reaper(self._bus, self._shared),
-            Expirer(self._bus, self._shared, self._worker),
-            Scheduler(self._bus, self._shared),
+            Reaper(self._bus, self._shared, self._clock),
+            Expirer(self._bus, self._shared, self._worker, self._clock),
+            Scheduler(self._bus, self._shared, self._clock),
             rollup,
         ]
         for upkeeper in upkeepers:
@@ -79,7 +87,7 @@ class UpkeepSet:
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
-                upkeeper.away(error, 0)
+                upkeeper.handle_outage(error, 0)
         if not is_over():
             await run_before_drain((self._retention, self.alerts), self._database)
 

@@ -22,7 +22,7 @@ from rota.store.ops.claim import (
     RefusedClaim,
     claim,
     look_back,
-    ring_me,
+    request_notify,
 )
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.figures import (
@@ -48,7 +48,7 @@ from rota.store.ops.pause import (
 )
 from rota.store.ops.read import (
     ActionRecord,
-    Attempt,
+    AttemptRecord,
     Filter,
     actions,
     attempts,
@@ -107,7 +107,7 @@ __all__ = [
     "AlertMessage",
     "AlertRule",
     "Answer",
-    "Attempt",
+    "AttemptRecord",
     "Branches",
     "Claimant",
     "Claimed",
@@ -176,10 +176,10 @@ __all__ = [
     "reap",
     "refuse",
     "renew",
+    "request_notify",
     "resume_all",
     "resume_copy",
     "resume_queue",
-    "ring_me",
     "roll_up_stats",
     "runs",
     "schedules",

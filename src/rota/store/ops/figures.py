@@ -69,7 +69,7 @@ class Stats(msgspec.Struct, frozen=True):
     """How long the oldest due job has been waiting; None: nothing is due."""
     too_long: list[Overrun]
     """Jobs that run too long, those that began first."""
-    folded_to: datetime | None
+    complete_to: datetime | None
     """The time up to which `types` and `hours` are complete."""
     types: list[Figures]
     """For each job type, the sum of all hours of the question."""
@@ -83,7 +83,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     oldest = yield from oldest_due()
     asked = {"job_type": job_type, "queue": queue}
     overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
-    folded = yield Query("figures_folded")
+    rollup = yield Query("stat_rollup")
     types, per_hour = sum_up((yield Query("figures", {**asked, "hours": hours})))
     return Stats(
         jobs=dict(counts),
@@ -91,7 +91,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
         oldest_due_at=oldest and oldest[0],
         oldest_due_s=oldest and oldest[1],
         too_long=[Overrun(*row) for row in overruns],
-        folded_to=folded[0][0] if folded else None,
+        complete_to=rollup[0][0] if rollup else None,
         types=types,
         hours=per_hour,
     )

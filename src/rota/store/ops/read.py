@@ -33,8 +33,7 @@ class Filter:
     limit: int = 100
 
 
-_OF_A_CLAIM = ("start_recorded", "suspected")
-_JOB_COLUMNS = [name for name in Job.__struct_fields__ if name not in _OF_A_CLAIM]
+_JOB_COLUMNS = Job.__struct_fields__
 """The columns of the statement `jobs`, in its order, as fields of Job."""
 
 
@@ -62,7 +61,7 @@ def _job(row: Row) -> Job:
     return Job(**facts)
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AttemptRecord(msgspec.Struct, frozen=True):
     """An attempt that did not succeed: a row of `attempt`."""
 
     claim: int
@@ -81,9 +80,9 @@ class Attempt(msgspec.Struct, frozen=True):
     next_run_at: datetime | None
 
 
-def attempts(job: int) -> Operation[list[Attempt]]:
+def attempts(job: int) -> Operation[list[AttemptRecord]]:
     """Read the attempts of a job that did not succeed, in order."""
-    return [Attempt(*row) for row in (yield Query("attempts", {"job": job}))]
+    return [AttemptRecord(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
 class ActionRecord(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@
 -- that history no longer holds are not counted again.
 -- A clock that was ahead and was set right has closed minutes that are still to come: they are
 -- counted again from the current hour on.
--- Locks: the row of stat_fold, with SKIP LOCKED; no index: the tail of one day's history, or once
+-- Locks: the row of stat_rollup, with SKIP LOCKED; no index: the tail of one day's history, or once
 --   an hour all of that day.
 -- Keeps: M85, each row counted once, and no finish pays for it.
 create or replace function stats_roll_up()
@@ -25,10 +25,10 @@ declare
   v_blocks bigint;
   v_first bigint;
 begin
-  select f.folded_to into v_from
-  from stat_fold f
-  where f.folded_to < v_closed
-    or f.folded_to > clock()
+  select f.complete_to into v_from
+  from stat_rollup f
+  where f.complete_to < v_closed
+    or f.complete_to > clock()
   for update skip locked;
   if not found then
     return false;
@@ -36,7 +36,7 @@ begin
   if v_from > clock() then
     v_from := date_trunc('hour', v_closed, 'UTC');
     delete from stat_hour s where s.hour >= v_from;
-    update stat_fold set folded_to = v_from;
+    update stat_rollup set complete_to = v_from;
   end if;
   v_hour := date_trunc('hour', v_from, 'UTC');
   v_to := least(v_closed, v_hour + interval '1 hour');
@@ -60,6 +60,6 @@ begin
     end if;
     perform figures_add_failed(v_hour, v_from, v_to);
   end if;
-  update stat_fold set folded_to = v_to;
+  update stat_rollup set complete_to = v_to;
   return v_to < v_closed;
 end $$;

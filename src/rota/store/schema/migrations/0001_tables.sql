@@ -358,13 +358,13 @@ create table stat_hour (
 );
 
 -- The time up to which the figures are complete; one row. To count history again from an hour on,
--- set folded_to back to that hour.
-create table stat_fold (
+-- set complete_to back to that hour.
+create table stat_rollup (
   id int primary key default 1 check (id = 1),
-  folded_to timestamptz not null
+  complete_to timestamptz not null
 );
 
-insert into stat_fold (folded_to) values (date_trunc('hour', clock(), 'UTC'));
+insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC'));
 
 -- What alerts watch. The kind decides what at_least, factor and period mean:
 --   dead              at_least jobs died within period, and no person has resolved them

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are generated from the code; with --check only says which of them are out of date."""
+"""Writes the generated pages of docs/; --check only lists those that are out of date."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ def main() -> int:
 
 
 def rules_page() -> str:
-    """The rules that tests keep, each with those tests."""
+    """Return the page of the rules, each with the tests that keep it."""
     tests: dict[str, list[str]] = {number: [] for number in RULES}
     for path in sorted(TESTS.rglob("test_*.py")):
         for test, numbers in tests_with_rules(path):
-            link = f"[{test.removeprefix('test_').replace('_', ' ')}](../{path.relative_to(ROOT).as_posix()})"
+            sentence = test.removeprefix("test_").replace("_", " ")
+            link = f"[{sentence}](../{path.relative_to(ROOT).as_posix()})"
             for number in numbers:
                 tests[number].append(link)
     kept = {number: links for number, links in tests.items() if links}
     lines = [
-        "# The rules, and the tests that keep them",
+        "# The rules, and the tests that hold them",
         "",
-        "Generated from the tests by `make docs`. Each of these tests fails without what its rule demands.",
-        f"{len(kept)} of {len(RULES)} rules are kept by a test so far.",
+        "This page lists the rules of the product with the tests that hold them. `make docs` generates it.",
+        f"Each test fails if its rule is broken. Tests hold {len(kept)} of {len(RULES)} rules.",
         "",
-        "| Rule | What it demands | Tests |",
+        "| Rule | Promise | Tests |",
         "|---|---|---|",
         *(
             f"| {number} | {RULES[number]} | {'<br>'.join(links)} |"
@@ -61,7 +62,7 @@ def rules_page() -> str:
 
 
 def tests_with_rules(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each test of a file with the rules it carries: its own, its class's and its module's."""
+    """Yield each test of a file with its rules: its own, its class's and its module's."""
     tree = ast.parse(path.read_text(), filename=str(path))
     yield from _in_body(tree.body, _of_module(tree))
 
@@ -109,43 +110,46 @@ def _numbers(marks: list[ast.expr]) -> list[str]:
 
 
 def states_page() -> str:
-    """The statuses of a job and every way it can move, as tables and as a diagram."""
+    """Return the page of a job's statuses and moves, as tables and as a diagram."""
     moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
     table = action_table()
     lines = [
         "# The states of a job",
         "",
+        "This page lists the statuses of a job and every move between them.",
         "Generated from `MEANING` and `TRANSITIONS` in [states.py](../src/rota/model/states.py) by `make docs`.",
         "",
-        "| Status | Where the row is | What it means |",
+        "| Status | Table | Meaning |",
         "|---|---|---|",
         *(
             f"| `{status}` | `{'job_history' if status.is_over else 'job'}` | {MEANING[status]} |"
             for status in Status
         ),
         "",
-        "There is no other move than these. A worker that takes a job out of `running` names its claim, and changes nothing when it",
-        "holds that no longer. The reaper goes by the lease. What expires is held by nobody.",
+        "There are no other moves. A worker that moves a job out of `running` names its claim, and",
+        "changes nothing if that claim is not the current one. The reaper moves jobs whose lease has",
+        "expired. No worker holds a job that expires.",
         "",
-        "| From | What happens | To |",
+        "| From | Move | To |",
         "|---|---|---|",
         *(
             f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |"
             for before, verb, after in moves
         ),
         "",
-        "What [people do](actions.md), and where the job stands then; — is a refusal, `WrongStatus`:",
+        "This table shows the status after an [action of a person](actions.md). A dash is a refusal,",
+        "`WrongStatus`:",
         "",
-        f"| It is | {' | '.join(Action)} |",
+        f"| Status | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",
         *(
             f"| `{status}` | {' | '.join(_becomes(table[status, action]) for action in Action)} |"
             for status in Status
         ),
         "",
-        "A running job that is cancelled gets there when its attempt ends without success. One that was to be cancelled is cancelled by",
-        "`retry_now`. What is requeued or ignored is archived: it goes to history, still dead, and from then on it can only be run again. `requeue` and",
-        "`run_again` make a new job, `queued`.",
+        "A running job with a cancel request becomes `cancelled` when its attempt ends without",
+        "success, or by `retry_now`. `requeue` and `ignore` archive the dead job: it moves to history,",
+        "still `dead`, and can only be run again. `requeue` and `run_again` make a new job, `queued`.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -163,7 +167,7 @@ def _becomes(status: Status | None) -> str:
 def _arrows(
     moves: list[tuple[Status | None, str, Status]],
 ) -> Iterator[tuple[Status | None, str, Status]]:
-    """The moves, those between the same two states as one."""
+    """Merge the moves between the same two statuses into one arrow."""
     verbs: dict[tuple[Status | None, Status], list[str]] = {}
     for before, verb, after in moves:
         verbs.setdefault((before, after), []).append(verb)

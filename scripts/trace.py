@@ -23,7 +23,7 @@ from rota.store.migrate import migrate
 
 BUDGETS = {
     "enqueue": (8, 15),
-    "claim to history": (21, 29),  # to be (16, 26)
+    "claim to history": (20, 28),  # to be (16, 26)
 }
 """For each way: most modules without those of ASIDE, and most of all. They may only fall."""
 ASIDE = ("model.", "declare.", "errors", "observe.events")

@@ -32,8 +32,8 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.worker.crew import Crew
-from rota.worker.orders import obeying, stopping_after
+from rota.worker.signals import obey_signals, stop_after
+from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
@@ -322,24 +322,25 @@ class App(Client):
             raise ConfigurationError(
                 "this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])"
             )
-        crew = Crew(
-            by_name,
-            self.release,
-            self._lease_s,
-            self._encode_types(),
-            self._lifespan,
-            self._module,
-            self._encode_schedules(),
+        spec = WorkerSpec(
+            types=by_name,
+            release=self.release,
+            lease_s=self._lease_s,
+            declaration=self._encode_types(),
+            config=config,
+            lifespan=self._lifespan,
+            module=self._module,
+            schedules=self._encode_schedules(),
         )
-        worker = Worker(self.database, crew, self._bus, config)
+        worker = Worker(self.database, spec, self._bus)
         with (
-            answering(health_port, worker.pulse.unwell, worker.pulse.unready),
-            obeying(worker, signals=signals),
+            answering(health_port, worker.health.liveness, worker.health.readiness),
+            obey_signals(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
-            if supervised.joined is not None:
-                supervised.joined.fit()
-            with stopping_after(worker, config.stop_after_s):
+            if supervised.current is not None:
+                supervised.current.confirm_fit()
+            with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
                 await aping(config.ping_url)  # a signal meanwhile ends no drain that is done

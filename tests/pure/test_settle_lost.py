@@ -18,8 +18,10 @@ END = Interrupted("the worker went down while the handler ran")
 def job(**facts: Any) -> Job:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     given: dict[str, Any] = {
-        "id": 1, "origin_id": 1, "queue": "q", "job_type": "t", "payload_json": "{}", "payload_version": None, "priority": 0, "run_at": at,
-        "expires_at": None, "attempts": 1, "max_attempts": None, "claims": 1, "idempotency_key": None, "meta_json": None, "created_at": at,
+        "id": 1, "origin_id": 1, "queue": "q", "job_type": "t", "payload_json": "{}",
+        "payload_version": None, "priority": 0, "run_at": at,
+        "expires_at": None, "attempts": 1, "max_attempts": None, "claims": 1,
+        "idempotency_key": None, "meta_json": None, "created_at": at,
     }  # fmt: skip
     return Job(**given | facts)
 
@@ -38,7 +40,7 @@ def test_the_first_time_it_comes_back_uncharged_and_counts_as_a_loss() -> None:
 
 @rule("M33", "M83")
 def test_from_then_on_the_attempt_counts() -> None:
-    decided = settle(job(losses=1, start_recorded=False, attempts=2), END, RULES)
+    decided = settle(job(losses=1, attempts=2), END, RULES, start_recorded=True)
     assert (decided.status, decided.charged, decided.loss, decided.delay_s) == (
         Status.FAILED,
         True,
@@ -47,15 +49,15 @@ def test_from_then_on_the_attempt_counts() -> None:
     )
     assert decided.failure is not None
     assert decided.failure.error_type == "Interrupted"
-    assert settle(job(losses=2, start_recorded=False, attempts=3), END, RULES).status is Status.DEAD
+    assert settle(job(losses=2, attempts=3), END, RULES, start_recorded=True).status is Status.DEAD
 
 
 @rule("M33", "M83")
 def test_a_job_that_may_begin_once_only_is_dead_when_it_was_interrupted() -> None:
-    assert settle(job(max_attempts=1, start_recorded=False), END, RULES).status is Status.DEAD
+    assert settle(job(max_attempts=1), END, RULES, start_recorded=True).status is Status.DEAD
     assert (
         settle(
-            job(start_recorded=False), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True)
+            job(), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True), start_recorded=True
         ).status
         is Status.DEAD
     )

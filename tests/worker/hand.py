@@ -12,9 +12,10 @@ import rota
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import make_row
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
-from rota.worker.crew import Crew
+from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
@@ -35,6 +36,7 @@ class Hand:
         *,
         lease_s: float = 120.0,
         notify: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
         lifespan: Any = None,
         **config: Any,
     ) -> None:
@@ -47,10 +49,15 @@ class Hand:
         declaration = msgspec.json.encode(
             [make_row(job_type, lease_s) for job_type in jobs.types.values()]
         ).decode()
-        crew = Crew(jobs.types, "hand-1", lease_s, declaration, lifespan)
-        self.worker = Worker(
-            Database(url, notify=notify), crew, bus, WorkerConfig(**{"grace_s": 5.0, **config})
+        spec = WorkerSpec(
+            types=jobs.types,
+            release="hand-1",
+            lease_s=lease_s,
+            declaration=declaration,
+            config=WorkerConfig(**{"grace_s": 5.0, **config}),
+            lifespan=lifespan,
         )
+        self.worker = Worker(Database(url, notify=notify), spec, bus, clock)
         self.name = self.worker.name
         self._task: asyncio.Task[Summary] | None = None
 
@@ -115,7 +122,7 @@ class Hand:
 
     def part(self, kind: type[P]) -> P:
         """The worker's part of a class."""
-        [part] = [part for part in self.worker._parts if isinstance(part, kind)]
+        [part] = [part for part in self.worker.services if isinstance(part, kind)]
         return part
 
     def _hear(self, event: Event) -> None:

@@ -19,7 +19,7 @@ from rota.observe.events import (
     JobReaped,
     JobSucceeded,
 )
-from rota.worker import lease
+from rota.worker import lease_keeper
 from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -269,18 +269,18 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
         started.append(ctx.job.id)
 
     async with Hand(database, told.jobs, slots=1, buffer_s=60.0) as hand:
-        hand.part(Executor).lanes[0].target = 50  # as a fast worker has it
+        hand.part(Executor).groups[0].target = 50  # as a fast worker has it
         connection.execute(
             "insert into rota.job (job_type, queue, priority) values ('async', 'default', 0), ('next', 'default', 0)"
         )
         await hand.heard(JobClaimed, 2)
         await told.until_started()
-        first, second = sorted(hand.worker._held)
+        first, second = sorted(hand.worker.parts.attempts)
         await until_the_keeper_rests(connection)
         request_cancel(connection, second)
         await asyncio.to_thread(
             eventually,
-            lambda: isinstance(hand.worker._held[second].told, Cancel),
+            lambda: isinstance(hand.worker.parts.attempts[second].stop_outcome, Cancel),
             what="the buffered job is told",
         )
         request_cancel(connection, first)
@@ -322,13 +322,13 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
     """The bell rings for a job that the worker does not know yet; its next renewal is 40 s away."""
     kept = KeptByHand(database, connection)
     request_cancel(connection, kept.job.id)
-    await kept.hurry()
+    await kept.look_for_cancels()
     kept.hold()
-    async with asyncio.timeout(30):
-        while not kept.cancelled:
-            pause_s = await kept.keeper.tick()
-            assert pause_s is not None
-            await asyncio.sleep(min(pause_s, 1.0))
+    for _ in range(2):  # the first only renewed the leases that were known
+        pause_s = await kept.keeper.tick()
+        assert pause_s is not None
+        kept.clock.advance(pause_s)
+    await asyncio.sleep(0)
     await kept.keeper.close()
     assert kept.cancelled == [(kept.job.id, "not wanted any more")]
 
@@ -337,12 +337,12 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
 async def test_a_thousand_calls_cost_no_thousand_renewals(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "HURRY_S", 60.0)
+    monkeypatch.setattr(lease_keeper, "CANCELS_S", 60.0)
     kept = KeptByHand(database, connection)
     kept.hold()
-    await kept.hurry()
+    await kept.look_for_cancels()
     renewed = value(connection, "select locked_until from rota.job")
-    pauses_s = [await kept.hurry() for _ in range(10)]
+    pauses_s = [await kept.look_for_cancels() for _ in range(10)]
     await kept.keeper.close()
     assert value(connection, "select locked_until from rota.job") == renewed
     assert min(pause_s or 0.0 for pause_s in pauses_s) > 5
@@ -352,11 +352,11 @@ async def test_a_thousand_calls_cost_no_thousand_renewals(
 async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "HURRY_S", 0.0)
+    monkeypatch.setattr(lease_keeper, "CANCELS_S", 0.0)
     kept = KeptByHand(database, connection)
     kept.hold()
     await kept.keeper.tick()
-    for turn in (kept.hurry, kept.keeper.tick):  # both looks that the call asks for fail
+    for turn in (kept.look_for_cancels, kept.keeper.tick):  # both looks that the call asks for fail
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
         )
@@ -366,5 +366,6 @@ async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
         await kept.keeper._link._open()
     request_cancel(connection, kept.job.id)
     await kept.keeper.tick()
+    await asyncio.sleep(0)
     await kept.keeper.close()
     assert kept.cancelled == [(kept.job.id, "not wanted any more")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 
 import pytest
 
@@ -17,8 +16,8 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import expirer
 from rota.upkeep.expirer import Expirer
-from rota.worker.held import Held
-from rota.worker.lane import Lane
+from rota.worker.attempt import Attempt
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
@@ -108,14 +107,14 @@ def test_a_drain_ends_what_has_expired_however_much_before_it_claims(
             -10,
             -4,
             1,
-            "it was due at 2026-01-01 11:59:50+00:00 and came to be started 5.0 s too late: the workers were busy, or none was up",
+            "it was due at 2026-01-01 11:59:50+00:00 and would have started 5.0 s too late: the workers were busy, or none was alive",
         ),
         (-3, -4, 1, "it was not due before 2026-01-01 11:59:57+00:00"),
         (
             -10,
             0,
             0,
-            "it was due at 2026-01-01 11:59:50+00:00 and came to be started 0.0 s too late: the workers were busy, or none was up",
+            "it was due at 2026-01-01 11:59:50+00:00 and would have started 0.0 s too late: the workers were busy, or none was alive",
         ),
         (-10, 2, 1, None),
         (-10, None, 1, None),
@@ -127,12 +126,9 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
     expires_s: float | None,
     held_s: float,
     said: str | None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = monotonic()
-    monkeypatch.setattr("rota.worker.admission.monotonic", lambda: now)
-    ended: list[Held] = []
-    executor = lone_executor(Lane(("default",), 1), ended.append)
+    clock = ManualClock()
+    executor, others = lone_executor(clock=clock)
     claimed = datetime(2026, 1, 1, 12, tzinfo=UTC)
     expires_at = None if expires_s is None else claimed + timedelta(seconds=expires_s)
     job = Job(
@@ -140,17 +136,17 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         run_at=claimed + timedelta(seconds=due_s), expires_at=expires_at, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
         meta_json=None, created_at=claimed, locked_by="w", started_at=claimed,
     )  # fmt: skip
-    executor.take([Held(job, jobs.types["quick"], now - held_s, 60.0)])
-    await executor.finish_running(10, asyncio.Event())
+    attempt = Attempt(job, jobs.types["quick"], clock.now - held_s, 60.0)
+    executor.add([attempt])
+    assert await asyncio.wait_for(others.ended.get(), 30) is attempt
     await executor.close()
-    [held] = ended
-    assert held.end is not None
-    transition = settle(job, held.end, jobs.types["quick"].rules)
+    assert attempt.outcome is not None
+    transition = settle(job, attempt.outcome, jobs.types["quick"].rules)
     if said is None:
         assert (transition.verb, transition.failure) == ("succeed", None)
         return
     assert transition.failure is not None
-    assert (held.started_at, transition.verb, transition.charged) == (None, "give_up", False)
+    assert (attempt.began_at, transition.verb, transition.charged) == (None, "give_up", False)
     assert transition.failure.message == f"not started before expires_at ({expires_at}): {said}"
 
 

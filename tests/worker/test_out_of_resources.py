@@ -18,7 +18,7 @@ from rota.errors import ProcessesFailed
 from rota.observe.events import JobSucceeded
 from rota.runtime import supervisor
 from rota.runtime.health_server import CLIENTS_MAX, answering
-from rota.runtime.supervisor import ENDS_MAX, Fleet
+from rota.runtime.supervisor import ENDS_MAX, Supervisor
 from rota.store import statements
 from tests.support.rules import rule
 from tests.worker.hand import Hand
@@ -97,7 +97,7 @@ def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_
     with pytest.raises(
         ProcessesFailed, match=r"could not be started: .* Resource temporarily unavailable"
     ):
-        Fleet(["nothing"], 2, drain=False).run()
+        Supervisor(["nothing"], 2, drain=False).run()
     assert len(tries) == ENDS_MAX
 
 

@@ -65,7 +65,7 @@ async def test_a_paused_queue_moves_no_frontier(database: str, connection: Conne
         await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
         await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
         claimer = hand.part(Claimer)
-        [frontier] = claimer._frontiers["email"].values()
+        [frontier] = claimer._frontiers._by_queue["email"].values()
         assert frontier.key[0].year == 1970
         connection.execute("select rota.queue_resume('email')")
         for job in ids:

@@ -368,7 +368,7 @@ async def test_behind_a_transaction_pooler_the_client_bounds_each_step(
     async with upkeep(database, notify=False) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             assert await worker.one_pass() == PERIOD_S
-            assert worker.kept() == ["not within 2 s"]
+            assert worker.kept() == ["it did not end within 2 s"]
             assert len(pending(connection)) == 1
         monkeypatch.setattr(retention, "STEP_S", 60)
         await worker.one_pass()
@@ -453,7 +453,7 @@ async def test_a_drain_does_not_wait_for_a_reader_of_history(
     monkeypatch.setattr(rounds, "EACH_S", 60)
     monkeypatch.setattr(retention, "STEP_S", 30)
     monkeypatch.setattr("rota.store.link.ANSWER_S", 60)
-    monkeypatch.setattr("rota.worker.departure.RECORD_S", 60)
+    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
     with snapshot(database, "select count(*) from rota.jobs"):
         hand = Hand(database, doing_nothing(), drain=True)

@@ -69,13 +69,13 @@ async def test_a_bell_that_died_silently_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rung = asyncio.Event()
-    monkeypatch.setattr(Claimer, "ring", lambda claimer, queue: rung.set())
+    monkeypatch.setattr(Claimer, "wake_for", lambda claimer, queue: rung.set())
     async with Hand(through, jobs) as hand:
         await asyncio.to_thread(_in_use, connection, "listen")
         opened = proxy.seen.count("listen")
         proxy.silence("listen")
         lost = await hand.lost("listener")
-        assert "nothing within" in lost.reason
+        assert "no answer within" in lost.reason
         await asyncio.to_thread(_seen, proxy, "listen", opened + 1)
 
         def ring() -> bool:
@@ -97,7 +97,7 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
         proxy.silence(role)
         job = put(connection, "quick")
         lost = await hand.lost({"claim": "claimer", "finish": "finisher", "reap": "reaper"}[role])
-        assert "the database does not answer: nothing within 1.5 s" in lost.reason
+        assert "the database does not answer: no answer within 1.5 s" in lost.reason
         await asyncio.to_thread(_seen, proxy, role, opened + 1)
         await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select distinct status, attempts from rota.job_history") == [
@@ -195,7 +195,7 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
     loop = asyncio.get_running_loop()
     told_at = loop.time()
     if hurried:
-        hand.worker.hurry()
+        hand.worker.stop_now()
     else:
         hand.worker.stop()
     assert hand._task is not None
@@ -242,7 +242,7 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(
         proxy.silence("client")
         with monkeypatch.context() as impatient:
             impatient.setattr("rota.store.db.ANSWER_S", 1.5)
-            with pytest.raises(DatabaseUnavailable, match=r"nothing within 1\.5 s"):
+            with pytest.raises(DatabaseUnavailable, match=r"no answer within 1\.5 s"):
                 await asyncio.wait_for(charge.aenqueue(), 30)
         await charge.aenqueue()
 

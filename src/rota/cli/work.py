@@ -18,7 +18,7 @@ from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
 from rota.runtime.health_server import answering
 from rota.runtime.http import check_url
-from rota.runtime.supervisor import Fleet
+from rota.runtime.supervisor import Supervisor
 from rota.store import migrate
 from rota.worker.summary import Summary
 
@@ -136,8 +136,8 @@ def work(
         report = chosen.run(
             queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping
         )
-    if supervised.joined is not None:
-        supervised.joined.report(report)
+    if supervised.current is not None:
+        supervised.current.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 
@@ -163,17 +163,13 @@ def _work_in_processes(
             "--processes runs on Linux only: here, start `rota work` several times instead"
         )
     logs.setup(log_format, log_level)
-    fleet = Fleet(
-        [sys.executable, "-m", "rota", "work", *arguments, "--channel"],
-        count,
-        drain=drain,
-        ping_url=ping,
-    )
-    with answering(health_port, fleet.unwell, fleet.unready):
-        status = fleet.run()
-    if status == 0 or fleet.reports:
+    command = ["-m", "rota", "work", *arguments, "--channel"]
+    supervisor = Supervisor(command, count, drain=drain, ping_url=ping)
+    with answering(health_port, supervisor.unwell, supervisor.unready):
+        status = supervisor.run()
+    if status == 0 or supervisor.reports:
         _say(
-            _sum([msgspec.convert(report, Summary) for report in fleet.reports]),
+            _sum([msgspec.convert(report, Summary) for report in supervisor.reports]),
             drain=drain,
             as_json=as_json,
         )

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MEANING: Mapping[Status, str] = {
-    Status.QUEUED: "will be claimed when run_at has come",
-    Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
+    Status.QUEUED: "waits; a worker claims it when run_at has come",
+    Status.WAITING: "waits until another job ends; no job gets this status yet",
     Status.RUNNING: "a worker holds it under a lease",
-    Status.FAILED: "an attempt failed; will be tried again at run_at",
-    Status.DEAD: "given up; needs a person",
+    Status.FAILED: "an attempt failed; the job is retried at run_at",
+    Status.DEAD: "Rota does not try it again; a person must decide",
     Status.SUCCEEDED: "over: its handler returned",
     Status.CANCELLED: "over: its handler or a person cancelled it",
 }

@@ -1,16 +1,16 @@
-"""Ends jobs that were not started before their expiry, also those that no worker asks for."""
+"""Ends jobs that were not started before their expiry, even those that no worker asks for."""
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.model.outcome import Failure
 from rota.observe.events import JobDead
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.quarantine import RefusalLog
 from rota.upkeep.read_window import ReadWindow
-from rota.upkeep.refused import RefusedJobs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,36 +19,38 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 10.0
-"""A job that nobody claims is dead so soon after its expiry. One that is claimed too late is so at once, by its worker."""
+"""An unclaimed job is dead this soon after its expiry. Its worker ends one that is claimed too
+late."""
 BATCH = 500
 
 
 class Expirer(Service):
-    """Passes once a period over what has expired; a pass goes on, batch by batch, from the last one it ended."""
+    """Passes over the expired jobs once a period; a pass continues, batch by batch, where it
+    was."""
 
     name = "expirer"
 
-    def __init__(self, bus: Bus, link: StoreLink, worker: str) -> None:
-        super().__init__(bus)
+    def __init__(self, bus: Bus, link: StoreLink, worker: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
         self._link = link
-        self._refused = RefusedJobs(bus, self.name)
+        self._refused = RefusalLog(bus, self.name, clock)
         self._worker = worker
-        self._reading = ReadWindow()
+        self._reading = ReadWindow(clock)
         self._after: tuple[datetime, int] | None = None
-        """Where the pass that is under way goes on; None between two passes."""
+        """Where the current pass continues; None between two passes."""
         self._took_s = 0.0
 
     async def tick(self) -> float | None:
-        """End one batch of the pass; return at once when there may be more."""
-        before = monotonic()
+        """End one batch of the pass; return 0 if there may be more."""
+        before = self.clock.monotonic()
         if self._after is None:
             self._after = (self._reading.begin(), 0)
             self._took_s = 0.0
         started, expired, refusals = await self._link.run(
             ops.expire(self._worker, *self._after, BATCH)
         )
-        self._took_s += monotonic() - before
-        self._refused.tell(refusals)
+        self._took_s += self.clock.monotonic() - before
+        self._refused.report(refusals)
         more = bool(expired) and len(expired) + len(refusals) >= BATCH
         self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
         if not more:

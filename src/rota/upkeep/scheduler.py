@@ -1,8 +1,8 @@
-"""Turns ticks of schedules into jobs. Every worker tries; the database lets one of them do each tick."""
+"""Turns ticks of schedules into jobs. Every worker tries; the database lets one of them do each
+tick."""
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
@@ -14,7 +14,9 @@ from rota.observe.events import (
     ScheduleRefused,
     TicksMissed,
 )
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
+from rota.runtime.throttle import Throttle
 from rota.store import ops
 from rota.upkeep.read_window import ReadWindow
 
@@ -26,15 +28,16 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 5.0
-"""The longest pause: so soon a row is planned that somebody inserted or changed. Announced ticks are waited for to the moment."""
+"""Longest pause: a row that is inserted or changed is planned within it. Announced ticks are waited
+for."""
 PAUSE_S_MIN = 0.01
 BATCH = 100
-"""Schedules of one pass."""
+"""Schedules per pass."""
 DISABLE_PERIOD_S = 60.0
 TELL_S = 3600.0
-"""The same refusal is told at most once in so long."""
+"""The same refusal is reported at most once in this time."""
 WAITS_S = 20.0
-"""So long a pass goes on to the other schedules when one stands behind a lock or takes too long: each costs its timeout."""
+"""How long a pass continues past schedules that wait for a lock: each costs its timeout."""
 
 
 class Scheduler(Service):
@@ -42,28 +45,28 @@ class Scheduler(Service):
 
     name = "scheduler"
 
-    def __init__(self, bus: Bus, link: StoreLink) -> None:
-        super().__init__(bus)
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
         self._link = link
-        self._reading = ReadWindow()
+        self._reading = ReadWindow(clock)
         self._disable_at = 0.0
-        self._refused_at: dict[str, float] = {}
+        self._lines = Throttle(clock, TELL_S)
 
     async def tick(self) -> float | None:
-        """Do one pass; return at once when there may be more, else the seconds until the next tick."""
-        before = monotonic()
+        """Do one pass; return 0 if there may be more, otherwise the seconds until the next tick."""
+        before = self.clock.monotonic()
         if before >= self._disable_at:
             for name in await self._link.run(ops.disable_schedules()):
                 self.bus.emit(ScheduleDisabled(schedule=name))
             self._disable_at = before + DISABLE_PERIOD_S
-        before = monotonic()
+        before = self.clock.monotonic()
         agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
         if agenda.is_paused:
-            return PERIOD_S  # what comes due meanwhile has still to be read when that is over
+            return PERIOD_S  # what becomes due meanwhile is read when the pause is over
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
         if announced and len(agenda.due) >= BATCH:
             return 0
-        took_s = monotonic() - before
+        took_s = self.clock.monotonic() - before
         self._reading.end(agenda.now, took_s)
         waits_s = [(at - agenda.now).total_seconds() for at in announced]
         if agenda.next_in_s is not None:
@@ -71,14 +74,17 @@ class Scheduler(Service):
         return min([PERIOD_S, *(max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s)])
 
     async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
-        """See to what is due; return the next ticks. Raises DatabaseUnavailable, after the others where it is one schedule that has to wait."""
+        """Advance the due schedules; return the next ticks.
+
+        Raises DatabaseUnavailable, after the others if one schedule has to wait.
+        """
         announced: list[datetime] = []
         trouble: DatabaseUnavailable | None = None
         for due in agenda.due:
             try:
                 at = await self._advance(due, agenda.now)
             except DatabaseUnavailable as error:
-                if not error.refused or monotonic() > waits_until:
+                if not error.refused or self.clock.monotonic() > waits_until:
                     raise
                 trouble = error
             else:
@@ -88,7 +94,8 @@ class Scheduler(Service):
         return announced
 
     async def _advance(self, due: Due, now: datetime) -> datetime | None:
-        """See to one schedule; return its next tick, None when somebody else saw to it or it cannot be."""
+        """Advance one schedule; return its next tick, None if another worker did or it cannot be
+        planned."""
         try:
             decided = plan(due, now)
         except UsageError as error:
@@ -111,12 +118,7 @@ class Scheduler(Service):
             self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=True))
 
     def _tell(self, name: str, why: str) -> None:
-        now = monotonic()
-        self._refused_at = {
-            other: at for other, at in self._refused_at.items() if now - at < TELL_S
-        }
-        if name not in self._refused_at:
-            self._refused_at[name] = now
+        if self._lines.allows(name):
             self.bus.emit(ScheduleRefused(schedule=name, reason=why, paused=False))
 
     def _say(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:

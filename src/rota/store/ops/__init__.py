@@ -1,4 +1,4 @@
-"""How things are recorded: every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
+"""Every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rota.store.ops.claim import (
     RefusedClaim,
     claim,
     look_back,
-    ring_me,
+    request_notify,
 )
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.figures import (
@@ -186,10 +186,10 @@ __all__ = [
     "reap",
     "refuse",
     "renew",
+    "request_notify",
     "resume_all",
     "resume_copy",
     "resume_queue",
-    "ring_me",
     "roll_up_stats",
     "runs",
     "schedules",

@@ -1,4 +1,4 @@
-"""How jobs are claimed, and what a claim tells besides."""
+"""How jobs are claimed, and the news that a claim brings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from rota.store.errors import RowRefused
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Where a claim looks: queue `q` owns the branches lo[q] … hi[q] (from 1), highest priority first."""
+    """Where a claim looks: queue `q` owns the branches lo[q] … hi[q] (from 1), highest priority
+    first."""
 
     queues: list[str]
     slots: list[int]
@@ -30,7 +31,10 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims: the worker, its release, and the types that it knows (aliases included) with their leases, and whether they record their starts."""
+    """The claiming worker, its release, and the types that it knows (aliases included).
+
+    Each type has its lease, and whether its starts are recorded.
+    """
 
     worker: str
     release: str
@@ -40,7 +44,7 @@ class Claimant:
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a claim tells besides jobs."""
+    """What a claim reports besides jobs."""
 
     look_back: list[tuple[str, datetime, datetime]] = []
     """(queue, look back to, asked at)"""
@@ -50,7 +54,7 @@ class News(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
-    """A due job that the database does not let anybody claim; it stays as it is."""
+    """A due job that the database refuses to every claim; it stays as it is."""
 
     id: int
     queue: str
@@ -61,19 +65,27 @@ class RefusedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim brought: the statement's time on the database's clock, jobs in the order to start them, and news."""
+    """The result of a claim.
+
+    It has the statement's time by the database's clock, the jobs in the order to start them, and
+    news.
+    """
 
     started: datetime
     jobs: list[Job]
     news: News
+    unrecorded: frozenset[int] = frozenset()
+    """The jobs whose starts must be recorded before they begin."""
+    suspects: frozenset[int] = frozenset()
+    """The jobs whose last attempt was lost with its worker, which they may have killed."""
     paused: frozenset[str] = frozenset()
-    """Queues that are paused: that nothing came from them says nothing about them."""
+    """Queues that are paused: they gave no job, but may have due ones."""
     refused: tuple[RefusedClaim, ...] = ()
-    """What could not be claimed, though it was its turn."""
+    """Due jobs that could not be claimed."""
 
     @property
     def seen(self) -> list[Job | RefusedClaim]:
-        """What the statement came by, in the order of their turns."""
+        """The jobs that the statement reached, in the order of their turns."""
         return (
             sorted([*self.jobs, *self.refused], key=_start_order)
             if self.refused
@@ -93,8 +105,11 @@ def claim(
     known: dict[str, list[int]] | None,
     refused: Sequence[int] | None = (),
 ) -> Operation[Claimed]:
-    """Claim due jobs: one statement. With `known`, probe for priorities that are in use and not in it. Where a row is at fault, claim around it, and
-    around those that are known to be `refused`; None: do not."""
+    """Claim due jobs with one statement.
+
+    With `known`, look for priorities that are in use and not in it. If a row is at fault, claim
+    around it and around the jobs that are known to be `refused`; None: do not.
+    """
     params = {
         "worker": who.worker,
         "release": who.release,
@@ -133,7 +148,15 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     jobs = [_job(row, who.worker) for row in rows if row[2] is not None]
     jobs.sort(key=_start_order)
     paused = frozenset(row[4] for row in rows if row[2] is None and row[4] is not None)
-    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news), paused, refused)
+    return Claimed(
+        started,
+        jobs,
+        _NO_NEWS if news is None else _news.decode(news),
+        unrecorded=frozenset(row[2] for row in rows if row[17] is False),
+        suspects=frozenset(row[2] for row in rows if row[19]),
+        paused=paused,
+        refused=refused,
+    )
 
 
 def _job(row: tuple[Any, ...], worker: str) -> Job:
@@ -154,9 +177,7 @@ def _job(row: tuple[Any, ...], worker: str) -> Job:
         idempotency_key=row[14],
         meta_json=row[15],
         created_at=row[16],
-        start_recorded=row[17],
         losses=row[18] or 0,
-        suspected=row[19],
         schedule=row[20],
         scheduled_for=row[21],
         locked_by=worker,
@@ -168,10 +189,10 @@ def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:
 
 
 def look_back(queue: str, to: datetime) -> Operation[None]:
-    """Ask all workers to look at a queue again from `to` on."""
+    """Ask all workers to search a queue again from `to` on."""
     yield Query("look_back", {"queue": queue, "to": to})
 
 
-def ring_me(queues: Sequence[str], for_s: float) -> Operation[None]:
-    """Ask producers to ring for these queues for so long."""
+def request_notify(queues: Sequence[str], for_s: float) -> Operation[None]:
+    """Ask producers to notify this worker of jobs in these queues for `for_s` seconds."""
     yield Query("bell_set", {"queues": sorted(queues), "until_s": for_s})

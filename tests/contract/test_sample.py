@@ -26,11 +26,13 @@ with psycopg.connect(connection_url) as connection:
     monday = datetime(2040, 1, 2, 9, tzinfo=timezone.utc)
     enqueued = sample.sign_up(connection, 7, monday)
     with psycopg.connect(connection_url) as other:
-        assert other.execute("select count(*)
-          from rota.job").fetchone() == (3,), "sign_up committed by itself"
+        jobs = other.execute("select count(*) from rota.job").fetchone()
+        assert jobs == (3,), "sign_up committed by itself"
     connection.commit()
-    again = sample.send_welcome_email.using(connection=connection,
-      idempotency_key="welcome_email:user:7").enqueue(7)
+    keyed = sample.send_welcome_email.using(
+        connection=connection, idempotency_key="welcome_email:user:7"
+    )
+    again = keyed.enqueue(7)
 report = sample.app.drain()
 found = sample.app.find(job_type="send_welcome_email", status="succeeded")
 print(json.dumps({

@@ -231,7 +231,7 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
 
 
 @rule("M11", "M87")
-def test_a_running_job_that_was_called_off_is_cancelled_not_retried(connection: Connection) -> None:
+def test_a_running_job_that_was_cancelled_is_cancelled_not_retried(connection: Connection) -> None:
     insert(connection, idempotency_key="k")
     [job] = Hand(connection).claim().jobs
     assert done(connection, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]

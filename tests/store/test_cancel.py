@@ -193,7 +193,7 @@ def test_each_of_many_is_answered_in_the_order_of_the_ids(connection: Connection
     [(FAIL, "cancelled"), (SNOOZE, None), (HAND_BACK, None)],
     ids=["failed", "snoozed", "handed back"],
 )
-def test_a_job_that_was_called_off_never_runs_again(
+def test_a_job_that_was_cancelled_never_runs_again(
     connection: Connection, transition: Transition, outcome: str | None
 ) -> None:
     insert(connection, idempotency_key="k")
@@ -281,7 +281,7 @@ def test_what_fails_for_good_is_dead_whoever_wanted_it_stopped(connection: Conne
 
 @rule("M33", "M51", "M87")
 @pytest.mark.parametrize("losses", [None, 1], ids=["uncharged", "charged"])
-def test_a_lost_job_that_was_called_off_is_over(connection: Connection, losses: int | None) -> None:
+def test_a_lost_job_that_was_cancelled_is_over(connection: Connection, losses: int | None) -> None:
     insert(connection, idempotency_key="k", losses=losses)
     hand = Hand(connection)
     [job] = hand.claim().jobs

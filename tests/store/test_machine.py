@@ -303,7 +303,7 @@ class Store(RuleBasedStateMachine):
         assert over == {id_ for id_, job in self.jobs.items() if job.status in ended}
 
     @invariant()
-    def what_was_called_off_is_neither_due_nor_will_be(self) -> None:
+    def what_was_cancelled_is_neither_due_nor_will_be(self) -> None:
         waiting = self.connection.execute(
             "select id from rota.job where cancel_requested_at is not null and status not in "
             "('running', 'dead')"

@@ -322,7 +322,7 @@ def test_a_claim_in_sql_is_a_start_so_a_job_that_may_begin_once_is_not_handed_ou
 
 
 @rule("M15", "M87")
-def test_a_renewal_says_whether_the_job_was_called_off_and_what_then_ends_is_cancelled(
+def test_a_renewal_says_whether_the_job_was_cancelled_and_what_then_ends_is_cancelled(
     shell: Shell, connection: Connection, app: rota.App
 ) -> None:
     insert(connection, 3)

@@ -56,7 +56,7 @@ def isolate(
     items: Sequence[Item],
     write: Callable[[Sequence[Item]], Operation[Answer]],
     *,
-    is_tried: bool = False,
+    tried: RowRefused | RowLocked | None = None,
     waits_until: float | None = None,
     split_locked: Callable[[Sequence[Item]], Operation[Split[Item]]] | None = None,
 ) -> Operation[Isolated[Item, Answer]]:
@@ -66,33 +66,37 @@ def isolate(
     took too long raises, unless a parameter says what to do.
 
     Args:
-        is_tried: all items together were refused already: begin with the halves.
+        tried: the error of a statement that tried all items together already.
         waits_until: also halve a part that waits, until this monotonic time. After that the first
             item of a part is named for all of it, and the others stay as they are.
         split_locked: splits items into those that no other transaction has locked and the rest. A
             part that waits continues with the former; if all are locked, it raises.
     """
     isolated: Isolated[Item, Answer] = Isolated()
-    parts = _halve(items) if is_tried else [items]
+    parts, error = [items], tried
     while parts:
-        if not (part := parts.pop()):
+        part = parts.pop()
+        if part and error is None:
+            try:
+                isolated.answers.append((yield from write(part)))
+            except (RowRefused, RowLocked) as met:
+                error = met
+        if error is None:
             continue
-        try:
-            isolated.answers.append((yield from write(part)))
-        except RowRefused as error:
+        if isinstance(error, RowRefused):
             parts += isolated.refuse_or_halve(part, error)
-        except RowLocked as error:
-            if split_locked is not None:
-                free, locked = yield from split_locked(part)
-                isolated.locked += locked
-                if not locked and len(part) > 1:
-                    raise
-                parts += [free] if locked else isolated.refuse_or_halve(part, error)
-            elif waits_until is None:
-                raise
-            else:
-                is_late = monotonic() > waits_until
-                parts += isolated.refuse_or_halve(part, error, is_late=is_late)
+        elif split_locked is not None:
+            free, locked = yield from split_locked(part)
+            isolated.locked += locked
+            if not locked and len(part) > 1:
+                raise error
+            parts += [free] if locked else isolated.refuse_or_halve(part, error)
+        elif waits_until is None:
+            raise error
+        else:
+            is_late = monotonic() > waits_until
+            parts += isolated.refuse_or_halve(part, error, is_late=is_late)
+        error = None
     return isolated
 
 

@@ -13,7 +13,7 @@ import msgspec
 from rota.model.job import Job, Status
 from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, Row
-from rota.store.errors import PartitionMissing, Unstorable
+from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import ensure_partitions
@@ -143,8 +143,17 @@ Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 
 def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operation[Settled]:
-    free, locked = (yield from _split_locked(endings)) if careful else (endings, [])
-    isolated = yield from isolate(free, partial(_write, write), split_locked=_split_locked)
+    locked: Sequence[Ending] = []
+    tried: RowRefused | RowLocked | None = None
+    if careful:
+        endings, locked = yield from _split_locked(endings)
+    else:
+        try:
+            return {**(yield from _write(write, endings))}
+        except (RowRefused, RowLocked) as error:
+            tried = error
+    write_some = partial(_write, write)
+    isolated = yield from isolate(endings, write_some, tried=tried, split_locked=_split_locked)
     settled: Settled = {ending.job.id: _LOCKED for ending in (*locked, *isolated.locked)}
     settled |= {ending.job.id: Refused(why) for ending, why in isolated.refused}
     for written in isolated.answers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -46,13 +45,15 @@ def take_batch(
     def take(only: Sequence[int] | None) -> Operation[list[Row]]:
         return retry_with_partitions(lambda: _run(Query(statement, {**params, "only": only})))
 
-    with suppress(RowRefused, RowLocked):
+    try:
         return (yield from take(None)), {}
+    except (RowRefused, RowLocked) as error:
+        tried = error
     ids = [row[0] for row in (yield candidates)]
     rows = yield from take([])
     # Not all of them again: if that takes too long, no time would be left.
     waits_until = monotonic() + isolate.WAIT_S
-    isolated = yield from isolate.isolate(ids, take, is_tried=True, waits_until=waits_until)
+    isolated = yield from isolate.isolate(ids, take, tried=tried, waits_until=waits_until)
     return [*rows, *(row for some in isolated.answers for row in some)], dict(isolated.refused)
 
 

@@ -56,14 +56,16 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             "by id limit 1",
         )
         for name, wanted in {**SEARCHES, "a key of long ago": {"idempotency_key": key}}.items():
-            search = partial(app.jobs, limit=20, **wanted)
+            search = partial(app.find, limit=20, **wanted)
             yield _time(name, search, scale, at_most=1_000)
         yield from _roll_up(server, connection, app.database, scale)
         yield _time("stats of a day", app.stats, scale, at_most=100)
         old = one(
             connection, "select id from rota.job_history where attempts > 1 order by id limit 1"
         )
-        yield _time("the story of a job of long ago", lambda: app.story(old), scale, at_most=1_000)
+        yield _time(
+            "the timeline of a job of long ago", lambda: app.timeline(old), scale, at_most=1_000
+        )
 
 
 def _time(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -> Figure:

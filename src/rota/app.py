@@ -13,15 +13,15 @@ import msgspec
 
 from rota import embedded
 from rota.client import Client
-from rota.client.deeds import named
-from rota.client.scheduling import declare_and_plan
+from rota.client.actions import index_by_name
+from rota.client.schedules import declare_and_plan
 from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
-from rota.declare.job_type import JobType, declared
+from rota.declare.job_type import JobType, make_row
 from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.declare.load import load
+from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
 from rota.declare.schedule import ScheduleOptions
-from rota.declare.settings import LEASE_S_MIN
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.units import Duration, seconds
@@ -38,6 +38,13 @@ from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
+
+
+class Synced(msgspec.Struct, frozen=True):
+    """What `App.sync` declared, by name."""
+
+    job_types: list[str]
+    schedules: list[str]
 
 
 class App(Client):
@@ -98,13 +105,13 @@ class App(Client):
         self._own.bind(self)
         if isinstance(jobs, str | Jobs):
             raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {jobs!r}")
-        self._take_in([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
+        self._add_jobs([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
         self.schedule = self._own.schedule
         """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`, with the options of `Jobs.schedule`."""
 
-    def _take_in(self, registries: list[Jobs]) -> None:
+    def _add_jobs(self, registries: list[Jobs]) -> None:
         """All of them or none: an App that cannot be made leaves its Jobs free for another."""
         for registry in registries:
             if not isinstance(registry, Jobs):
@@ -116,7 +123,7 @@ class App(Client):
             job_type for registry in registries for job_type in registry.types.values()
         )
         refuse_duplicate_schedules(
-            definition for registry in registries for definition in registry.definitions.values()
+            schedule for registry in registries for schedule in registry.schedules.values()
         )
         for registry in registries:
             registry.bind(self)
@@ -135,21 +142,7 @@ class App(Client):
         }
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        return named(self.types).get(name)
-
-    @property
-    def definitions(self) -> dict[str, ScheduleOptions]:
-        """The schedules that the code of this App declares, by name. Raises DeclarationError when two have one name."""
-        refuse_duplicate_schedules(
-            definition
-            for registry in self._registries
-            for definition in registry.definitions.values()
-        )
-        return {
-            name: definition
-            for registry in self._registries
-            for name, definition in registry.definitions.items()
-        }
+        return index_by_name(self.types).get(name)
 
     @property
     def url(self) -> str | None:
@@ -170,9 +163,9 @@ class App(Client):
         if url is None:
             url = embedded.start()
             migrate.migrate(url, self.schema)
-        # In one step: threads that are the first at once all get the same, for it has the pools.
-        database = Database(url, self.schema, notify=self._notify)
-        kept: Database = vars(self).setdefault("_database", database)
+        made = Database(url, self.schema, notify=self._notify)
+        # In one step, so that threads which are the first at once share one set of pools.
+        kept: Database = vars(self).setdefault("_database", made)
         return kept
 
     @property
@@ -191,16 +184,19 @@ class App(Client):
 
     # Work
 
-    def sync(self) -> int:
-        """Declare the job types and schedules in the database, as a worker's start does; run it at deploy, before the first INSERT.
+    def sync(self) -> Synced:
+        """Declare the job types and schedules of this App in the database, as a worker's start
+        does; return their names. Run it at deploy, before the first INSERT.
 
-        Returns how many job types there are.
+        Raises:
+            DeclarationError: two job types or two schedules share a name.
+            SchemaMissing: the schema was never migrated.
         """
         self.database.run(migrate.check(self.schema))
-        schedules = self._schedules()
-        types = self.database.run(ops.declare(self._declaration(), self.release))
-        self.database.run(declare_and_plan(schedules, self.release))
-        return types
+        types, schedules = self.types, self._find_schedules()
+        self.database.run(ops.declare(self._encode_types(), self.release))
+        self.database.run(declare_and_plan(self._encode_schedules(), self.release))
+        return Synced(sorted(types), sorted(schedules))
 
     def run(
         self,
@@ -299,7 +295,7 @@ class App(Client):
             drain=True,
             drain_for_s=within_s,
             stop_after_s=within_s,
-            alert_url=self._alerts_go_to(),
+            alert_url=self._find_alert_url(),
         )
         return await self._work(config, signals=False)
 
@@ -310,22 +306,18 @@ class App(Client):
             queues=None if queues is None else dict(queues),
             slots=slots,
             grace_s=seconds(grace, name="grace"),
-            alert_url=self._alerts_go_to(),
+            alert_url=self._find_alert_url(),
             ping_url=None if ping is None else check_url(ping, "the URL to ping"),
         )
 
-    def _alerts_go_to(self) -> str | None:
+    def _find_alert_url(self) -> str | None:
         url = self._alert_url or os.environ.get("ROTA_ALERT_URL")
         return check_url(url, "the URL for alerts (alert_url, ROTA_ALERT_URL)") if url else None
 
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
-        by_name = {
-            name: job_type
-            for job_type in self.types.values()
-            for name in (job_type.name, *job_type.settings.aliases)
-        }
+        by_name = index_by_name(self.types)
         if not by_name:
             raise ConfigurationError(
                 "this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])"
@@ -334,11 +326,11 @@ class App(Client):
             types=by_name,
             release=self.release,
             lease_s=self._lease_s,
-            declaration=self._declaration(),
+            declaration=self._encode_types(),
             config=config,
             lifespan=self._lifespan,
             module=self._module,
-            schedules=self._schedules(),
+            schedules=self._encode_schedules(),
         )
         worker = Worker(self.database, spec, self._bus)
         with (
@@ -354,15 +346,23 @@ class App(Client):
                 await aping(config.ping_url)  # a signal meanwhile ends no drain that is done
         return report
 
-    def _declaration(self) -> str:
-        return msgspec.json.encode(
-            [declared(job_type, self._lease_s) for job_type in self.types.values()]
-        ).decode()
+    def _encode_types(self) -> str:
+        rows = [make_row(job_type, self._lease_s) for job_type in self.types.values()]
+        return msgspec.json.encode(rows).decode()
 
-    def _schedules(self) -> str:
-        return msgspec.json.encode(
-            [definition.row() for definition in self.definitions.values()]
-        ).decode()
+    def _encode_schedules(self) -> str:
+        rows = [schedule.make_row() for schedule in self._find_schedules().values()]
+        return msgspec.json.encode(rows).decode()
+
+    def _find_schedules(self) -> dict[str, ScheduleOptions]:
+        refuse_duplicate_schedules(
+            schedule for registry in self._registries for schedule in registry.schedules.values()
+        )
+        return {
+            name: schedule
+            for registry in self._registries
+            for name, schedule in registry.schedules.items()
+        }
 
     def close(self) -> None:
         """Close the connections that enqueueing and reading opened. The App can be used again."""

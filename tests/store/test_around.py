@@ -226,8 +226,8 @@ def test_a_claim_around_the_refused_takes_what_a_claim_takes(
     for priority in (0, 7):
         for more in (
             {},
-            {"misfits": ["1"]},
-            {"misfits": ["2"]},
+            {"mismatched_releases": ["1"]},
+            {"mismatched_releases": ["2"]},
             {"max_attempts": 1},
             {"losses": 1},
             {"queue": "paused"},

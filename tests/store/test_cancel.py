@@ -1,7 +1,4 @@
-"""Calling jobs off: what waits is over at once, what runs ends by its worker, and never twice.
-
-And what handlers say of how far they have come.
-"""
+"""Cancelling jobs: what waits is over at once, what runs ends by its worker, and never twice. And what handlers say of how far they have come."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from tests.store.work import (
     FAIL,
     GIVE_UP,
     HAND_BACK,
-    MISFIT,
+    PAYLOAD_MISMATCH,
     SNOOZE,
     SUCCEED,
     Hand,
@@ -43,7 +40,7 @@ T = TypeVar("T")
 def cancel(
     connection: Connection, *ids: int, why: str | None = "not wanted any more"
 ) -> list[tuple[str, str | None]]:
-    """Call jobs off; answer and status of each."""
+    """Cancel jobs; answer and status of each."""
     return [
         (one.answer, one.status) for one in Hand(connection).run(act(Action.CANCEL, *ids, why=why))
     ]
@@ -218,7 +215,7 @@ def test_a_cancelled_job_never_runs_again(
 
 
 @rule("M12", "M87")
-def test_a_misfit_with_a_request_to_cancel_waits_for_no_other_release(
+def test_a_payload_mismatch_with_a_request_to_cancel_waits_for_no_other_release(
     connection: Connection,
 ) -> None:
     insert(connection)
@@ -226,7 +223,7 @@ def test_a_misfit_with_a_request_to_cancel_waits_for_no_other_release(
     hand = Hand(connection)
     [job] = hand.claim().jobs
     cancel(connection, job.id)
-    assert hand.settle((job, MISFIT))[job.id].status == "cancelled"
+    assert hand.settle((job, PAYLOAD_MISMATCH))[job.id].status == "cancelled"
 
 
 @rule("M32", "M87")
@@ -440,7 +437,7 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
         "from rota.job"
     )
 
-    def call_off(seed: int) -> None:
+    def cancel_some(seed: int) -> None:
         chance = random.Random(seed)
         with psycopg.connect(database, autocommit=True) as own:
             for _ in range(30):
@@ -464,8 +461,8 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
 
     with ThreadPoolExecutor(4) as pool:
         for done in [
-            pool.submit(call_off, 1),
-            pool.submit(call_off, 2),
+            pool.submit(cancel_some, 1),
+            pool.submit(cancel_some, 2),
             pool.submit(work, 3),
             pool.submit(work, 4),
         ]:
@@ -584,7 +581,7 @@ def test_an_app_calls_jobs_off_and_says_where_they_stand(
 @rule("M44", "M87")
 def test_a_dead_job_is_refused_with_what_to_do(app: rota.App, connection: Connection) -> None:
     [job] = insert(connection, status="dead")
-    with pytest.raises(rota.WrongStatus, match=r"is dead.*stays for a person"):
+    with pytest.raises(rota.WrongStatus, match=r"is dead.*waits for a person"):
         app.cancel(job)
 
 

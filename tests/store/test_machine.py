@@ -22,8 +22,9 @@ from hypothesis.stateful import (
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.model.job import TRANSITIONS, Action, Job, Status
+from rota.model.job import Action, Job, Status
 from rota.model.settle import Transition
+from rota.model.states import TRANSITIONS
 from rota.store import ops
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule
@@ -59,7 +60,7 @@ class Model:
     expires_at: float | None = None
 
     asked: bool = False
-    """Whether a cancel was requested."""
+    """Whether it was cancelled."""
 
     def leave(self, verb: str, *, charged: bool = True, due_at: float | None = None) -> None:
         """Go out of `running`, by a transition that there is."""
@@ -232,12 +233,12 @@ class Store(RuleBasedStateMachine):
         for id_, status in reaped.items():
             model = self.jobs[id_]
             if not model.started:
-                model.leave("reap uncharged", charged=False)
+                model.leave("reap_uncharged", charged=False)
                 model.losses += not model.losses
             else:
                 last = model.attempts >= MAX_ATTEMPTS
                 model.leave(
-                    "reap for the last time" if last else "reap",
+                    "reap_finally" if last else "reap",
                     due_at=None if last else self.ahead + RETRY_S,
                 )
                 model.losses += 1
@@ -267,7 +268,7 @@ class Store(RuleBasedStateMachine):
     # People
 
     @step(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=4))
-    def call_off(self, chosen: list[int]) -> None:
+    def request_cancel(self, chosen: list[int]) -> None:
         ids = sorted(
             {sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711}
         )

@@ -15,7 +15,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from rota.errors import SchemaError
-from rota.model.job import OVER, TRANSITIONS, Status
+from rota.model.job import OVER, Status
+from rota.model.states import TRANSITIONS
 from rota.store.migrate import Migrated, as_sql, definitions, migrate, migrations
 from tests.store.catalog import described, whole
 from tests.support.rules import rule

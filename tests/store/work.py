@@ -28,12 +28,12 @@ FAIL = Transition("retry", Status.FAILED, delay_s=60.0, failure=FAILURE)
 GIVE_UP = Transition("give_up", Status.DEAD, failure=FAILURE)
 SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=60.0)
 HAND_BACK = Transition("hand_back", Status.QUEUED, charged=False)
-MISFIT = Transition(
+PAYLOAD_MISMATCH = Transition(
     "hand_back",
     Status.QUEUED,
     charged=False,
-    failure=Failure("PayloadError", "misfit", "fatal", "misfit"),
-    misfit=True,
+    failure=Failure("PayloadError", "does not fit", "fatal", "payload mismatch"),
+    payload_mismatch=True,
 )
 
 
@@ -182,6 +182,6 @@ def act(
     action: Action, *ids: int, why: str | None = None, by: str = "tester"
 ) -> Operation[list[ops.Answer]]:
     """Do something to jobs, as a person does."""
-    answers, refusals = yield from ops.act_on_many(ops.Act(action, by, why), ids)
+    answers, refusals = yield from ops.act_on_many(ops.ActionRequest(action, by, why), ids)
     assert refusals == {}
     return answers

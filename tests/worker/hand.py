@@ -10,7 +10,7 @@ import msgspec
 
 import rota
 from rota.declare.config import WorkerConfig
-from rota.declare.job_type import declared
+from rota.declare.job_type import make_row
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
@@ -47,7 +47,7 @@ class Hand:
         bus = Bus()
         bus.on(Event, self._hear)
         declaration = msgspec.json.encode(
-            [declared(job_type, lease_s) for job_type in jobs.types.values()]
+            [make_row(job_type, lease_s) for job_type in jobs.types.values()]
         ).decode()
         spec = WorkerSpec(
             types=jobs.types,

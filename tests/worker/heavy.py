@@ -156,7 +156,7 @@ def _outcome(how: str) -> Any:
         case "dead":
             return rota.Dead("no use")
         case "cancel":
-            raise rota.Cancel("called off")
+            raise rota.Cancel("cancelled")
         case "odd outcome":
             return Outcome("neither this nor that")
     return object() if how == "odd result" else None

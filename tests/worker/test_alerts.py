@@ -1,4 +1,4 @@
-"""Alerts as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL does not answer."""
+"""Alerter as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL does not answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import rounds
-from rota.upkeep.alerts import Alerts
+from rota.upkeep.alerts import Alerter
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
@@ -43,7 +43,7 @@ class Upkeep:
         self.heard: list[Event] = []
         bus = Bus()
         bus.on(Event, self.heard.append)
-        self.service = Alerts(bus, Database(database, notify=notify), url)
+        self.service = Alerter(bus, Database(database, notify=notify), url)
 
     async def passes(self) -> list[Event]:
         """Do one pass; what was told in it."""
@@ -284,7 +284,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived
         assert await drain(1) == []
         assert await drain() == ["ERROR alert 'dead jobs'", "fires 1"]
         app = rota.App(database)
-        assert len((await app.aignore_many(job_type="dies", why="seen")).done) == 10
+        assert len((await app.actions.aignore_many(job_type="dies", why="seen")).done) == 10
         await app.aclose()
         assert await drain() == []
         assert await drain() == ["INFO alert 'dead jobs' is over", "over 2"]

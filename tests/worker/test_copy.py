@@ -85,7 +85,7 @@ def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
     assert ready() == (503, "the database is a restored copy: it waits for `rota resume --copy`\n")
     assert all_jobs(restored) == before
     app = rota.App(restored)
-    assert app.resume_copy()
+    assert app.queues.resume_copy()
     app.close()
     worker.until_noted("start 1")
     eventually(lambda: ready()[0] == 200)

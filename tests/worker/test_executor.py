@@ -153,7 +153,7 @@ async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_wo
     attempt = Attempt(work.first.job, goes_on, work.clock.now, LEASE_S)
     work.executor.add([attempt])
     await begun.wait()
-    work.clock.advance(goes_on.settings.timeout_s + 0.01)
+    work.clock.advance(goes_on.options.timeout_s + 0.01)
     await work.executor.tick()
     hurried = asyncio.Event()
     hurried.set()

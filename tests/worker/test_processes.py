@@ -176,7 +176,7 @@ async def test_an_exception_comes_out_as_it_was_judged_inside(
         ("retry", "failed", "later", 1),
         ("snooze", "queued", None, 0),
         ("dead", "dead", "no use", 1),
-        ("cancel", "cancelled", "called off", 1),
+        ("cancel", "cancelled", "cancelled", 1),
         ("odd result", "succeeded", None, 1),
     ],
 )
@@ -216,7 +216,7 @@ def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
 
 
 @rule("M12")
-async def test_a_payload_that_does_not_fit_is_a_misfit_here_too(
+async def test_a_payload_that_does_not_fit_is_a_payload_mismatch_here_too(
     database: str, connection: Connection
 ) -> None:
     job = put(connection, "add", a="x", b=2)
@@ -301,7 +301,7 @@ async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
     named = await asyncio.to_thread(eventually, lambda: pids(place))
     held = hand.worker.parts.attempts[job]
     assert held.began_at is not None
-    held.began_at -= held.job_type.settings.timeout_s
+    held.began_at -= held.job_type.options.timeout_s
     await hand.heard(JobFailed, job=job)
     return named
 

@@ -24,12 +24,19 @@ from rota.cli.target import (
     find_app,
     session,
 )
-from rota.client.base import ID_MAX, reason, who
-from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, sort_errors
+from rota.client.actions import (
+    MANY,
+    MANY_MAX,
+    correct_payload,
+    index_by_name,
+    select_jobs,
+    sort_errors,
+)
+from rota.client.base import ID_MAX, check_by, check_why
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action, Status
 from rota.store import ops
-from rota.store.ops import Act, Answer, Which
+from rota.store.ops import ActionRequest, Answer, Which
 
 SHOWN_MAX = 20
 """More rows than a screen has are only counted."""
@@ -43,7 +50,7 @@ _PAST = {
 }
 _HELP = {
     Action.RETRY_NOW: "Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise.",
-    Action.CANCEL: "Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
+    Action.CANCEL: "Cancel jobs: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
     " refused.",
     Action.BURY: "Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise.",
     Action.IGNORE: "Put dead jobs away. --why is required. Their idempotency keys are free.",
@@ -126,7 +133,7 @@ def command(action: Action) -> Callable[..., None]:
         given = Given(
             ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json
         )
-        _do(_act(action, why, by), given, app, url, schema)
+        _do(_make_request(action, why, by), given, app, url, schema)
 
     do.__doc__ = _HELP[action]
     return do
@@ -156,14 +163,14 @@ def requeue(
     given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
     if payload is not None and len(ids or ()) != 1:
         raise UsageError("--payload corrects one job: give its id")
-    _do(_act(Action.REQUEUE, why, by), given, app, url, schema, payload)
+    _do(_make_request(Action.REQUEUE, why, by), given, app, url, schema, payload)
 
 
-def _act(action: Action, why: str | None, by: str | None) -> Act:
-    said = reason(why)
-    if action is Action.IGNORE and said is None:
+def _make_request(action: Action, why: str | None, by: str | None) -> ActionRequest:
+    reason = check_why(why)
+    if action is Action.IGNORE and reason is None:
         raise UsageError("--why: say why; the reason is what stays of the decision")
-    return Act(action, who(by), said)
+    return ActionRequest(action, check_by(by), reason)
 
 
 def _filters(
@@ -189,7 +196,7 @@ def _filters(
 
 
 def _do(
-    act: Act,
+    request: ActionRequest,
     given: Given,
     app: str | None,
     url: str | None,
@@ -198,25 +205,27 @@ def _do(
 ) -> None:
     if given.ids and given.filters:
         raise UsageError("give ids or a filter, not both")
-    which = None if given.ids else chosen(act.action, **given.filters)
+    which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(
-            f"{act.action.value} by a filter asks before it acts, and there is no terminal: add --yes"
+            f"{request.action.value} by a filter asks before it acts, and there is no terminal: add --yes"
         )
     with session(app, url, schema) as opened:
         if payload is not None and given.ids:
-            act = _correct(opened, act, given.ids[0], payload, app)
+            request = _correct_payload(opened, request, given.ids[0], payload, app)
         ids = given.ids or []
         if which is not None:
-            ids = _confirm(opened, act, which, given)
-        answers, refusals = opened.run(ops.act_on_many(act, ids))
-    _say(act.action, answers, refusals, given)
+            ids = _confirm(opened, request, which, given)
+        answers, refusals = opened.run(ops.act_on_many(request, ids))
+    _say(request.action, answers, refusals, given)
 
 
-def _correct(opened: Session, act: Act, id: int, payload: str, app: str | None) -> Act:
+def _correct_payload(
+    opened: Session, request: ActionRequest, id: int, payload: str, app: str | None
+) -> ActionRequest:
     owner = find_app(app)
-    types = named(owner.types) if owner is not None else {}
-    return opened.run(corrected(act, id, _payload(id, payload), types.get))
+    types = index_by_name(owner.types) if owner is not None else {}
+    return opened.run(correct_payload(request, id, _payload(id, payload), types.get))
 
 
 def _payload(id: int, text: str) -> dict[str, Any]:
@@ -226,12 +235,12 @@ def _payload(id: int, text: str) -> dict[str, Any]:
         raise UsageError(f"--payload for job {id}: {error.reason}") from None
 
 
-def _confirm(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
+def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given) -> list[int]:
     """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
     ids = opened.run(ops.choose(which))
     more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""
     typer.echo(
-        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[act.action]}{more}",
+        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[request.action]}{more}",
         err=True,
     )
     if ids and not given.yes:

@@ -22,17 +22,6 @@ _SAID_MAX = 5
 _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity", "repeat_after", "tell_job", "enabled",
 )  # fmt: skip
-_ALERTS = (
-    "rule",
-    "subject",
-    "state",
-    "since",
-    "last_told_at",
-    "told",
-    "over_at",
-    "value",
-    "message",
-)
 
 
 def check(
@@ -90,7 +79,7 @@ def alerts(
     """List the rules of alerts, and what they found that stands or ended within the last day."""
     with session(app, url, schema) as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
-        told = opened.run(ops.table("alerts", columns=_ALERTS))
+        told = opened.run(ops.read_alerts())
     if as_json:
         print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": told})
         return
@@ -116,7 +105,7 @@ def alerts(
     shown = ("rule", "subject", "state", "since", "last_told_at", "message")
     print_table(
         [name.replace("_", " ") for name in shown],
-        [[one[name] for name in shown] for one in told],
+        [[getattr(one, name) for name in shown] for one in told],
         empty="no alert stands",
     )
 

@@ -159,9 +159,8 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     chosen = need_app(app)
     with connect(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
-    chosen.sync()
-    names = sorted(chosen.types)
-    schedules = sorted(chosen.definitions)
+    synced = chosen.sync()
+    names, schedules = synced.job_types, synced.schedules
     if as_json:
         print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
     else:

@@ -62,9 +62,9 @@ def find_url(url: str | None) -> str | None:
     Raises:
         ConfigurationError: only DATABASE_URL is set. It is never used by itself: it may be another application's.
     """
-    chosen = url or os.environ.get("ROTA_DATABASE_URL")
-    if chosen:
-        return chosen
+    found = url or os.environ.get("ROTA_DATABASE_URL")
+    if found:
+        return found
     if os.environ.get("DATABASE_URL"):
         raise ConfigurationError(
             "DATABASE_URL is set but ROTA_DATABASE_URL is not: Rota uses no database that it was not told to; "

@@ -92,7 +92,7 @@ class Codec:
         try:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
-            self._refuse_misfit(error, given, index)
+            self._refuse_mismatch(error, given, index)
         if self._looks_again:
             self._refuse_unstorable(arguments, index)
         return text
@@ -111,7 +111,7 @@ class Codec:
                 _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
             )
         except msgspec.ValidationError as error:
-            self._refuse_misfit(error, {}, None)
+            self._refuse_mismatch(error, {}, None)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
         if self._looks_again:
@@ -187,7 +187,7 @@ class Codec:
                     self.job_type, str(name), "text with a NUL character cannot be stored", index
                 )
 
-    def _refuse_misfit(
+    def _refuse_mismatch(
         self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None
     ) -> NoReturn:
         match = _WHERE.fullmatch(str(error))
@@ -198,7 +198,7 @@ class Codec:
         value = given.get(path)
         if "got `object`" in reason and value is not None and not isinstance(value, Mapping):
             reason = f"{reason}, a {type(value).__name__}; pass its id"
-        raise PayloadError(self.job_type, path or None, _lower(reason), index) from None
+        raise PayloadError(self.job_type, path or None, _lower_first(reason), index) from None
 
     def _refuse_unencodable(
         self, error: Exception, given: dict[str, Any], index: int | None
@@ -228,10 +228,10 @@ def _reason(error: Exception) -> str:
         case UnicodeEncodeError():
             return "text with a lone surrogate cannot be stored"
         case _:
-            return _lower(str(error))
+            return _lower_first(str(error))
 
 
-def _lower(text: str) -> str:
+def _lower_first(text: str) -> str:
     text = text.replace("`", "")
     return text[:1].lower() + text[1:]
 

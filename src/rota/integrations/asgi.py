@@ -126,15 +126,15 @@ class DrainEndpoint:
             await _say(send, 202, {"state": "busy"}, {}, method)
         else:
             drain = self._begin()
-            await _wait_for_drain_or_caller(drain, receive)
+            await _wait_for_end_or_caller(drain, receive)
             if drain.done():
                 await _say(send, *_outcome(drain), method)
 
     def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name.lower() == b"authorization"]
         scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        # The scheme is compared in any case: RFC 9110, 11.1.
-        return hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"
+        is_bearer = scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
+        return is_bearer and hmac.compare_digest(secret, self._secret)
 
     def _begin(self) -> asyncio.Task[Summary]:
         self._drain = drain = asyncio.create_task(
@@ -162,16 +162,16 @@ class DrainEndpoint:
             await asyncio.wait([drain])
 
 
-async def _wait_for_drain_or_caller(drain: asyncio.Task[Summary], receive: Receive) -> None:
+async def _wait_for_end_or_caller(drain: asyncio.Task[Summary], receive: Receive) -> None:
     """Wait for the end of the drain, or until the caller went away. That takes nothing along: the drain goes on, and nobody need wait for it."""
-    leaving = asyncio.create_task(_wait_until_gone(receive))
+    leaving = asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
     finally:
         leaving.cancel()
 
 
-async def _wait_until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive()).get("more_body"):  # what it says is of no interest
         pass
     if (await receive())["type"] != "http.disconnect":
@@ -197,7 +197,7 @@ def _outcome(drain: asyncio.Task[Summary]) -> tuple[int, Any, Headers]:
 
 
 def _log_failure(drain: asyncio.Task[Summary]) -> None:
-    """Take note of how it ended, also where nobody waits any more."""
+    """Log an unexpected failure of the drain, also where no caller waits for it any more."""
     if (
         not drain.cancelled()
         and (error := drain.exception()) is not None

@@ -1,15 +1,12 @@
-"""What a job is, its statuses, and every way it can move between them. Pure: no I/O, no clock."""
+"""What a job is, its statuses, and what people can do to it. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Status(StrEnum):
@@ -41,82 +38,12 @@ OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 class Action(StrEnum):
     """What people do to jobs: verbs of TRANSITIONS and of the table `action`."""
 
-    RETRY_NOW = "retry now"
+    RETRY_NOW = "retry_now"
     CANCEL = "cancel"
     BURY = "bury"
     REQUEUE = "requeue"
     IGNORE = "ignore"
-    RUN_AGAIN = "run again"
-
-
-MEANING: Mapping[Status, str] = {
-    Status.QUEUED: "will be claimed once run_at has come",
-    Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
-    Status.RUNNING: "a worker holds it under a lease",
-    Status.FAILED: "an attempt failed; will be retried at run_at",
-    Status.DEAD: "will not be retried; needs a person",
-    Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler or a person cancelled it",
-}
-
-TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
-    (None, "enqueue"): Status.QUEUED,
-    (Status.QUEUED, "claim"): Status.RUNNING,
-    (Status.FAILED, "claim"): Status.RUNNING,
-    (Status.QUEUED, "cancel"): Status.CANCELLED,
-    (Status.WAITING, "cancel"): Status.CANCELLED,
-    (Status.FAILED, "cancel"): Status.CANCELLED,
-    (Status.RUNNING, "succeed"): Status.SUCCEEDED,
-    (Status.RUNNING, "retry"): Status.FAILED,
-    (Status.RUNNING, "give_up"): Status.DEAD,
-    (Status.RUNNING, "cancel"): Status.CANCELLED,
-    (Status.RUNNING, "snooze"): Status.QUEUED,
-    (Status.RUNNING, "hand_back"): Status.QUEUED,
-    (Status.RUNNING, "interrupt"): Status.QUEUED,
-    (Status.RUNNING, "reap uncharged"): Status.QUEUED,
-    (Status.RUNNING, "reap"): Status.FAILED,
-    (Status.RUNNING, "reap for the last time"): Status.DEAD,
-    (Status.QUEUED, "expire"): Status.DEAD,
-    (Status.WAITING, "expire"): Status.DEAD,
-    (Status.FAILED, "expire"): Status.DEAD,
-    (Status.QUEUED, "retry now"): Status.QUEUED,
-    (Status.FAILED, "retry now"): Status.QUEUED,
-    (Status.RUNNING, "retry now"): Status.QUEUED,
-    (Status.QUEUED, "bury"): Status.DEAD,
-    (Status.WAITING, "bury"): Status.DEAD,
-    (Status.FAILED, "bury"): Status.DEAD,
-    (Status.RUNNING, "bury"): Status.DEAD,
-    (Status.DEAD, "requeue"): Status.DEAD,
-    (Status.DEAD, "ignore"): Status.DEAD,
-    (Status.DEAD, "run again"): Status.DEAD,
-    (Status.SUCCEEDED, "run again"): Status.SUCCEEDED,
-    (Status.CANCELLED, "run again"): Status.CANCELLED,
-}
-"""Every way a job can move.
-
-The CHECKs of the tables and docs/states.md follow from it, and tests compare both with it.
-`requeue`, `ignore` and `run again` leave the status as it is: they archive the dead job, or make a
-new job.
-"""
-
-
-def action_table() -> dict[tuple[Status, Action], Status | None]:
-    """Return the status that each action gives a job of each status; None: the action is refused.
-
-    A running job that is cancelled gets its new status when its attempt ends without success. If a
-    cancel was requested before, `retry now` cancels the job. An archived dead job refuses every
-    action but `run again`.
-    """
-    return {
-        (status, action): TRANSITIONS.get((status, action.value))
-        for status in Status
-        for action in Action
-    }
-
-
-def takes(action: Action) -> tuple[Status, ...]:
-    """Return the statuses in which a job accepts an action."""
-    return tuple(status for status in Status if (status, action.value) in TRANSITIONS)
+    RUN_AGAIN = "run_again"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ class Dead(Outcome):
 
 
 class Cancel(Outcome):
-    """Cancel the job: it is over, and its idempotency key is free again."""
+    """Cancel it: the job is over, and its idempotency key is free again."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class PayloadMismatch:
     """The payload does not fit the handler of this release; it never started."""
 
     error: BaseException
@@ -108,8 +108,8 @@ class Interrupted:
     why: str
 
 
-End = Succeeded | Errored | Failed | Misfit | Expired | HandedBack | Interrupted | Outcome
-"""How an attempt ended."""
+End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
+"""What an attempt came to."""
 
 
 @dataclass(frozen=True, slots=True)

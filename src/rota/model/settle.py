@@ -23,8 +23,8 @@ from rota.model.outcome import (
     Failure,
     HandedBack,
     Interrupted,
-    Misfit,
     Outcome,
+    PayloadMismatch,
     Retry,
     Snooze,
     Succeeded,
@@ -47,7 +47,7 @@ class Transition(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     result_json: str | None = None
     reason: str | None = None
-    misfit: bool = False
+    payload_mismatch: bool = False
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
 
@@ -83,10 +83,10 @@ def settle(job: Job, end: End, rules: RetryRules, *, start_recorded: bool = Fals
             return _settle_interrupted(job, why, rules, start_recorded=start_recorded)
         case Expired(late_s):
             return _settle_expired(job, late_s)
-        case Misfit(error):
-            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
+        case PayloadMismatch(error):
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "payload mismatch")
             return Transition(
-                "hand_back", Status.QUEUED, charged=False, failure=failure, misfit=True
+                "hand_back", Status.QUEUED, charged=False, failure=failure, payload_mismatch=True
             )
     raise TypeError(f"not an end of an attempt: {end!r}")
 

@@ -100,7 +100,7 @@ class Service(ABC):
             self.away_since = None
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """Say that the database did not answer; return the seconds to pause before the next turn."""
+        """Say that the database did not answer; return the seconds until the next turn."""
         pause_s = back_off_s * random.uniform(0.75, 1.25)
         self.report_lost(str(error), pause_s)
         return pause_s

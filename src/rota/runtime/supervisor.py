@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from rota.errors import ProcessesFailed
+from rota.runtime.back_off import find_pause_s
 from rota.runtime.child_process import ChildProcess, describe_exit, find_exited
 from rota.runtime.http import ping
 from rota.runtime.supervised import STOP, STOP_NOW, Vitals
@@ -259,7 +260,7 @@ class Supervisor:
             )
             self._give_up()
             return
-        pause_s = min(BACK_OFF_S[0] * 2 ** (len(self._ends) - 1), BACK_OFF_S[1])
+        pause_s = find_pause_s(*BACK_OFF_S, len(self._ends))
         self._start_at = now + pause_s
         logger.warning("%s; another starts in %.1f s", how, pause_s)
 

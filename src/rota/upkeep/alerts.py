@@ -35,12 +35,8 @@ POST_MAX = 20
 answer."""
 
 
-class Alerts(Service):
-    """One pass a minute: evaluates the due rules, emits what they found, and posts what is not
-    posted.
-
-    No other worker evaluates these rules meanwhile.
-    """
+class Alerter(Service):
+    """One pass a minute: evaluates the rules that nobody else has in hand, tells what they found, and posts what was not posted yet."""
 
     name = "alerts"
 

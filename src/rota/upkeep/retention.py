@@ -125,7 +125,7 @@ class Retention(Service):
         more = False
         trouble: DatabaseUnavailable | None = None
         kinds: list[Callable[[], Awaitable[int]]] = [
-            lambda: self._put_dead_away(link),
+            lambda: self._archive_dead(link),
             lambda: link.run(ops.expire_keys(BATCH)),
             lambda: link.run(ops.forget_workers(BATCH)),
             lambda: link.run(ops.forget_actions(BATCH)),
@@ -144,7 +144,7 @@ class Retention(Service):
             raise trouble
         return more
 
-    async def _put_dead_away(self, link: StoreLink) -> int:
+    async def _archive_dead(self, link: StoreLink) -> int:
         dead, refusals = await link.run(ops.archive_dead(BATCH))
         self._refused.report(refusals)
         if dead:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from rota.errors import DatabaseUnavailable
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
-from rota.upkeep.alerts import Alerts
+from rota.upkeep.alerts import Alerter
 from rota.upkeep.expirer import Expirer
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
@@ -47,7 +47,7 @@ class UpkeepSet:
         self._worker = worker
         self._clock = clock
         self._retention = Retention(bus, shared, database, clock)
-        self.alerts = Alerts(bus, database, alert_url, clock)
+        self.alerts = Alerter(bus, database, alert_url, clock)
 
     def services(self) -> list[Service]:
         """Return what a worker runs. The reaper must know when its connection was away, so it has

@@ -64,7 +64,7 @@ class Claimer(Service):
         self._groups = parts.executor.groups
         self._frontiers = Frontiers(queue for group in self._groups for queue in group.queues)
         for job_type in spec.types.values():
-            self._frontiers.add(job_type.settings.queue, job_type.settings.priority)
+            self._frontiers.add(job_type.options.queue, job_type.options.priority)
         self._left_out: Quarantine[int] = Quarantine(parts.clock, *LEFT_OUT_S)
         self._refusals = RefusalLog(parts.bus, self.name, parts.clock)
         self._looked_back_at: dict[str, float] = {}

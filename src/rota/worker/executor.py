@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
 from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
-from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, Misfit
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
 from rota.observe.events import HandlerAbandoned
 from rota.runtime.service import Service
 from rota.worker.gates import Wait
@@ -181,8 +181,8 @@ class Executor(Service):
         job_type = attempt.job_type
         try:
             arguments, unknown = job_type.arguments(attempt.job)
-        except BaseException as error:  # noqa: BLE001 - an upgrade function is the user's code; its SystemExit too ends no worker
-            return Misfit(error) if isinstance(error, PayloadError) else Errored(error)
+        except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
+            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown and job_type.name not in self._warned:
             self._warned.add(job_type.name)
             fields = ", ".join(sorted(unknown))
@@ -204,7 +204,7 @@ class Executor(Service):
     def lose(self, attempt: Attempt) -> None:
         """Stop an attempt whose job another claim has; its outcome is discarded."""
         if attempt.is_over or attempt.is_lost:
-            return  # told again and again, its handler could not even clean up
+            return  # cancelled again and again, its handler could not even clean up
         attempt.lose()
         self._stop(attempt, "its lease was lost", HandedBack("its lease was lost"))
 
@@ -256,7 +256,7 @@ class Executor(Service):
             await asyncio.wait(tasks, timeout=STOP_S)
 
     def _watch(self, attempt: Attempt, now: float) -> None:
-        timeout_s = attempt.job_type.settings.timeout_s
+        timeout_s = attempt.job_type.options.timeout_s
         is_late = attempt.began_at is not None and now - attempt.began_at > timeout_s
         if is_late and not attempt.is_over and attempt.stop_deadline is None:
             why = f"it ran longer than its timeout of {timeout_s:g} s"

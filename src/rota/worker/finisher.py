@@ -176,7 +176,7 @@ class Finisher(Service):
             recorded = attempt.must_record
             try:
                 transition = settle(attempt.job, end, rules, start_recorded=recorded)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class, and so is its retry policy
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
                 why = f"{type(error).__name__} while it was looked at"
                 end = Errored(UsageError(f"what the handler came to cannot be read: {why}"))
                 rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)

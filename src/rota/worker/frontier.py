@@ -1,11 +1,14 @@
 """Where a worker looks for due jobs. Pure: times are given, no clock is read.
 
-For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to which it has seen everything. Claims scan ahead of it, so they never
-walk over the index entries of jobs that are gone, which vacuum cannot remove while any old snapshot is open. What turns up behind it all the same
-(a transaction that committed late, a claim that was rolled back) is found by *looks back*: often a little, seldom far, and from the very beginning.
+For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to which it has seen
+everything. Claims scan ahead of it, so they never walk over the index entries of jobs that are
+gone, which vacuum cannot remove while any old snapshot is open. What turns up behind it all the
+same (a transaction that committed late, a claim that was rolled back) is found by *looks back*:
+often a little, seldom far, and from the very beginning.
 
-The promise, held by property tests: a job that becomes visible behind the frontier is found by the first look at least as deep as it lies behind; each
-depth but the shallowest is looked at once per its period, or as often as its share of one connection's time allows, whichever is rarer; the
+The promise, held by property tests: a job that becomes visible behind the frontier is found by the
+first look at least as deep as it lies behind. Each depth but the shallowest is looked at once per
+its period, or as often as its share of one connection's time allows, whichever is rarer. The
 shallowest is part of every claim after one that came to the end.
 """
 
@@ -33,7 +36,8 @@ EVERYTHING_S = 1e10
 
 DEPTHS_S = (0.25, 1.5, 6.0, 24.0, 96.0, 384.0, EVERYTHING_S)
 PERIODS_S = (0.06, 0.25, 1.0, 4.0, 16.0, 64.0, 1.0)
-"""The shortest time between two looks of each depth. That of everything is short: on a small table it costs nothing, on a large one SHARE rules."""
+"""The shortest time between two looks of each depth. That of everything is short: on a small table
+it costs nothing, on a large one SHARE rules."""
 
 SHARE = 0.01
 """Of one connection's time, for each depth, over all workers."""
@@ -79,7 +83,8 @@ class Frontier:
             to_the_end: whether it saw everything that was due here.
 
         Returns:
-            Whether more lay behind the frontier than the claim could take: then other workers should look back as well.
+            Whether more lay behind the frontier than the claim could take: then other workers
+            should look back as well.
         """
         self.reached_end = to_the_end
         for level, covered_s in enumerate(DEPTHS_S):
@@ -93,7 +98,8 @@ class Frontier:
         if last is None:
             return False
         behind = bool(depth_s) and last < self.key
-        # More behind than it could take: go on from there, or it would be passed over until the next look.
+        # More behind than it could take: go on from there, or it would be passed over until the
+        # next look.
         self.key = last if behind else max(self.key, last)
         return behind
 

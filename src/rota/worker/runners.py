@@ -71,7 +71,7 @@ class Runners:
 
     def choose(self, job_type: JobType[..., ..., Any]) -> Runner:
         """Return the runner of a job type."""
-        if job_type.settings.process is not None:
+        if job_type.options.process is not None:
             return self._process
         return self._loop if job_type.is_async else self._thread
 
@@ -113,7 +113,7 @@ class LoopRunner:
                 job_type = attempt.job_type
                 given = (attempt.context,) if job_type.takes_context else ()
                 end = read_return(attempt.job, await job_type.func(*given, **arguments))
-            except BaseException as error:  # noqa: BLE001 - SystemExit and a cancellation too: they end the attempt, never the worker
+            except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
                 end = read_error(attempt, error)
         self._parts.executor.handle_end(attempt, end)
 

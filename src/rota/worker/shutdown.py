@@ -82,7 +82,7 @@ class Shutdown:
     async def leave(
         self, parts: Parts, running: list[Running], apart: list[Running], thread: LoopThread
     ) -> None:
-        """End what still runs, whatever came of `finish`; `apart` are the services in the thread."""
+        """End what still runs, however `finish` ended; `apart` are the services in the thread."""
         for _, task in running:
             task.cancel()  # still running only when the way out was cancelled too
         await parts.executor.cut_off()

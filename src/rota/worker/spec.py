@@ -68,7 +68,7 @@ class WorkerSpec:
 
     def find_lease_s(self, job_type: str) -> float:
         """Return the lease of a job type."""
-        return self.types[job_type].settings.lease_s or self.lease_s
+        return self.types[job_type].options.lease_s or self.lease_s
 
     @property
     def shortest_lease_s(self) -> float:
@@ -105,5 +105,5 @@ class WorkerSpec:
         return dict.fromkeys(self._shared_queues())
 
     def _shared_queues(self) -> tuple[str, ...]:
-        used = {job_type.settings.queue for job_type in self.types.values()}
+        used = {job_type.options.queue for job_type in self.types.values()}
         return tuple(sorted({"default", *used}))

@@ -17,10 +17,11 @@ class Summary(msgspec.Struct, frozen=True):
     failed: int
     dead: int
     oldest_due: datetime | None
-    """When the oldest job that is still due was due; None when none is, or when the database could not be asked."""
+    """When the oldest job that is still due was due; None when none is, or when the database could
+    not be asked."""
 
     paused: list[str] = []
-    """Those of its queues from which it took nothing at the end, for they were paused, in order."""
+    """Those of its queues from which it took nothing at the end, because they were paused, in order."""
 
     def line(self) -> str:
         """The last line of a drain."""
@@ -28,4 +29,5 @@ class Summary(msgspec.Struct, frozen=True):
         oldest = (
             "none" if self.oldest_due is None else self.oldest_due.isoformat(timespec="seconds")
         )
-        return f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}, oldest due: {oldest}{paused}"
+        counts = f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}"
+        return f"{counts}, dead {self.dead}, oldest due: {oldest}{paused}"

@@ -146,7 +146,8 @@ class Worker:
         if not isinstance(made, AbstractAsyncContextManager):
             if inspect.iscoroutine(made):
                 made.close()
-            wanted = "an async context manager, as an async function under @contextlib.asynccontextmanager does"
+            wanted = "an async context manager, as an async function under"
+            wanted += " @contextlib.asynccontextmanager does"
             raise DeclarationError(f"App: lifespan must return {wanted}; it returned {made!r}")
         return made
 

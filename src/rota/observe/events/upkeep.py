@@ -51,5 +51,5 @@ class DeadArchived(Event):
     """
 
     level = logging.WARNING
-    line = "retention: {jobs} unresolved dead jobs archived"
+    line = "retention: {jobs} dead jobs that nobody resolved were archived"
     jobs: int

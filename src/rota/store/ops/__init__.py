@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.store.ops.act import Act, Answer, Which, act, act_on_many, choose
+from rota.store.ops.act import ActionRequest, Answer, Which, act, act_on_many, choose
 from rota.store.ops.alert import (
     AlertMessage,
     AlertRule,
@@ -26,7 +26,6 @@ from rota.store.ops.claim import (
 )
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
 from rota.store.ops.figures import (
-    COUNT_MAX,
     Figures,
     Overrun,
     Stats,
@@ -47,14 +46,20 @@ from rota.store.ops.pause import (
     resume_queue,
 )
 from rota.store.ops.read import (
+    COUNT_MAX,
     ActionRecord,
+    AlertRecord,
     AttemptRecord,
     Filter,
+    QueueDepth,
+    action_log,
     actions,
     attempts,
     chain,
     find,
     oldest_due,
+    read_alerts,
+    read_queues,
     table,
 )
 from rota.store.ops.retention import (
@@ -101,10 +106,11 @@ from rota.store.ops.upkeep import COUNTS, beat, declare, ensure_partitions, stop
 __all__ = [
     "COUNTS",
     "COUNT_MAX",
-    "Act",
     "ActionRecord",
+    "ActionRequest",
     "Agenda",
     "AlertMessage",
+    "AlertRecord",
     "AlertRule",
     "Answer",
     "AttemptRecord",
@@ -122,6 +128,7 @@ __all__ = [
     "Overrun",
     "PartitionStep",
     "Pause",
+    "QueueDepth",
     "Reaped",
     "Refused",
     "RefusedClaim",
@@ -134,6 +141,7 @@ __all__ = [
     "act",
     "act_on_many",
     "act_on_schedule",
+    "action_log",
     "actions",
     "advance",
     "announce",
@@ -173,6 +181,8 @@ __all__ = [
     "payload_bytes_max",
     "progress",
     "put_schedule",
+    "read_alerts",
+    "read_queues",
     "reap",
     "refuse",
     "renew",

@@ -18,8 +18,8 @@ ACTION_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """What a person does to jobs, and why."""
+class ActionRequest:
+    """What somebody does to jobs, and why."""
 
     action: Action
     by: str
@@ -41,28 +41,26 @@ class Answer:
     requeued before."""
 
 
-def act(act: Act, ids: Sequence[int]) -> Operation[list[Answer]]:
-    """Act on up to 1,000 jobs in one statement: on all, or on none if the database refuses a
-    row."""
-    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": act.why, "by": act.by}
-    if act.action is Action.REQUEUE:
-        params |= {"payload": act.payload, "payload_version": act.payload_version}
-    rows = yield Query(f"job_{act.action.value.replace(' ', '_')}", params)
+def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
+    """Do it to up to 1,000 jobs in one statement: to all of them or, when the database refuses a row, to none."""
+    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
+    if request.action is Action.REQUEUE:
+        params |= {"payload": request.payload, "payload_version": request.payload_version}
+    rows = yield Query(f"job_{request.action.value}", params)
     return [Answer(*row) for row in rows]
 
 
-def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer], Refusals]]:
-    """Act on jobs in batches of 1,000, in the order of their ids.
-
-    Jobs that the database refuses are left out and returned with its errors. It needs a connection
-    in autocommit, on which each batch is a transaction.
-    """
+def act_on_many(
+    request: ActionRequest, ids: Sequence[int]
+) -> Operation[tuple[list[Answer], Refusals]]:
+    """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
+    takes a connection in autocommit, on which each batch is a transaction."""
     answers: list[Answer] = []
     refusals: Refusals = {}
-    # A fault of no job, such as a missing privilege, is reported once and not for each.
-    yield from act(replace(acting, payload=None), [])
+    # An error that is no job's fault, such as a missing privilege, is raised here once.
+    yield from act(replace(request, payload=None), [])
     for batch in _batches(ids):
-        isolated = yield from isolate(batch, partial(act, acting))
+        isolated = yield from isolate(batch, partial(act, request))
         answers += [answer for some in isolated.answers for answer in some]
         refusals |= dict(isolated.refused)
     return answers, refusals

@@ -12,10 +12,8 @@ from itertools import accumulate
 import msgspec
 
 from rota.store.driver import Operation, Query, Row
-from rota.store.ops.read import oldest_due
+from rota.store.ops.read import COUNT_MAX, oldest_due
 
-COUNT_MAX = 10_000
-"""Jobs are counted up to this: a look at a full queue must not cost more than at an empty one."""
 OVERRUNS_MAX = 20
 """Most jobs that run too long to list."""
 

@@ -22,7 +22,7 @@ class Reaped:
     status: str
     run_at: datetime
     reason: str | None
-    """The reason of a cancel that was requested before."""
+    """Why somebody had cancelled it."""
 
 
 def reap(

@@ -243,7 +243,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
         "loss": transition.loss,
         "delay_s": transition.delay_s,
         "ran_s": ending.ran_s,
-        "misfit": transition.misfit,
+        "payload_mismatch": transition.payload_mismatch,
     }
     if failure is not None:
         outcome |= {

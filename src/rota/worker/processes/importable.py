@@ -39,7 +39,7 @@ def check_importable(types: Iterable[JobType[..., ..., Any]]) -> None:
             'it is imported; start it under `if __name__ == "__main__":`'
         )
     for job_type in types:
-        if job_type.settings.process is not None:
+        if job_type.options.process is not None:
             if sys.platform != "linux":
                 raise ConfigurationError(
                     f'job type {job_type.name!r}: executor="process" works on Linux only'
@@ -99,7 +99,7 @@ def _check(job_type: JobType[..., ..., Any]) -> None:
 
 
 def _pickle_errors(job_type: JobType[..., ..., Any]) -> bytes:
-    return pickle.dumps((job_type.settings.retry_on, job_type.settings.fatal_on))
+    return pickle.dumps((job_type.options.retry_on, job_type.options.fatal_on))
 
 
 def _find(module: str, qualname: str) -> Callable[..., Any]:

@@ -113,7 +113,7 @@ class Processes:
         self, attempt: Attempt, arguments: dict[str, Any], process: HandlerChild | None
     ) -> tuple[End, HandlerChild | None]:
         """Return how the attempt ended, and its process when that can be used again."""
-        settings = attempt.job_type.settings.process
+        settings = attempt.job_type.options.process
         assert settings is not None
         was_idle, is_reusable = process is not None, False
         try:

@@ -40,13 +40,13 @@ class ProcessAttempt:
 
     def __init__(self, attempt: Attempt, process: HandlerChild, memory: GroupMemory) -> None:
         assert attempt.context is not None
-        assert attempt.job_type.settings.process is not None
+        assert attempt.job_type.options.process is not None
         self._attempt = attempt
         self._context = attempt.context
         self._claim = attempt.job.id, attempt.job.claims
         self._process = process
         self._memory = memory
-        self._memory_bytes_max = attempt.job_type.settings.process.memory_bytes_max
+        self._memory_bytes_max = attempt.job_type.options.process.memory_bytes_max
         self._memory_look_at = 0.0
         self._ready_by = monotonic() + START_S
         self.has_begun = False

@@ -27,7 +27,7 @@ create table job (
   cancel_requested_at timestamptz,               -- when the running job was asked to stop, …
   cancel_reason text,                            -- … or was cancelled: the reason
   progress jsonb,                                -- last report: done, total, note, its time
-  misfits text[],                                -- releases whose code could not read the payload
+  mismatched_releases text[],                    -- releases whose code could not read the payload
   last_error text,
   error_type text,
   response_code int,

@@ -1,4 +1,4 @@
-"""What happened to a job, told step by step."""
+"""The timeline of a job: what happened to it, in order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
 from rota.model.units import words
 from rota.store import ops
-from rota.store.ops import ActionRecord as Deed
-from rota.store.ops import AttemptRecord, Filter
+from rota.store.ops import ActionRecord, AttemptRecord, Filter
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -22,38 +21,39 @@ if TYPE_CHECKING:
 OVERLAP = "Overlap"
 """The error type of a tick that was skipped."""
 EXPIRED = "expired"
-"""The rule of an attempt that did not come about: its worker is the one that found the job past its expiry."""
+"""The rule of an attempt that never began. Its worker is the one that found the job expired."""
 ACTIONS_MAX = 200
-"""Of a job's actions the latest so many are told."""
+"""Most actions of one timeline, the latest ones."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True):
     """One thing that happened."""
 
     at: datetime
     job: int
     what: str
-    """In a word: enqueued, failed, dead, succeeded …, or the verb of what somebody did."""
+    """One word: enqueued, failed, dead, succeeded …, or the verb of an action."""
     text: str
     """The rest, on one line."""
     attempt: AttemptRecord | None = None
-    """Of a failed attempt: all that is known of it."""
-    action: Deed | None = None
-    """Of what somebody did: who, and why."""
+    """Of a failed attempt: its record."""
+    action: ActionRecord | None = None
+    """Of an action: who, and why."""
 
 
-class Story(msgspec.Struct, frozen=True):
-    """A job, the jobs that are the same work (what it was requeued from and as), and what happened to them, in order."""
+class Timeline(msgspec.Struct, frozen=True):
+    """A job, the jobs that are the same work (what it was requeued from and as), and what happened
+    to them, in order."""
 
     job: Job
     chain: list[Job]
     attempts: list[AttemptRecord]
-    """The job's own, that did not succeed."""
-    steps: list[Step]
+    """The job's own attempts that did not succeed."""
+    entries: list[Entry]
 
 
-def tell(id: int) -> Operation[Story]:
-    """Read the story of a job. Raises JobNotFound."""
+def read_timeline(id: int) -> Operation[Timeline]:
+    """Read the timeline of a job. Raises JobNotFound."""
     ids = yield from ops.chain(id)
     chain = sorted((yield from ops.find(Filter(ids=ids))), key=lambda job: job.id)
     if id not in [job.id for job in chain]:
@@ -71,60 +71,71 @@ def tell(id: int) -> Operation[Story]:
         ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX
     )
     [job] = [job for job in chain if job.id == id]
-    return Story(
-        job=job, chain=chain, attempts=attempts[id], steps=steps(chain, attempts, actions, id)
-    )
+    entries = collect_entries(chain, attempts, actions, id)
+    return Timeline(job=job, chain=chain, attempts=attempts[id], entries=entries)
 
 
-def steps(
-    chain: Sequence[Job], attempts: dict[int, list[AttemptRecord]], actions: Sequence[Deed], id: int
-) -> list[Step]:
-    """Put together what happened to jobs, in order. What was done to a queue, or to everything, is told with job `id`."""
-    told = [step for job in chain for step in _of_job(job, attempts[job.id], actions)]
-    told += [_acted(action, {job.id for job in chain}, id) for action in actions]
-    return sorted(
-        told, key=lambda step: (step.at, _RANK.get(step.what, 1))
-    )  # stable: what happened in the same instant keeps its order
+def collect_entries(
+    chain: Sequence[Job],
+    attempts: dict[int, list[AttemptRecord]],
+    actions: Sequence[ActionRecord],
+    id: int,
+) -> list[Entry]:
+    """Return what happened to jobs, in order. An action on a queue, or on everything, belongs to
+    job `id`."""
+    entries = [
+        entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
+    ]
+    entries += [_make_action_entry(action, {job.id for job in chain}, id) for action in actions]
+    # The sort is stable: entries of the same instant keep their order.
+    return sorted(entries, key=lambda entry: (entry.at, _RANK.get(entry.what, 1)))
 
 
 _RANK = {
     Action.BURY: -2, Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1, Action.RETRY_NOW: 0, "enqueued": 0,
     Status.SUCCEEDED: 2, Status.CANCELLED: 2,
 }  # fmt: skip
-"""In one transaction what somebody did comes before what became of it, and the end last."""
+"""Within one transaction an action comes before its effect, and the end of the job last."""
 
 
-def _of_job(job: Job, attempts: Sequence[AttemptRecord], actions: Sequence[Deed]) -> Iterator[Step]:
-    yield Step(job.created_at, job.id, "enqueued", _enqueued(job))
+def _list_entries_of_job(
+    job: Job, attempts: Sequence[AttemptRecord], actions: Sequence[ActionRecord]
+) -> Iterator[Entry]:
+    yield Entry(job.created_at, job.id, "enqueued", _describe_enqueue(job))
     for attempt in attempts:
-        yield Step(
+        yield Entry(
             attempt.finished_at,
             job.id,
             _OUTCOME.get(attempt.outcome, attempt.outcome),
-            _attempted(attempt),
+            _describe_attempt(attempt),
             attempt=attempt,
         )
     if job.cancel_requested_at is not None and not any(
         action.job == job.id and action.verb == "cancel" for action in actions
     ):
-        yield Step(job.cancel_requested_at, job.id, "cancel", _with("asked for", job.cancel_reason))
+        yield Entry(
+            job.cancel_requested_at,
+            job.id,
+            "cancel",
+            _append_reason("requested", job.cancel_reason),
+        )
     if not any(
         action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
         for action in actions
-    ):  # that is how it was archived
-        yield from _end(job)
+    ):  # that action archived it
+        yield from _list_end(job)
 
 
-_OUTCOME = {"queued": "given back"}
-"""Of an attempt that counted for nothing, after which the job was queued again."""
+_OUTCOME = {"queued": "handed back"}
+"""The word for an attempt that was not charged, after which the job was queued again."""
 
 
-def _enqueued(job: Job) -> str:
+def _describe_enqueue(job: Job) -> str:
     parts = [f"{job.job_type} in queue {job.queue}, priority {job.priority}"]
     if job.schedule is not None:
         parts.append(
             f"by schedule {job.schedule}"
-            + (f" for {_time(job.scheduled_for)}" if job.scheduled_for else ", triggered")
+            + (f" for {_format_time(job.scheduled_for)}" if job.scheduled_for else ", triggered")
         )
     if job.origin_id != job.id:
         parts.append(f"as job {job.origin_id} again")
@@ -133,7 +144,7 @@ def _enqueued(job: Job) -> str:
     return one_line("; ".join(parts))
 
 
-def _attempted(attempt: AttemptRecord) -> str:
+def _describe_attempt(attempt: AttemptRecord) -> str:
     ran = (
         ""
         if attempt.started_at is None
@@ -149,15 +160,15 @@ def _attempted(attempt: AttemptRecord) -> str:
     if attempt.verdict is not None:
         text += f"; {attempt.verdict} ({attempt.verdict_rule})"
     if attempt.next_run_at is not None:
-        text += f"; again at {_time(attempt.next_run_at)}"
+        text += f"; again at {_format_time(attempt.next_run_at)}"
     return one_line(text)
 
 
-def _end(job: Job) -> Iterator[Step]:
+def _list_end(job: Job) -> Iterator[Entry]:
     if job.finished_at is not None:
-        yield Step(job.finished_at, job.id, job.status, _ended(job))
+        yield Entry(job.finished_at, job.id, job.status, _describe_end(job))
     elif job.status is Status.RUNNING and job.started_at is not None:
-        yield Step(
+        yield Entry(
             job.started_at,
             job.id,
             "running",
@@ -165,7 +176,7 @@ def _end(job: Job) -> Iterator[Step]:
         )
 
 
-def _ended(job: Job) -> str:
+def _describe_end(job: Job) -> str:
     if (
         job.status is Status.SUCCEEDED
         and job.started_at is not None
@@ -175,15 +186,15 @@ def _ended(job: Job) -> str:
         return one_line(
             f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}"
         )
-    if (how := describe_archiving(job)) is not None:
-        return f"archived {how}"
+    if (resolution := describe_resolution(job)) is not None:
+        return f"archived {resolution}"
     if job.error_type == OVERLAP:
-        return one_line(_with("skipped", job.last_error))
-    return one_line(_with("called off", job.cancel_reason))
+        return one_line(_append_reason("skipped", job.last_error))
+    return one_line(_append_reason("cancelled", job.cancel_reason))
 
 
-def describe_archiving(job: Job) -> str | None:
-    """Who archived a dead job, as what, and why; None where nobody has."""
+def describe_resolution(job: Job) -> str | None:
+    """Return who archived a dead job, as what, and why; None where nobody did."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None
@@ -192,10 +203,10 @@ def describe_archiving(job: Job) -> str | None:
         if resolution.get("requeued_as")
         else ""
     )
-    return one_line(_with(f"by {resolution.get('by')}{became}", resolution.get("why")))
+    return one_line(_append_reason(f"by {resolution.get('by')}{became}", resolution.get("why")))
 
 
-def _acted(action: Deed, chain: Collection[int], id: int) -> Step:
+def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) -> Entry:
     detail: Any = action.detail if isinstance(action.detail, dict) else {}
     job, to, became = action.job, "", ""
     if job is None:
@@ -213,18 +224,18 @@ def _acted(action: Deed, chain: Collection[int], id: int) -> Step:
         became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"
     elif "run_again_as" in detail:
         became = f", as job {detail['run_again_as']}"
-    return Step(
+    return Entry(
         action.at,
         job,
         action.verb,
-        one_line(_with(f"{to}by {action.by}{became}", action.why)),
+        one_line(_append_reason(f"{to}by {action.by}{became}", action.why)),
         action=action,
     )
 
 
-def _with(text: str, why: object) -> str:
+def _append_reason(text: str, why: object) -> str:
     return f"{text}: {why}" if why else text
 
 
-def _time(at: datetime | None) -> str:
+def _format_time(at: datetime | None) -> str:
     return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")

@@ -16,7 +16,7 @@ Connection = psycopg.Connection[TupleRow]
 
 
 def told(app: rota.App, id: int) -> list[tuple[int, str]]:
-    return [(step.job, step.what) for step in app.story(id).steps]
+    return [(entry.job, entry.what) for entry in app.timeline(id).entries]
 
 
 def act(
@@ -35,7 +35,7 @@ def act(
 
 
 @rule("M43", "M85", "M87")
-def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
+def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
     app: rota.App, connection: Connection
 ) -> None:
     rows = Rows(connection)
@@ -68,11 +68,11 @@ def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
     act(connection, "requeue", first, detail=f'{{"requeued_as": {again}}}')
     app.drain()
 
-    story = app.story(again)
+    timeline = app.timeline(again)
     assert (
-        [job.id for job in story.chain] == [first, again]
-        and story.job.id == again
-        and story.attempts == []
+        [job.id for job in timeline.chain] == [first, again]
+        and timeline.job.id == again
+        and timeline.attempts == []
     )
     ends = [
         (first, "enqueued"),
@@ -88,8 +88,8 @@ def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
         (first, "requeue"),
         (again, "succeeded"),
     ]
-    texts = {(step.job, step.what): step.text for step in story.steps}
-    worker = app.story(first).attempts[0].worker
+    texts = {(entry.job, entry.what): entry.text for entry in timeline.entries}
+    worker = app.timeline(first).attempts[0].worker
     assert texts[first, "enqueued"] == "send in queue mail, priority 0; with key k"
     assert texts[again, "enqueued"] == f"send in queue mail, priority 0; as job {first} again"
     failed = texts[first, "failed"]
@@ -100,7 +100,7 @@ def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
     assert "; again at 20" in failed and "\n" not in failed
     assert "ValueError: no such customer; fatal (fatal_on ValueError)" in texts[first, "dead"]
     assert texts[first, "requeue"] == f"by grace@office, requeued as job {again}: as agreed"
-    assert {step.text for step in story.steps if step.what == "pause"} == {
+    assert {entry.text for entry in timeline.entries if entry.what == "pause"} == {
         "queue mail by grace@office: as agreed",
         "everything by grace@office: as agreed",
     }
@@ -108,12 +108,14 @@ def test_the_story_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
         texts[again, "succeeded"].startswith("attempt 1 by ")
         and "release unknown" in texts[again, "succeeded"]
     )
-    assert [step.action.by for step in story.steps if step.action] == ["grace@office"] * 3
-    assert [step.at for step in story.steps] == sorted(step.at for step in story.steps)
+    assert [entry.action.by for entry in timeline.entries if entry.action] == ["grace@office"] * 3
+    assert [entry.at for entry in timeline.entries] == sorted(
+        entry.at for entry in timeline.entries
+    )
 
 
 @rule("M82", "M85")
-def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_job_away(
+def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived_a_dead_job(
     app: rota.App, connection: Connection
 ) -> None:
     tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
@@ -124,20 +126,20 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
         [tick],
     ).fetchall()
     app.cancel(off, why="not this week")
-    steps = app.story(off).steps
-    assert (steps[0].what, steps[-1].what) == ("enqueued", "cancelled")
-    assert steps[0].text == (
-        f"t in queue q, priority 0; by schedule nightly for "
-        f"{tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
+    entries = app.timeline(off).entries
+    assert (entries[0].what, entries[-1].what) == ("enqueued", "cancelled")
+    assert (
+        entries[0].text
+        == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
     )
-    assert steps[-1].text == "called off: not this week"
+    assert entries[-1].text == "cancelled: not this week"
 
     connection.execute(
         "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at "
         "= now(), attempts = 1 where id = %s",
         [running],
     )
-    assert [step.text for step in app.story(running).steps] == [
+    assert [entry.text for entry in app.timeline(running).entries] == [
         "t in queue q, priority 0; by schedule nightly, triggered",
         "attempt 1 by w, since then",
     ]
@@ -147,7 +149,7 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
         [running],
     )
     connection.execute("select rota.dead_archive(10)")
-    assert app.story(running).steps[-1].text == "archived by retention: dead for 90 days"
+    assert app.timeline(running).entries[-1].text == "archived by retention: dead for 90 days"
 
 
 @rule("M85", "M87")
@@ -159,14 +161,14 @@ def test_the_release_of_a_restored_copy_is_shown_as_that_and_not_as_a_resume_of_
     ).fetchall()
     connection.execute("select rota.pause_all(p_by => 'ann')")
     act(connection, "resume", detail='{"copy": "stamped as database production"}')
-    assert [step.text for step in app.story(job).steps][1:] == [
+    assert [entry.text for entry in app.timeline(job).entries][1:] == [
         "everything by ann",
         "a restored copy by grace@office: as agreed",
     ]
 
 
 @rule("M36", "M85")
-def test_the_story_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(
+def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(
     app: rota.App, connection: Connection
 ) -> None:
     @app.job("offer", expires="1ms")
@@ -177,10 +179,13 @@ def test_the_story_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_t
         "insert into rota.job (job_type, expires_at) values ('offer', now()) returning id"
     ).fetchall()
     app.drain()
-    story = app.story(job)
-    assert (story.job.attempts, [step.what for step in story.steps]) == (0, ["enqueued", "dead"])
-    worker = story.attempts[0].worker
-    assert story.steps[-1].text.startswith(
+    timeline = app.timeline(job)
+    assert (timeline.job.attempts, [entry.what for entry in timeline.entries]) == (
+        0,
+        ["enqueued", "dead"],
+    )
+    worker = timeline.attempts[0].worker
+    assert timeline.entries[-1].text.startswith(
         f"attempt 1 never began, found by {worker}: Expired: not started before expires_at ("
     )
 
@@ -204,37 +209,37 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
     app.drain()
     third = app.requeue(fixed, by="bob").id
     app.drain()
-    copy = app.run_again(third, why="once more", by="carl").id
+    copy = app.actions.run_again(third, why="once more", by="carl").id
     app.drain()
     chain = [
-        (first, "enqueued"), (first, "failed"), (first, "retry now"), (first, "dead"),
+        (first, "enqueued"), (first, "failed"), (first, "retry_now"), (first, "dead"),
         (first, "requeue"), (fixed, "enqueued"), (fixed, "dead"),
-        (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run again"),
+        (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run_again"),
     ]  # fmt: skip
     assert told(app, first) == told(app, fixed) == told(app, third) == chain
-    texts = {(step.job, step.what): step.text for step in app.story(first).steps}
+    texts = {(entry.job, entry.what): entry.text for entry in app.timeline(first).entries}
     assert texts[first, "requeue"] == f"by ann, fixed as job {fixed}: a typo"
     assert texts[fixed, "requeue"] == f"by bob, requeued as job {third}"
-    assert texts[third, "run again"] == f"by carl, as job {copy}: once more"
-    assert told(app, copy) == [(copy, "run again"), (copy, "enqueued"), (copy, "succeeded")]
-    assert app.story(copy).steps[0].text == f"of job {third} by carl: once more"
+    assert texts[third, "run_again"] == f"by carl, as job {copy}: once more"
+    assert told(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
+    assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
 
     buried, off = send.enqueue("x").id, send.enqueue("x").id
-    app.bury(buried, why="not today", by="ann")
-    app.ignore(buried, why="by hand", by="ann")
+    app.actions.bury(buried, why="not today", by="ann")
+    app.actions.ignore(buried, why="by hand", by="ann")
     app.cancel(off, why="withdrawn", by="ann")
     assert told(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
     assert told(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
     connection.execute("delete from rota.action")  # they are kept for 90 days
-    assert app.story(buried).steps[-1].text == "archived by ann: by hand"
-    assert app.story(first).steps[3].text == f"archived by ann, fixed as job {fixed}: a typo"
+    assert app.timeline(buried).entries[-1].text == "archived by ann: by hand"
+    assert app.timeline(first).entries[3].text == f"archived by ann, fixed as job {fixed}: a typo"
 
 
-def test_there_is_no_story_of_a_job_that_is_not_there(app: rota.App) -> None:
+def test_there_is_no_timeline_of_a_job_that_is_not_there(app: rota.App) -> None:
     with pytest.raises(rota.JobNotFound):
-        app.story(12345)
+        app.timeline(12345)
     with pytest.raises(rota.UsageError):
-        app.story("5")  # type: ignore[arg-type]
+        app.timeline("5")  # type: ignore[arg-type]
 
 
 @rule("M85", "M80")
@@ -272,7 +277,7 @@ async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
         stats.jobs == {"queued": 0, "waiting": 0, "running": 0, "failed": 0, "dead": 0}
         and stats.oldest_due_at is None
     )
-    assert (await app.astory(id_)).steps[-1].what == "succeeded"
+    assert (await app.atimeline(id_)).entries[-1].what == "succeeded"
     assert (await app.astats(queue="other")).types == []
     await app.aclose()
 

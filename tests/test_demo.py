@@ -139,6 +139,6 @@ def test_a_table_among_the_demos_own_stops_the_next_demo_and_so_does_another_dem
     assert rota("demo").error[1].endswith("not its own: rota_demo_app.mine")
 
 
-def test_the_demo_uses_no_database_that_it_was_not_told_to(tmp_path: Path) -> None:
+def test_the_demo_uses_no_database_that_it_was_not_given(tmp_path: Path) -> None:
     assert not [name for name in os.environ if name.startswith("ROTA_")]
     assert CommandLine(tmp_path, DATABASE_URL="postgresql://elsewhere/")("demo").error[0] == 3

@@ -453,7 +453,7 @@ def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path
     ["", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n"],
     ids=["empty", "word", "sign", "huge"],
 )
-def test_a_pid_file_that_names_nobody_is_no_server(made_directory: Path, text: str) -> None:
+def test_a_pid_file_that_names_no_process_is_no_server(made_directory: Path, text: str) -> None:
     """As a machine that crashed may leave it."""
     broken = made_directory / guard.DATA / "postmaster.pid"
     broken.write_text(text)
@@ -530,7 +530,7 @@ def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_process_starts_it_again_after_somebody_stopped_it(made_directory: Path) -> None:
+def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path) -> None:
     done = run(
         "import sys; d = Path(sys.argv[1])\n"
         "url = embedded.start(d); assert embedded.start(d) == url\n"

@@ -77,7 +77,7 @@ def stored(connection: psycopg.Connection[TupleRow], encoded: str) -> tuple[int,
 @rule("M12")
 @with_one_database
 @given(encoded=documents)
-def test_the_size_is_what_postgresql_counts_whoever_wrote_the_json(
+def test_the_size_is_what_postgresql_counts_in_json_of_any_writer(
     connection: psycopg.Connection[TupleRow], encoded: str
 ) -> None:
     assert text_bytes(encoded) == stored(connection, encoded)[0]

@@ -193,7 +193,7 @@ def test_other_methods_are_refused_and_a_look_starts_nothing(
 
 
 @rule("M80")
-def test_a_second_request_is_told_that_one_is_under_way(app: rota.App) -> None:
+def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -> None:
     held = Held(app)
     held.enqueue()
     with served(tick(app, secret=SECRET)) as server:

@@ -288,7 +288,7 @@ async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick
 
 
 @rule("M81", "M82")
-async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhile(
+async def test_a_running_worker_runs_a_schedule_that_is_inserted_meanwhile(
     database: str, connection: Connection
 ) -> None:
     from tests.worker.hand import Hand
@@ -305,7 +305,7 @@ async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhi
 
 
 @rule("M87")
-def test_people_may_act_from_sql_with_a_grant_and_nobody_without(connection: Connection) -> None:
+def test_people_may_act_from_sql_with_a_grant_and_not_without(connection: Connection) -> None:
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
     )

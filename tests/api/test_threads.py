@@ -119,7 +119,7 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
 
 
 @rule("M1")
-def test_who_gets_no_connection_is_told_what_may_be_the_reason(
+def test_a_caller_without_a_connection_gets_the_possible_reason(
     database: str, connection: Connection
 ) -> None:
     app, charge = _app(database)

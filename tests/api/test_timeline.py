@@ -153,7 +153,7 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
 
 
 @rule("M85", "M87")
-def test_who_let_a_restored_copy_work_is_told_as_that_and_not_as_a_resume_of_everything(
+def test_the_release_of_a_restored_copy_is_shown_as_that_and_not_as_a_resume_of_everything(
     app: rota.App, connection: Connection
 ) -> None:
     [(job,)] = connection.execute(
@@ -191,7 +191,7 @@ def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worke
 
 
 @rule("M44", "M85", "M87")
-def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(
+def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_leads_to(
     app: rota.App, connection: Connection
 ) -> None:
     how = iter([OSError("no route"), OSError("no route"), ValueError("bad day"), None, None])

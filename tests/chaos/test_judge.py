@@ -178,7 +178,7 @@ def test_each_broken_promise_is_found(court: psycopg.Connection[TupleRow]) -> No
     assert [what for what in BREAKS if what not in found[what]] == []
 
 
-def test_the_story_of_a_job_is_told_in_order(court: psycopg.Connection[TupleRow]) -> None:
+def test_the_story_of_a_job_is_in_order(court: psycopg.Connection[TupleRow]) -> None:
     told = story(court, 2)
     assert [line.split()[1] for line in told] == [
         "row",

@@ -157,7 +157,7 @@ def test_an_unreachable_server_is_an_error_and_no_finding(
 
 
 @rule("M3")
-def test_a_long_way_to_the_server_is_told(database: str) -> None:
+def test_a_long_way_to_the_server_is_reported(database: str) -> None:
     assert "round trip" in is_red(
         look(database, "connection", limits=Limits(round_trip_s=0)), Level.WARN
     )
@@ -166,7 +166,7 @@ def test_a_long_way_to_the_server_is_told(database: str) -> None:
 @pytest.mark.system
 @needs_pooler
 @rule("M3")
-def test_a_transaction_pooler_is_noticed_and_the_bell_that_is_not_heard_through_it(
+def test_a_transaction_pooler_is_noticed_and_the_notify_that_does_not_pass_it(
     server: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     name = database.rpartition("/")[2]
@@ -189,7 +189,7 @@ def test_a_transaction_pooler_is_noticed_and_the_bell_that_is_not_heard_through_
         assert "did not arrive" in is_red(listens["listen"])
 
 
-def test_notify_switched_off_for_nothing_is_told(database: str) -> None:
+def test_notify_switched_off_for_nothing_is_reported(database: str) -> None:
     assert "leave notify out" in is_red(look(database, "pooler", notify=False), Level.WARN)
 
 
@@ -197,7 +197,7 @@ def test_notify_switched_off_for_nothing_is_told(database: str) -> None:
 
 
 @rule("M3")
-def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(
+def test_a_schema_that_is_missing_old_foreign_or_too_new_is_reported(
     empty_database: str, database: str, connection: Connection
 ) -> None:
     found = examine(Database(empty_database))
@@ -224,7 +224,7 @@ def test_a_schema_that_is_missing_old_foreign_or_too_new_is_told(
 
 
 @rule("M3")
-def test_a_function_that_is_old_or_was_changed_by_hand_is_told(
+def test_a_function_that_is_old_or_was_changed_by_hand_is_reported(
     database: str, connection: Connection
 ) -> None:
     connection.execute(
@@ -253,7 +253,7 @@ def role(admin: Connection, database: str) -> Iterator[str]:
 
 
 @rule("M3")
-def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(
+def test_what_a_role_may_not_do_is_reported_and_what_it_may_not_see_is_skipped(
     database: str, role: str, connection: Connection
 ) -> None:
     def grant(what: str) -> None:
@@ -277,7 +277,7 @@ def test_what_a_role_may_not_do_is_told_and_what_it_may_not_see_is_skipped(
 
 
 @rule("M22")
-def test_a_moved_clock_is_told(database: str, connection: Connection) -> None:
+def test_a_moved_clock_is_reported(database: str, connection: Connection) -> None:
     connection.execute(
         "create or replace function rota.clock() returns timestamptz language sql stable as "
         "$$select now() + interval '90 min 30 s'$$"
@@ -286,7 +286,7 @@ def test_a_moved_clock_is_told(database: str, connection: Connection) -> None:
 
 
 @rule("M14")
-def test_an_open_snapshot_is_told_with_who_holds_it(database: str) -> None:
+def test_an_open_snapshot_is_reported_with_who_holds_it(database: str) -> None:
     with psycopg.connect(make_conninfo(database, application_name="report of Ada")) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("select")
@@ -309,7 +309,9 @@ def test_an_open_snapshot_is_told_with_who_holds_it(database: str) -> None:
 
 @pytest.mark.system
 @rule("M14")
-def test_a_prepared_transaction_that_holds_back_vacuum_is_told(own_server: PostgresServer) -> None:
+def test_a_prepared_transaction_that_holds_back_vacuum_is_reported(
+    own_server: PostgresServer,
+) -> None:
     url = own_server.url()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("alter system set max_prepared_transactions = 2")
@@ -330,7 +332,7 @@ def _day(connection: Connection, ahead: int, schema: str = "rota") -> str:
 
 
 @rule("M13")
-def test_a_missing_partition_is_told_with_what_makes_it(empty_database: str) -> None:
+def test_a_missing_partition_is_reported_with_what_makes_it(empty_database: str) -> None:
     database = Database(empty_database, "jobs2")
     migrate(empty_database, "jobs2")
     with psycopg.connect(empty_database, autocommit=True) as connection:
@@ -347,7 +349,7 @@ def test_a_missing_partition_is_told_with_what_makes_it(empty_database: str) -> 
 
 
 @rule("M13")
-def test_history_that_should_be_gone_or_hangs_half_off_is_told(
+def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     database: str, connection: Connection
 ) -> None:
     old = _day(connection, -20)
@@ -379,7 +381,7 @@ def test_history_that_should_be_gone_or_hangs_half_off_is_told(
 
 
 @rule("M3")
-def test_connections_that_run_out_are_told(database: str) -> None:
+def test_connections_that_run_out_are_reported(database: str) -> None:
     is_red(look(database, "connections", limits=Limits(connections_share=(0.0, 1.0))), Level.WARN)
     assert "by Rota" in is_red(
         look(database, "connections", limits=Limits(connections_share=(0.0, 0.0)))
@@ -390,7 +392,7 @@ def test_connections_that_run_out_are_told(database: str) -> None:
 
 
 @rule("M86")
-def test_due_jobs_that_nobody_serves_and_types_that_nobody_knows_are_told(
+def test_due_jobs_that_no_worker_serves_and_types_that_no_worker_knows_are_reported(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     insert(connection, queue="emails")
@@ -404,14 +406,14 @@ def test_due_jobs_that_nobody_serves_and_types_that_nobody_knows_are_told(
     assert "t (1 job, no worker of the last hour knows it)" in is_red(look(database, "types"))
 
 
-def test_a_mistyped_type_is_told_before_it_is_due(
+def test_a_mistyped_type_is_reported_before_it_is_due(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     insert(connection, job_type="send_welcom_email", run_at=datetime.now(UTC) + timedelta(days=1))
     assert "did you mean send_welcome_email?" in is_red(look(database, "types"), Level.WARN)
 
 
-def test_an_app_that_was_not_synced_is_told(database: str, healthy: Hand) -> None:
+def test_an_app_that_was_not_synced_is_reported(database: str, healthy: Hand) -> None:
     types = [
         {"name": "t", "queue": "email", "priority": 0},
         {"name": "new", "queue": "default", "priority": 0},
@@ -423,7 +425,7 @@ def test_an_app_that_was_not_synced_is_told(database: str, healthy: Hand) -> Non
 
 
 @rule("M86")
-def test_a_worker_gone_silent_is_told_and_is_bad_once_jobs_wait(
+def test_a_worker_gone_silent_is_reported_and_is_bad_once_jobs_wait(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     set_clock(connection, NOON)
@@ -439,7 +441,7 @@ def test_a_worker_gone_silent_is_told_and_is_bad_once_jobs_wait(
 
 
 @rule("M32")
-def test_an_end_that_came_too_late_is_told_with_its_worker(
+def test_an_outcome_that_came_too_late_is_reported_with_its_worker(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     healthy.beat(rejected=2)
@@ -447,7 +449,7 @@ def test_an_end_that_came_too_late_is_told_with_its_worker(
 
 
 @rule("M33", "M35")
-def test_jobs_that_do_not_end_are_told(
+def test_jobs_that_do_not_end_are_reported(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     [id_] = insert(connection)
@@ -463,7 +465,7 @@ def test_jobs_that_do_not_end_are_told(
 
 
 @rule("M85")
-def test_due_jobs_that_wait_for_long_are_told(
+def test_due_jobs_that_wait_for_long_are_reported(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     insert(connection)
@@ -474,7 +476,7 @@ def test_due_jobs_that_wait_for_long_are_told(
 
 
 @rule("M44")
-def test_dead_jobs_are_told(database: str, connection: Connection, healthy: Hand) -> None:
+def test_dead_jobs_are_reported(database: str, connection: Connection, healthy: Hand) -> None:
     insert(connection, 2)
     connection.execute(
         "update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'"
@@ -484,7 +486,7 @@ def test_dead_jobs_are_told(database: str, connection: Connection, healthy: Hand
 
 @rule("M82")
 @pytest.mark.parametrize("schema", ["rota", "jobs2"])
-def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(
+def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
     empty_database: str, schema: str
 ) -> None:
     migrate(empty_database, schema)
@@ -525,7 +527,7 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(
 
 @rule("M82", "M86")
 @pytest.mark.parametrize("schema", ["rota", "jobs2"])
-def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(
+def test_a_cron_text_that_a_drain_could_not_read_is_reported_by_doctor_and_alert(
     empty_database: str, schema: str
 ) -> None:
     migrate(empty_database, schema)
@@ -559,7 +561,7 @@ def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(
 
 
 @rule("M87")
-def test_what_is_paused_is_told(database: str, connection: Connection) -> None:
+def test_what_is_paused_is_reported(database: str, connection: Connection) -> None:
     connection.execute("insert into rota.queue (name, paused_at) values ('email', now())")
     connection.execute(
         "insert into rota.queue (name, paused_at, paused_until) values ('over', now(), now() - "
@@ -596,7 +598,7 @@ def test_what_is_paused_is_told(database: str, connection: Connection) -> None:
     ("kind", "advice"),
     [("replication slot", "pg_drop_replication_slot('x')"), ("standby", "hot_standby_feedback")],
 )
-def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(
+def test_a_slot_or_a_standby_that_lags_is_graded_by_its_age_in_transactions(
     kind: str, advice: str
 ) -> None:
     holder = {
@@ -653,7 +655,7 @@ async def test_a_worker_counts_what_it_did_and_what_came_too_late(
 
 
 @rule("M3")
-def test_each_sign_that_a_team_outgrows_it_is_told(
+def test_each_sign_that_a_team_outgrows_it_is_reported(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     for number in range(3):
@@ -677,7 +679,7 @@ def test_each_sign_that_a_team_outgrows_it_is_told(
 
 
 @rule("M3")
-def test_sessions_that_wait_for_a_lock_are_told(
+def test_sessions_that_wait_for_a_lock_are_reported(
     database: str, connection: Connection, healthy: Hand
 ) -> None:
     with (

@@ -146,7 +146,7 @@ def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(
 
 @pytest.mark.parametrize(("most", "asked_most"), [(1, 6), (100, 210)])
 @rule("M82")
-def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
+def test_a_schedule_unread_for_a_year_is_not_walked_through(
     monkeypatch: pytest.MonkeyPatch, most: int, asked_most: int
 ) -> None:
     asked = []

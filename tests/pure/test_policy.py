@@ -83,7 +83,7 @@ def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times
         (Fixed("10s"), 1001, "10 s, 10 s, 10 s, 10 s, 10 s, …, 10 s, dead after 2 h 47 min"),
     ],
 )
-def test_the_plan_can_be_told_in_words(policy: RetryPolicy, max_attempts: int, text: str) -> None:
+def test_the_plan_can_be_put_in_words(policy: RetryPolicy, max_attempts: int, text: str) -> None:
     assert policy.in_words(max_attempts) == text
 
 

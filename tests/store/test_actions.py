@@ -231,7 +231,9 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
 
 
 @rule("M11", "M87")
-def test_a_running_job_that_was_cancelled_is_cancelled_not_retried(connection: Connection) -> None:
+def test_a_running_job_with_a_request_to_cancel_is_cancelled_not_retried(
+    connection: Connection,
+) -> None:
     insert(connection, idempotency_key="k")
     [job] = Hand(connection).claim().jobs
     assert done(connection, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]
@@ -386,7 +388,7 @@ def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(
 
 
 @rule("M44")
-def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
+def test_the_second_of_two_requeues_learns_the_job_that_the_first_made(
     database: str, app: rota.App, connection: Connection, second: Connection
 ) -> None:
     job = dead(connection, idempotency_key="k")
@@ -507,7 +509,7 @@ def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
 
 @rule("M44", "M51")
 @pytest.mark.parametrize(("action", "inserted"), [(Action.IGNORE, 1), (Action.REQUEUE, 0)])
-def test_whoever_enqueues_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
+def test_an_enqueue_of_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
     database: str, connection: Connection, second: Connection, action: Action, inserted: int
 ) -> None:
     job = dead(connection, idempotency_key="k")
@@ -590,7 +592,7 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
 
 
 @rule("M87")
-def test_a_role_that_may_not_is_told_once_and_not_of_each_job(
+def test_a_role_without_the_right_gets_one_error_and_not_one_for_each_job(
     server: PostgresServer, connection: Connection
 ) -> None:
     ids = insert(connection, 3, status="dead", failed_at="now")

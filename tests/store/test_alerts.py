@@ -202,7 +202,7 @@ def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -
 
 
 @rule("M86")
-def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(
+def test_a_due_job_that_workers_could_run_and_do_not_claim_is_found(
     connection: Connection,
 ) -> None:
     serve(connection)
@@ -329,7 +329,7 @@ def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: C
 
 
 @rule("M86", "M87")
-def test_a_paused_queue_is_nobody_s_fault(connection: Connection) -> None:
+def test_a_paused_queue_raises_no_alert(connection: Connection) -> None:
     due(connection)
     assert list(found(connection, "no worker")) == ["default"]
     connection.execute("insert into rota.queue (name, paused_at) values ('default', rota.clock())")
@@ -476,7 +476,7 @@ def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(connection: Co
 
 
 @rule("M86")
-def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
+def test_a_notification_is_posted_by_one_worker_and_again_only_if_that_failed(
     connection: Connection, second: Connection
 ) -> None:
     dead(connection, 10)
@@ -493,7 +493,7 @@ def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
 
 
 @rule("M86")
-def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_tried(
+def test_alerts_that_cannot_be_posted_do_not_block_those_not_tried_yet(
     connection: Connection,
 ) -> None:
     dead(connection, 10)
@@ -532,7 +532,7 @@ def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(
 
 
 @rule("M86")
-def test_an_alert_is_told_also_when_its_job_is_refused(connection: Connection) -> None:
+def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) -> None:
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     connection.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
     dead(connection, 10)

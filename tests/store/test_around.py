@@ -75,7 +75,7 @@ def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
 
 @rule("M2", "M36")
 @pytest.mark.parametrize("state", ["55P03", "57014"])
-def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_told_apart(
+def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_split(
     connection: psycopg.Connection[TupleRow], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = insert(connection, JOBS)

@@ -143,7 +143,7 @@ def test_of_a_job_that_runs_the_request_is_kept_and_the_first_reason_stays(
 
 
 @rule("M45", "M87")
-def test_a_long_reason_is_cut_whoever_gives_it(connection: Connection) -> None:
+def test_a_long_reason_is_cut_from_any_caller(connection: Connection) -> None:
     [job] = insert(connection)
     cancel(connection, job, why="x" * 100_000)
     assert one(connection, "select length(cancel_reason), length(last_error) from rota.jobs") == (
@@ -193,7 +193,7 @@ def test_each_of_many_is_answered_in_the_order_of_the_ids(connection: Connection
     [(FAIL, "cancelled"), (SNOOZE, None), (HAND_BACK, None)],
     ids=["failed", "snoozed", "handed back"],
 )
-def test_a_job_that_was_cancelled_never_runs_again(
+def test_a_cancelled_job_never_runs_again(
     connection: Connection, transition: Transition, outcome: str | None
 ) -> None:
     insert(connection, idempotency_key="k")
@@ -215,7 +215,7 @@ def test_a_job_that_was_cancelled_never_runs_again(
 
 
 @rule("M12", "M87")
-def test_a_payload_mismatch_that_was_cancelled_waits_for_no_other_release(
+def test_a_payload_mismatch_with_a_request_to_cancel_waits_for_no_other_release(
     connection: Connection,
 ) -> None:
     insert(connection)
@@ -228,7 +228,7 @@ def test_a_payload_mismatch_that_was_cancelled_waits_for_no_other_release(
 
 @rule("M32", "M87")
 @pytest.mark.parametrize("transition", [FAIL, HAND_BACK], ids=["fails", "hands back"])
-def test_a_late_worker_does_not_end_the_job_that_another_runs_and_somebody_cancelled(
+def test_a_late_worker_does_not_end_a_job_with_a_request_to_cancel_that_another_runs(
     connection: Connection, transition: Transition
 ) -> None:
     insert(connection)
@@ -264,7 +264,7 @@ def test_others_of_the_same_batch_go_their_own_ways(connection: Connection) -> N
 
 
 @rule("M42", "M44")
-def test_what_fails_for_good_is_dead_whoever_wanted_it_stopped(connection: Connection) -> None:
+def test_a_fatal_failure_is_dead_also_with_a_request_to_cancel(connection: Connection) -> None:
     insert(connection, idempotency_key="k")
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -281,7 +281,9 @@ def test_what_fails_for_good_is_dead_whoever_wanted_it_stopped(connection: Conne
 
 @rule("M33", "M51", "M87")
 @pytest.mark.parametrize("losses", [None, 1], ids=["uncharged", "charged"])
-def test_a_lost_job_that_was_cancelled_is_over(connection: Connection, losses: int | None) -> None:
+def test_a_lost_job_with_a_request_to_cancel_is_over(
+    connection: Connection, losses: int | None
+) -> None:
     insert(connection, idempotency_key="k", losses=losses)
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -317,7 +319,7 @@ def test_a_lost_job_that_is_dead_stays_for_a_person(connection: Connection) -> N
 
 
 @rule("M13", "M87")
-def test_a_success_stays_a_success_and_says_that_somebody_wanted_it_stopped(
+def test_a_success_stays_a_success_and_keeps_the_request_to_cancel(
     connection: Connection,
 ) -> None:
     insert(connection, idempotency_key="k")
@@ -404,7 +406,7 @@ def test_a_cancel_that_is_rolled_back_never_was(database: str, connection: Conne
 
 
 @rule("M32", "M33")
-def test_an_open_cancel_costs_nobody_a_lease(database: str, connection: Connection) -> None:
+def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Connection) -> None:
     insert(connection, 3)
     hand = Hand(connection)
     jobs = hand.claim().jobs
@@ -601,7 +603,7 @@ async def test_a_cancel_joins_the_caller_s_transaction(
 
 
 @rule("M13", "M87")
-def test_the_day_s_partition_is_made_where_nobody_has_made_it(
+def test_the_day_s_partition_is_made_if_it_is_missing(
     database: str, connection: Connection
 ) -> None:
     [job] = insert(connection)

@@ -56,7 +56,7 @@ def made(server: PostgresServer, template: str = "template1") -> Iterator[str]:
 
 
 @rule("M87")
-def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_that_it_may(
+def test_a_dump_restored_under_another_name_claims_nothing_until_a_person_releases_it(
     server: PostgresServer, database: str
 ) -> None:
     with psycopg.connect(database, autocommit=True) as own:

@@ -194,7 +194,9 @@ async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(
     await app.aclose()
 
 
-async def test_a_connection_of_another_library_is_told_from_that_of_psycopg(send: Send) -> None:
+async def test_a_connection_of_another_library_is_distinguished_from_that_of_psycopg(
+    send: Send,
+) -> None:
     said = (
         r"here, not sqlalchemy\.engine\.base\.Connection; a library that wraps psycopg's, as "
         r"SQLAlchemy does, has it inside"

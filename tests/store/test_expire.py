@@ -256,7 +256,7 @@ def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
 
 
 @rule("M36")
-def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(
+def test_the_reason_names_a_retry_a_wait_or_a_payload_that_fits_no_release(
     connection: Connection,
 ) -> None:
     hand = Hand(connection, release="2026.1")

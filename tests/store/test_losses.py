@@ -183,7 +183,7 @@ def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Conne
 
 
 @rule("M33")
-def test_a_start_whose_row_somebody_has_locked_keeps_no_other_from_being_recorded(
+def test_a_start_whose_row_is_locked_keeps_no_other_from_being_recorded(
     connection: Connection, database: str
 ) -> None:
     insert(connection, 3, max_attempts=1)
@@ -269,7 +269,7 @@ def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(connection: Co
 
 
 @rule("M32")
-def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(
+def test_a_locked_row_does_not_keep_others_from_being_renewed(
     connection: Connection, database: str
 ) -> None:
     insert(connection, 3)
@@ -291,7 +291,7 @@ def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(
 
 
 @rule("M32")
-def test_a_renewal_says_which_jobs_somebody_wants_stopped(connection: Connection) -> None:
+def test_a_renewal_says_which_jobs_have_a_request_to_cancel(connection: Connection) -> None:
     insert(connection, 2)
     hand = Hand(connection)
     first, second = hand.claim().jobs

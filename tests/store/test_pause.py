@@ -130,7 +130,7 @@ def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes
 
 
 @rule("M87")
-def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(
+def test_a_pause_of_everything_stops_every_queue_and_the_scheduler_learns_it(
     app: rota.App, connection: Connection
 ) -> None:
     insert(connection, 1, queue="a")
@@ -190,7 +190,7 @@ def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(
     assert (app.queues.pauses(), actions(connection)) == ([], [])
 
 
-def test_in_sql_whoever_is_logged_in_is_who_did_it(connection: Connection) -> None:
+def test_in_sql_the_role_that_logged_in_is_who_did_it(connection: Connection) -> None:
     connection.execute("select * from rota.pause_all(p_why => 'a' || chr(10) || chr(27) || 'b')")
     assert actions(connection) == [("pause", None, "postgres", "a b", None)]
     with pytest.raises(psycopg.errors.InvalidParameterValue):
@@ -210,7 +210,7 @@ def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(
 
 
 @rule("M87")
-def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
+def test_no_worker_is_woken_for_a_paused_queue_and_a_resume_wakes_them(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
     hand = Hand(connection)

@@ -181,7 +181,7 @@ def test_the_end_of_a_job_never_waits_for_a_producer_s_open_transaction_on_its_k
 
 
 @rule("M30")
-def test_an_old_snapshot_held_open_elsewhere_stops_nobody(
+def test_an_old_snapshot_held_open_elsewhere_stops_no_job(
     database: str, connection: Connection
 ) -> None:
     with psycopg.connect(database) as old:

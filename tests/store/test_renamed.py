@@ -59,7 +59,7 @@ def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_e
 
 
 @rule("M32")
-def test_two_claims_of_one_job_in_one_batch_are_told_apart(connection: Connection) -> None:
+def test_two_claims_of_one_job_in_one_batch_are_distinguished(connection: Connection) -> None:
     hand = Hand(connection)
     _put(connection, "t")
     [first] = hand.claim().jobs

@@ -200,7 +200,7 @@ def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(
 
 
 @rule("M13")
-def test_a_partition_that_somebody_has_built_upon_stays_and_the_others_go(
+def test_a_partition_that_a_view_depends_on_stays_and_the_others_go(
     connection: Connection, hand: Hand
 ) -> None:
     connection.execute("create view public.mine as select id from rota.job_history_20310510")
@@ -273,7 +273,7 @@ def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(connection: Con
 
 
 @rule("M13")
-def test_dead_jobs_go_in_batches_the_oldest_first_past_those_that_somebody_holds(
+def test_dead_jobs_go_in_batches_oldest_first_past_locked_ones(
     connection: Connection, database: str
 ) -> None:
     ids = [_dead(connection, days) for days in (95, 96, 97, 98, 10)]

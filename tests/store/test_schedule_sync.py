@@ -135,7 +135,7 @@ def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_sched
         "update rota.schedule set paused_at = now(), paused_by = 'rota'",
     ],
 )
-def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(
+def test_the_pause_of_a_person_named_rota_survives_deploys_too(
     connection: Connection, how: str
 ) -> None:
     start(connection, "1", declared())

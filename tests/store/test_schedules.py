@@ -370,7 +370,7 @@ async def test_a_row_whose_job_the_database_does_not_take_is_paused_and_the_othe
 
 
 @rule("M82")
-async def test_a_tick_that_somebody_s_trigger_refuses_waits_and_is_told_once(
+async def test_a_tick_that_a_user_s_trigger_refuses_waits_and_is_reported_once(
     connection: Connection, passes: Passes
 ) -> None:
     set_clock(connection, "2026-03-01 11:30:00")

@@ -82,7 +82,7 @@ def test_every_schema_error_ends_the_command_line_with_3_and_survives_pickling()
         assert (type(error), error.exit_code, str(error)) == (kind, 3, "why")
 
 
-def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(
+def test_a_role_that_may_not_create_the_schema_learns_the_grant_and_it_helps(
     empty_database: str, role: str, admin: Admin
 ) -> None:
     url = make_conninfo(empty_database, user=role)
@@ -96,7 +96,9 @@ def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(
     assert migrate(url).applied
 
 
-def test_who_does_not_own_the_schema_is_told_the_owner(empty_database: str, role: str) -> None:
+def test_a_role_that_does_not_own_the_schema_learns_the_owner(
+    empty_database: str, role: str
+) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
         connection.execute("create schema rota")
     with pytest.raises(
@@ -265,7 +267,7 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(
             use()
 
 
-def test_a_server_that_is_not_there_is_an_outage_and_nobody_waits_for_it() -> None:
+def test_an_absent_server_is_an_outage_and_no_caller_waits_for_it() -> None:
     with socket.socket() as deaf:  # bound and not listening: no server can be there meanwhile
         deaf.bind(("127.0.0.1", 0))
         url = f"postgresql://someone@127.0.0.1:{deaf.getsockname()[1]}/any"

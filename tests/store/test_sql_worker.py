@@ -147,7 +147,7 @@ def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(
 
 
 @rule("M15", "M32")
-def test_the_number_of_a_job_that_nobody_holds_is_no_claim(
+def test_the_number_of_a_job_that_no_worker_holds_is_no_claim(
     shell: Shell, connection: Connection
 ) -> None:
     (queued,) = insert(connection)
@@ -322,7 +322,7 @@ def test_a_claim_in_sql_is_a_start_so_a_job_that_may_begin_once_is_not_handed_ou
 
 
 @rule("M15", "M87")
-def test_a_renewal_says_whether_the_job_was_cancelled_and_what_then_ends_is_cancelled(
+def test_a_renewal_says_whether_a_cancel_was_requested_and_what_then_ends_is_cancelled(
     shell: Shell, connection: Connection, app: rota.App
 ) -> None:
     insert(connection, 3)
@@ -649,7 +649,7 @@ def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connectio
 
 
 @rule("M15", "M45")
-def test_a_long_text_that_is_hard_to_search_holds_nobody_up(connection: Connection) -> None:
+def test_a_long_text_that_is_hard_to_search_costs_little_time(connection: Connection) -> None:
     beyond = "select rota.redact('password=\"' || repeat('a', 10000) || '\" and so on', 500)"
     assert connection.execute(beyond).fetchone() == ("password=***",), (
         "what lies far beyond what is shown is not searched"

@@ -94,7 +94,7 @@ def isolate(
         elif waits_until is None:
             raise error
         else:
-            is_late = monotonic() > waits_until
+            is_late = error is not tried and monotonic() > waits_until
             parts += isolated.refuse_or_halve(part, error, is_late=is_late)
         error = None
     return isolated

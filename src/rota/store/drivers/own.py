@@ -162,7 +162,7 @@ class Deadline:
         if self._task is not None:
             self._task.cancel()
         if self._has_cut and isinstance(error, Exception):
-            raise ServerTrouble(f"nothing within {self._limit_s:g} s") from error
+            raise ServerTrouble(f"no answer within {self._limit_s:g} s") from error
 
     def _lose(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._cut())

@@ -1,8 +1,11 @@
 """The command line `rota`.
 
-Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on stdout; when it fails, one on the last line of
-stderr: `{"error": {"type": …, "message": …}}`. Exit status: 0 done, 1 another error, 2 usage, 3 configuration or schema, 4 a worker or
-its processes gave up, 5 database unreachable, 6 a drain in a restored copy (`rota resume --copy`).
+Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on
+stdout. A command that fails prints `{"error": {"type": …, "message": …}}` as the last line of
+stderr instead.
+
+Exit status: 0 success, 1 other error, 2 usage, 3 configuration or schema, 4 a worker or its
+processes gave up, 5 database unavailable, 6 drain refused in a restored copy.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from rota.runtime.loop import keep_standard_descriptors
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
-    help="Background and scheduled work in the PostgreSQL that you already have.",
+    help="Run background and scheduled jobs from PostgreSQL.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -79,24 +82,24 @@ cli.command()(demo.demo)
 cli.add_typer(schedules.app, name="schedule")
 cli.add_typer(db.app, name="db")
 
-# What typer raises for a wrong command line. It has no public name of its own: older releases take it from click, newer ones from inside.
+# What typer raises for a wrong command line. It has no public name: older releases of typer take it
+# from click, newer ones define it themselves.
 _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
 _UNWRITTEN = "what it has to say cannot be written to stdout"
 
 
 def main() -> None:
-    """Run the command of this process's arguments, and exit."""
+    """Run the command that this process's arguments name, and exit."""
     keep_standard_descriptors()
     escape_what_does_not_fit()
     if os.getpid() == 1:
-        signal.signal(
-            signal.SIGTERM, _end
-        )  # the kernel lets no signal end pid 1 for which it has no handler; a worker has its own once it is up
-    status = 1  # of what it raises, which Python shows
+        # The kernel ignores a signal to pid 1 that has no handler. A worker sets its own later.
+        signal.signal(signal.SIGTERM, _end)
+    status = 1  # if `run` raises; Python then prints the traceback
     try:
         status = run(sys.argv[1:])
-        unwritten(sys.stderr)  # whom could one tell?
+        unwritten(sys.stderr)  # an error here can be reported nowhere
     finally:
         leave(status)
     sys.exit(status)
@@ -107,7 +110,7 @@ def _end(number: int, frame: object) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status; what goes wrong is said in one sentence on stderr."""
+    """Run a command and return its exit status. Print an error as one sentence on stderr."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in own
     try:
@@ -134,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
-            raise  # a fault of ours, or of the module that was imported: its traceback says where
+            raise  # a bug in Rota or in the imported module: the traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
     if refused := unwritten(sys.stdout):
@@ -147,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
 @cli.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(VERSION)
@@ -158,7 +161,10 @@ def _root(
 
 
 def _logs_json(arguments: Sequence[str]) -> bool:
-    """Whether a line on stderr is to be JSON, also one that comes before logging is set up: whoever collects them reads nothing else."""
+    """Whether errors on stderr must be JSON: a log collector reads nothing else.
+
+    This also holds for an error that comes before logging is set up.
+    """
     asked = "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
     return asked and (logs.setup("json", None) or logs.form() is logs.Form.JSON)
 
@@ -192,6 +198,6 @@ def _fail(
         logger.error("%s", message.strip())
         return status
     what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}
-    with suppress(OSError):  # stderr is full as well: the status still says it
+    with suppress(OSError):  # stderr is full as well: only the status reports the error
         typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
     return status

@@ -1,4 +1,4 @@
-"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`: what people do to jobs, by their ids or by a filter."""
+"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a filter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rota.store import ops
 from rota.store.ops import Act, Answer, Which
 
 SHOWN_MAX = 20
-"""More rows than a screen has are only counted."""
+"""Beyond this many rows only counts are printed: more do not fit on a screen."""
 _PAST = {
     Action.RETRY_NOW: "retried",
     Action.CANCEL: "cancelled",
@@ -42,17 +42,32 @@ _PAST = {
     Action.RUN_AGAIN: "run again",
 }
 _HELP = {
-    Action.RETRY_NOW: "Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise.",
-    Action.CANCEL: "Call jobs off: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
-    " refused.",
-    Action.BURY: "Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise.",
-    Action.IGNORE: "Put dead jobs away. --why is required. Their idempotency keys are free.",
-    Action.RUN_AGAIN: "Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over.",
+    Action.RETRY_NOW: """Make jobs due now.
+
+    A running job is taken from its worker. A filter selects failed jobs, unless --status is given.
+    """,
+    Action.CANCEL: """Cancel jobs.
+
+    A waiting job ends at once; a running job's worker is told to stop it. Dead and finished jobs
+    are refused.
+    """,
+    Action.BURY: """Mark jobs as dead: they are not tried again.
+
+    A running job is taken from its worker. A filter selects waiting jobs, unless --status is given.
+    """,
+    Action.IGNORE: """Archive dead jobs with a reason (--why).
+
+    Their idempotency keys become free.
+    """,
+    Action.RUN_AGAIN: """Run finished or dead jobs again, as new jobs.
+
+    The new jobs have no idempotency keys. A filter needs --status, and for finished jobs --since.
+    """,
 }
 
 Ids = Annotated[
     list[int] | None,
-    typer.Argument(metavar="ID", help="The jobs' ids; else a filter.", min=1, max=ID_MAX),
+    typer.Argument(metavar="ID", help="Job ids. Without ids, give a filter.", min=1, max=ID_MAX),
 ]
 TypeOption = Annotated[
     str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")
@@ -66,36 +81,42 @@ ErrorOption = Annotated[
         "--error-type",
         "--error",
         metavar="CLASS",
-        help="Filter: jobs whose last error was of this class.",
+        help="Filter: jobs whose last error has this class.",
     ),
 ]
 ReleaseOption = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Filter: jobs whose last attempt this release made."),
+    typer.Option(metavar="TEXT", help="Filter: jobs last attempted by this release of your code."),
 ]
 SinceOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help=f"Filter: jobs that failed or ended from then on, else were made; {TIME}.",
+        help="Filter: jobs that failed, died or finished since then; jobs without a failure: "
+        f"created since then. {TIME}.",
     ),
 ]
 StatusOption = Annotated[
     Status | None,
     typer.Option(
         metavar="STATUS",
-        help=f"Filter: jobs that stand so, where an action has several to choose from: {', '.join(Status)}.",
+        help=f"Filter: jobs with this status: {', '.join(Status)}.",
     ),
 ]
 LimitOption = Annotated[
-    int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")
+    int,
+    typer.Option(
+        min=1, max=MANY_MAX, help="With a filter: maximum number of jobs, the oldest first."
+    ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="With a filter: do not ask.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="With a filter: do not ask for confirmation.")
+]
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a command was given."""
+    """The arguments of a command that name jobs."""
 
     ids: list[int] | None
     filters: dict[str, Any]
@@ -104,7 +125,7 @@ class Given:
 
 
 def command(action: Action) -> Callable[..., None]:
-    """The command of an action that needs to know no more than which jobs, who and why."""
+    """Make the command of an action that takes no options but jobs, actor and reason."""
 
     def do(
         ids: Ids = None,
@@ -136,7 +157,9 @@ def requeue(
     ids: Ids = None,
     payload: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Of one job: the corrected arguments, as a JSON object."),
+        typer.Option(
+            metavar="JSON", help="Corrected arguments as a JSON object; only with a single id."
+        ),
     ] = None,
     job_type: TypeOption = None,
     queue: QueueOption = None,
@@ -152,17 +175,20 @@ def requeue(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try dead jobs again as new ones, which take their keys along; the dead ones go to history."""
+    """Run dead jobs again, as new jobs.
+
+    The new jobs take over the idempotency keys. The dead jobs are archived.
+    """
     given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
     if payload is not None and len(ids or ()) != 1:
-        raise UsageError("--payload corrects one job: give its id")
+        raise UsageError("--payload needs exactly one job id")
     _do(_act(Action.REQUEUE, why, by), given, app, url, schema, payload)
 
 
 def _act(action: Action, why: str | None, by: str | None) -> Act:
     said = reason(why)
     if action is Action.IGNORE and said is None:
-        raise UsageError("--why: say why; the reason is what stays of the decision")
+        raise UsageError("--why is required: it records why these jobs are ignored")
     return Act(action, who(by), said)
 
 
@@ -201,7 +227,8 @@ def _do(
     which = None if given.ids else chosen(act.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(
-            f"{act.action.value} by a filter asks before it acts, and there is no terminal: add --yes"
+            f"{act.action.value} by a filter asks for confirmation, and there is no terminal: "
+            "add --yes"
         )
     with session(app, url, schema) as opened:
         if payload is not None and given.ids:
@@ -227,15 +254,15 @@ def _payload(id: int, text: str) -> dict[str, Any]:
 
 
 def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
-    """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
+    """Find the jobs of a filter, print how many there are, and ask for confirmation."""
     ids = opened.run(ops.choose(which))
-    more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""
+    more = " (limited by --limit; there may be more)" if len(ids) == which.limit else ""
     typer.echo(
         f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[act.action]}{more}",
         err=True,
     )
     if ids and not given.yes:
-        typer.confirm("Go on?", abort=True, err=True)
+        typer.confirm("Continue?", abort=True, err=True)
     return ids
 
 
@@ -247,7 +274,7 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
         {"id": job, "answer": "database refuses", "status": None} for job in refusals
     ]
     facts.sort(key=itemgetter("id"))
-    tells = len(facts) > 1 or not errors  # of one job the error says it all
+    tells = len(facts) > 1 or not errors  # for a single refused job the error is enough
     if given.as_json and tells:
         print_json({"jobs": facts})
     elif tells:

@@ -127,7 +127,7 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
         steps[0].text
         == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
     )
-    assert steps[-1].text == "called off: not this week"
+    assert steps[-1].text == "cancelled: not this week"
 
     connection.execute(
         "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at = now(), attempts = 1 where id = %s",
@@ -142,7 +142,7 @@ def test_the_story_names_the_schedule_the_reason_of_a_cancel_and_who_put_a_dead_
         [running],
     )
     connection.execute("select rota.dead_archive(10)")
-    assert app.story(running).steps[-1].text == "put away by retention: dead for 90 days"
+    assert app.story(running).steps[-1].text == "archived by retention: dead for 90 days"
 
 
 @rule("M85", "M87")
@@ -221,8 +221,8 @@ def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_
     assert told(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
     assert told(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
     connection.execute("delete from rota.action")  # they are kept for 90 days
-    assert app.story(buried).steps[-1].text == "put away by ann: by hand"
-    assert app.story(first).steps[3].text == f"put away by ann, fixed as job {fixed}: a typo"
+    assert app.story(buried).steps[-1].text == "archived by ann: by hand"
+    assert app.story(first).steps[3].text == f"archived by ann, fixed as job {fixed}: a typo"
 
 
 def test_there_is_no_story_of_a_job_that_is_not_there(app: rota.App) -> None:

@@ -374,10 +374,10 @@ def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
     assert one(connection, "select count(*) from rota.job") == (1,)
     with pytest.raises(
         rota.WrongStatus,
-        match=f"job {job} is dead and was put away already; nothing was changed; it was requeued as job {new}",
+        match=f"job {job} is dead and already archived; nothing was changed; it was requeued as job {new}",
     ):
         app.requeue(job)
-    with pytest.raises(rota.WrongStatus, match="put away already"):
+    with pytest.raises(rota.WrongStatus, match="already archived"):
         app.ignore(job, why="late")
     assert app.jobs(status="dead") == []
 

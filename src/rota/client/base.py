@@ -113,14 +113,14 @@ def moment(given: object, name: str) -> datetime | timedelta | None:
 def reason(why: object) -> str | None:
     """What somebody gave as their reason, fit to be stored. Raises UsageError."""
     if why is not None and not isinstance(why, str):
-        raise UsageError(f"why must be a text, not {why!r}")
+        raise UsageError(f"why must be a string, not {why!r}")
     return (one_line(why, WHY_MAX) if why else "") or None
 
 
 def who(by: object) -> str:
     """Who acts: what they say of themselves, on one line of at most 200 characters, else `user@host` of this process. Raises UsageError."""
     if by is not None and not isinstance(by, str):
-        raise UsageError(f"by must be a text, not {by!r}")
+        raise UsageError(f"by must be a string, not {by!r}")
     return (one_line(by, NAME_MAX) if by else "") or one_line(
         f"{_user()}@{socket.gethostname()}", NAME_MAX
     )

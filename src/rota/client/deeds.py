@@ -157,7 +157,7 @@ def _advice(action: Action, answer: Answer) -> str:
     if answer.new_id is not None:
         return f"; it was requeued as job {answer.new_id}"
     if answer.status == Status.DEAD and action in (Action.CANCEL, Action.RETRY_NOW):
-        return "; a dead job stays for a person to look at: requeue or ignore it"
+        return "; requeue or ignore a dead job instead"
     return ""
 
 

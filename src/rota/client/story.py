@@ -107,7 +107,7 @@ def _of_job(job: Job, attempts: Sequence[Attempt], actions: Sequence[Deed]) -> I
     if job.cancel_requested_at is not None and not any(
         action.job == job.id and action.verb == "cancel" for action in actions
     ):
-        yield Step(job.cancel_requested_at, job.id, "cancel", _with("asked for", job.cancel_reason))
+        yield Step(job.cancel_requested_at, job.id, "cancel", _with("requested", job.cancel_reason))
     if not any(
         action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
         for action in actions
@@ -176,10 +176,10 @@ def _ended(job: Job) -> str:
             f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}"
         )
     if (put := put_away(job)) is not None:
-        return f"put away {put}"
+        return f"archived {put}"
     if job.error_type == OVERLAP:
         return one_line(_with("skipped", job.last_error))
-    return one_line(_with("called off", job.cancel_reason))
+    return one_line(_with("cancelled", job.cancel_reason))
 
 
 def put_away(job: Job) -> str | None:

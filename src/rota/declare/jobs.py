@@ -169,7 +169,7 @@ class Jobs:
         if not isinstance(name, str):
             raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
         try:
-            check_text(name, "its name", NAME_MAX)
+            check_text(name, "the name", NAME_MAX)
             if not isinstance(takes_context, bool):
                 raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
             settings = Settings(
@@ -291,7 +291,8 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
         for name in (job_type.name, *job_type.settings.aliases):
             if name in seen:
                 raise DeclarationError(
-                    f"job type {name!r} is declared twice: at {seen[name].place} and at {job_type.place}"
+                    f"job type {name!r} is declared twice: "
+                    f"at {seen[name].place} and at {job_type.place}"
                 )
             seen[name] = job_type
 
@@ -303,7 +304,8 @@ def refuse_duplicate_schedules(definitions: Iterable[Definition]) -> None:
         if definition.name in seen:
             first = seen[definition.name]
             raise DeclarationError(
-                f"schedule {definition.name!r} is declared twice: at {first.place} and at {definition.place}"
+                f"schedule {definition.name!r} is declared twice: "
+                f"at {first.place} and at {definition.place}"
             )
         seen[definition.name] = definition
 

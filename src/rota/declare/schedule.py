@@ -100,11 +100,12 @@ def check_options(
     check_text(name, "a schedule's name", NAME_MAX)
     if not isinstance(timezone, str):
         raise UsageError(
-            f"timezone must be the name of one, such as 'Europe/Stockholm', not {timezone!r}"
+            f"timezone must be an IANA name such as 'Europe/Stockholm', not {timezone!r}"
         )
     if cron is not None and not isinstance(cron, str):
         raise UsageError(
-            f"cron must be a text such as '0 2 * * *', or None for a schedule that is only triggered, not {cron!r}"
+            "cron must be a string such as '0 2 * * *', "
+            f"or None for a schedule that runs only if triggered, not {cron!r}"
         )
     parse(MIDNIGHT if cron is None else cron, timezone)
     check_choice(catch_up, "catch_up", get_args(CatchUp))
@@ -114,9 +115,9 @@ def check_options(
 
 def _check_job(job: Any) -> None:
     if isinstance(job, JobType):
-        raise UsageError(f"give the job and not its type: {job.name}.new(…)")
+        raise UsageError(f"give a job, not its type: {job.name}.new(…)")
     if not isinstance(job, NewJob):
-        raise UsageError(f"its job must be made with job_type.new(…), not {job!r}")
+        raise UsageError(f"job must be made with job_type.new(…), not {job!r}")
     chosen = job.chosen
     for option, value in {
         "run_at": chosen.run_at,
@@ -126,7 +127,8 @@ def _check_job(job: Any) -> None:
     }.items():
         if value is not None:
             raise UsageError(
-                f"the job of a schedule takes no {option}: its tick is what says when, and each tick is one job"
+                f"the job of a schedule takes no {option}: "
+                "the tick determines when it runs, and each tick makes one job"
             )
 
 
@@ -134,11 +136,13 @@ def without_arguments(job_type: Any, name: str) -> NewJob:
     """The job of a type that the decorator stands above. Raises UsageError."""
     if not isinstance(job_type, JobType):
         raise UsageError(
-            f"@….schedule({name!r}, …) stands above @….job(…), which makes a job type of the function"
+            f"write @….schedule({name!r}, …) above @….job(…), which turns the function into "
+            "a job type"
         )
     try:
         return job_type.new()
     except PayloadError as error:
         raise UsageError(
-            f"as a decorator it is for a job type that needs no arguments ({error}); give them: schedule({name!r}, …, {job_type.name}.new(…))"
+            f"the decorator needs a job type without required arguments ({error}); "
+            f"to give arguments: schedule({name!r}, …, {job_type.name}.new(…))"
         ) from None

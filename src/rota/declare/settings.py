@@ -68,7 +68,8 @@ def check_process(executor: Any, max_memory: Any, recycle_after: Any) -> Process
     if executor is None:
         if (max_memory, recycle_after) != (MAX_MEMORY, RECYCLE_AFTER):
             raise UsageError(
-                'max_memory and recycle_after are for executor="process": a thread or a task has no memory of its own'
+                'max_memory and recycle_after need executor="process": '
+                "a thread or a task has no memory of its own"
             )
         return None
     check_choice(executor, "executor", get_args(ExecutorKind))
@@ -96,13 +97,15 @@ def check_aliases(value: Any) -> tuple[str, ...]:
 
 def check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
     if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
-        raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
+        raise UsageError(f"upgrade must be a mapping from version to function, not {upgrade!r}")
     if upgrade and set(upgrade) != set(range(1, version or 1)):
         raise UsageError(
-            f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}"
+            f"upgrade must have a function for each version from 1 to {(version or 1) - 1}, "
+            f"not for {sorted(upgrade)}"
         )
     if (version or 1) > 1 and not upgrade:
         raise UsageError(
-            f"version {version} needs upgrade={{1: …}}: a function for each older version, or stored payloads could not be read"
+            f"version {version} needs upgrade={{1: …}}: a function for each older version, "
+            "to read payloads that are already stored"
         )
     return dict(upgrade)

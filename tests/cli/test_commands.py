@@ -183,7 +183,7 @@ def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(
     named = CommandLine(below, ROTA_DATABASE_URL=database, ROTA_APP="nowhere:app")
     assert named("work", "--drain").error == (
         3,
-        "'nowhere:app': no module 'nowhere' on sys.path (the current directory is the first place looked at)",
+        "'nowhere:app': no module 'nowhere' on sys.path (which begins with the current directory)",
     )
 
 
@@ -385,7 +385,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     died = "insert into rota.job (job_type, payload, status, failed_at, error_type) select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
     connection.execute(died.encode())
     status, said = rota("requeue", "--type", "report").error
-    assert status == 2 and "there is no terminal: add --yes" in said
+    assert status == 2 and "stdin is not a terminal: add --yes" in said
     assert rows(connection, "select count(*) from rota.action") == [(0,)]
     few = rota.ok(
         "requeue",

@@ -235,7 +235,9 @@ def test_what_is_no_job_of_a_schedule_is_refused(jobs: rota.Jobs, job: Any, says
 def test_the_decorator_says_where_it_belongs_and_what_it_cannot_do(jobs: rota.Jobs) -> None:
     with pytest.raises(rota.DeclarationError, match=r"above @….job"):
         jobs.schedule("s", "0 2 * * *")(lambda: None)
-    with pytest.raises(rota.DeclarationError, match=r"without required arguments.*day.*report\.new"):
+    with pytest.raises(
+        rota.DeclarationError, match=r"without required arguments.*day.*report\.new"
+    ):
         jobs.schedule("s", "0 2 * * *")(jobs.types["report"])
 
 

@@ -46,14 +46,15 @@ _HELP = {
 
     A running job is taken from its worker. A filter selects failed jobs, unless --status is given.
     """,
-    Action.CANCEL: """Cancel jobs.
+    Action.CANCEL: """Cancel unfinished jobs.
 
-    A waiting job ends at once; a running job's worker is told to stop it. Dead and finished jobs
-    are refused.
+    A job that is not running ends at once; a running job's worker is told to stop it. Dead and
+    finished jobs are refused.
     """,
     Action.BURY: """Mark jobs as dead: they are not tried again.
 
-    A running job is taken from its worker. A filter selects waiting jobs, unless --status is given.
+    A running job is taken from its worker. A filter selects queued, waiting and failed jobs, unless
+    --status is given.
     """,
     Action.IGNORE: """Archive dead jobs with a reason (--why).
 
@@ -227,7 +228,7 @@ def _do(
     which = None if given.ids else chosen(act.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(
-            f"{act.action.value} by a filter asks for confirmation, and there is no terminal: "
+            f"{act.action.value} with a filter asks for confirmation, but stdin is not a terminal: "
             "add --yes"
         )
     with session(app, url, schema) as opened:

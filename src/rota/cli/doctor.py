@@ -51,8 +51,8 @@ def doctor(
     else:
         _print(found)
         typer.echo(
-            f"{counts['bad']} bad, {counts['warn']} warnings, {counts['skipped']} skipped, "
-            f"{counts['ok']} ok"
+            f"{len(found.findings)} checks: {counts['bad']} bad, {counts['warn']} warn, "
+            f"{counts['skipped']} skipped, {counts['ok']} ok"
         )
     if counts["bad"] or (strict and counts["warn"]):
         raise typer.Exit(1)

@@ -126,7 +126,7 @@ def queues(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List queues and priorities with waiting jobs, and all pauses."""
+    """List queues and priorities with jobs that are due or due later, and all pauses."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.table("queues", {"limit": COUNT_MAX}, columns=_QUEUES))
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
@@ -153,7 +153,7 @@ def queues(
     print_table(
         ("queue", "priority", "due", "later", "oldest run at"),
         rows,
-        empty="no waiting jobs",
+        empty="no jobs due, now or later",
     )
     for pause in pauses.values():
         typer.echo(f"{what(pause)}: {in_words(pause)}")

@@ -178,15 +178,15 @@ def put(
         str,
         typer.Option(
             metavar="skip|latest|all",
-            help="Which ticks missed while no worker ran are made up: none over 5 min late, the "
-            "latest, or all (at most 100).",
+            help="Ticks (scheduled times) missed while no worker ran. skip: drop those over 5 min "
+            "late; latest: run the latest; all: run all, at most 100.",
         ),
     ] = "latest",
     overlap: Annotated[
         str,
         typer.Option(
             metavar="skip|allow",
-            help="What happens to a tick while an earlier run is unfinished: skip it, or run both.",
+            help="A tick while an earlier run is unfinished. skip: drop it; allow: run both.",
         ),
     ] = "skip",
     jitter: Annotated[

@@ -172,7 +172,7 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
     else:
-        more = f"; {len(schedules)} schedules: {', '.join(schedules)}" if schedules else ""
+        more = f"; schedules ({len(schedules)}): {', '.join(schedules)}" if schedules else ""
         typer.echo(
-            f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}{more}"
+            f"schema {chosen.schema}: declared job types ({len(names)}): {', '.join(names)}{more}"
         )

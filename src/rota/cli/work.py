@@ -87,7 +87,7 @@ def work(
             min=1,
             max=HEALTH_PORT_MAX,
             help="Serve /healthz and /readyz over HTTP on this port, on all interfaces. "
-            "Default: none.",
+            "Not with --drain. Default: none.",
         ),
     ] = None,
     ping: Annotated[
@@ -95,7 +95,7 @@ def work(
         typer.Option(
             metavar="URL",
             help="Dead-man switch: request this URL after a successful drain; without --drain "
-            "about once a minute while the worker is healthy. Default: ROTA_PING_URL.",
+            "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
         ),
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,

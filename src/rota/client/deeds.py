@@ -66,7 +66,8 @@ def chosen(
     filters = (status, job_type, queue, error_type, release, since)
     if filters.count(None) == len(filters):
         raise UsageError(
-            f"{action.value}: which jobs? Give ids, or at least one of status, job_type, queue, error_type, release and since"
+            f"{action.value}: give ids, or at least one of "
+            "status, job_type, queue, error_type, release and since"
         )
     for name, value, most in (
         ("job_type", job_type, NAME_MAX),
@@ -80,7 +81,7 @@ def chosen(
     statuses = _statuses(action, status)
     if since is None and any(one.is_over for one in statuses):
         raise UsageError(
-            f"{action.value}: jobs that are over are looked for by their end: give since"
+            f"{action.value}: give since to select finished jobs by the time they finished"
         )
     return Which(
         statuses=[one.value for one in statuses],
@@ -97,7 +98,7 @@ def _statuses(action: Action, status: str | None) -> Sequence[Status]:
     possible = takes(action)
     if status is None:
         if not BY_DEFAULT[action]:
-            raise UsageError(f"{action.value}: give the status too, one of {', '.join(possible)}")
+            raise UsageError(f"{action.value}: give a status, one of {', '.join(possible)}")
         return BY_DEFAULT[action]
     if status not in possible:
         raise UsageError(

@@ -52,12 +52,12 @@ def declare(progress: Progress | None = None) -> Types:
         pass
 
     @jobs.job("counted")
-    async def counted(n: int) -> None:
+    async def count(n: int) -> None:
         if progress is not None:
             progress.add()
 
     @jobs.job("stamped")
-    async def stamped(n: int) -> float:
+    async def stamp(n: int) -> float:
         return time.time()
 
-    return Types(jobs, noop, stamped)
+    return Types(jobs, noop, stamp)

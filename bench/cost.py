@@ -12,7 +12,7 @@ import psycopg
 import rota
 from bench.app import declare
 from bench.figures import Figure
-from bench.peers import DRAIN_S, finished
+from bench.peers import DRAIN_S, count_finished
 from bench.process import WorkerProcess
 from bench.scale import Scale
 from bench.server import DurableServer, one, with_options
@@ -49,7 +49,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         with WorkerProcess(url, "drain") as worker:
             summary = worker.finish(DRAIN_S)
         after = Meter.read(server, connection)
-        if finished(url) != jobs:
+        if count_finished(url) != jobs:
             raise RuntimeError(f"not all of {jobs:,} jobs were committed as done")
     per_job = 1 / jobs
     note = f"{jobs:,} jobs, bulk enqueue included"

@@ -9,7 +9,7 @@ from statistics import median
 import psycopg
 
 from bench.figures import Figure
-from bench.peers import CLAIM, CLIENTS, DRAIN_S, Drained, Graphile, Pgbench, finished
+from bench.peers import CLAIM, CLIENTS, DRAIN_S, Drained, Graphile, Pgbench, count_finished
 from bench.process import SLOTS, WorkerProcess
 from bench.producer import fill
 from bench.scale import Scale
@@ -20,13 +20,13 @@ PART = "drain"
 
 def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
     """Drain in turns, so that whatever else the machine does meets all of them; ratios are within a round."""
-    pgbench, graphile = Pgbench(server, place), Graphile.installed(place)
+    pgbench, graphile = Pgbench(server, place), Graphile.install(place)
     turns: dict[str, Callable[[], Drained]] = {
-        "Rota": lambda: _checked(scale.jobs, _rota(server, scale.jobs)),
-        Pgbench.name: lambda: _checked(scale.jobs, _pgbench(server, pgbench, scale.jobs)),
+        "Rota": lambda: _check(scale.jobs, _rota(server, scale.jobs)),
+        Pgbench.name: lambda: _check(scale.jobs, _pgbench(server, pgbench, scale.jobs)),
     }
     if graphile is not None:
-        turns[Graphile.name] = lambda: _checked(scale.jobs, _graphile(server, graphile, scale.jobs))
+        turns[Graphile.name] = lambda: _check(scale.jobs, _graphile(server, graphile, scale.jobs))
     drained: dict[str, list[Drained]] = {name: [] for name in turns}
     for _ in range(scale.rounds):
         for name, turn in turns.items():
@@ -92,7 +92,7 @@ def _rota(server: DurableServer, jobs: int) -> Drained:
         _fill(url, jobs)
         with WorkerProcess(url, "drain") as worker:
             summary = worker.finish(DRAIN_S)
-        return Drained(finished(url), summary.took_s, summary.cpu_s)
+        return Drained(count_finished(url), summary.took_s, summary.cpu_s)
 
 
 def _pgbench(server: DurableServer, pgbench: Pgbench, jobs: int) -> Drained:
@@ -112,7 +112,7 @@ def _fill(url: str, jobs: int) -> None:
         fill(connection, "noop", jobs)
 
 
-def _checked(jobs: int, drained: Drained) -> Drained:
+def _check(jobs: int, drained: Drained) -> Drained:
     if drained.jobs != jobs:
         raise RuntimeError(f"{drained.jobs:,} of {jobs:,} jobs were committed as done: not a drain")
     return drained

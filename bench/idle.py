@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.figures import Figure, readable
-from bench.pick_up import picked_up
+from bench.pick_up import measure_waits
 from bench.process import WorkerProcess
 from bench.scale import Scale
 from bench.server import DurableServer, with_options
@@ -47,7 +47,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         )
     with server.database() as url, WorkerProcess(url, "run", notify=False) as worker:
         time.sleep(SETTLE_S)
-        waits = picked_up(url, scale.sparse_jobs, SPARSE_S)
+        waits = measure_waits(url, scale.sparse_jobs, SPARSE_S)
         worker.stop()
     note = f"longest of {len(waits)}, one every {SPARSE_S:g} s: {', '.join(readable(wait) for wait in waits)}"
     yield Figure(

@@ -74,7 +74,7 @@ def main() -> None:
 
 def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[float, float]:
     order = [other, ROOT / "src"] if turn % 2 == 0 else [ROOT / "src", other]
-    measured = {src: _drained(server, src, jobs) for src in order}
+    measured = {src: _drain(server, src, jobs) for src in order}
     (speed, cpu), (other_speed, other_cpu) = measured[ROOT / "src"], measured[other]
     print(
         f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: {speed / other_speed:.3f}",
@@ -83,7 +83,7 @@ def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[flo
     return speed / other_speed, cpu / other_cpu
 
 
-def _drained(server: DurableServer, src: Path, jobs: int) -> tuple[float, float]:
+def _drain(server: DurableServer, src: Path, jobs: int) -> tuple[float, float]:
     with server.database(migrated=False) as url:
         done = subprocess.run(
             [sys.executable, "-c", DRAIN, url, str(jobs)],

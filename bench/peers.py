@@ -97,7 +97,7 @@ class Pgbench:
         tps, processed = _TPS.search(done.stdout), _DONE.search(done.stdout)
         if done.returncode != 0 or tps is None or processed is None:
             raise RuntimeError(f"pgbench failed with {done.returncode}: {done.stdout}{done.stderr}")
-        return Drained(finished(url), int(processed[1]) / float(tps[1]))
+        return Drained(count_finished(url), int(processed[1]) / float(tps[1]))
 
 
 def _script() -> str:
@@ -132,7 +132,7 @@ class Graphile:
         self._node = shutil.which("node")
 
     @classmethod
-    def installed(cls, place: Path) -> Graphile | None:
+    def install(cls, place: Path) -> Graphile | None:
         """Install it; None, said loudly, where that cannot be done."""
         made = cls(place)
         npm = shutil.which("npm")
@@ -229,7 +229,7 @@ class Graphile:
             return process.stdout.read()
 
 
-def finished(url: str) -> int:
+def count_finished(url: str) -> int:
     """How many jobs are in Rota's history."""
     with psycopg.connect(url, autocommit=True) as connection:
         return int(

@@ -26,7 +26,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
     """Single inserts at a rate that a worker laughs at."""
     for notify in (True, False):
         with server.database() as url, WorkerProcess(url, "run", notify=notify) as worker:
-            waits = picked_up(url, int(scale.pick_up_s * RATE), 1 / RATE)
+            waits = measure_waits(url, int(scale.pick_up_s * RATE), 1 / RATE)
             worker.stop()
         how = "with the bell" if notify else "without NOTIFY"
         note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
@@ -42,7 +42,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             )
 
 
-def picked_up(url: str, count: int, every_s: float) -> list[float]:
+def measure_waits(url: str, count: int, every_s: float) -> list[float]:
     """Enqueue jobs one by one, each committed by itself; return the milliseconds from each commit to the start of its handler.
 
     The commit is timed when its answer is here, so a handler that was faster than the answer counts as negative.

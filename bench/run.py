@@ -113,7 +113,7 @@ def _measure(
     failed: dict[str, str] = {}
     name = names[0]
     signal.signal(signal.SIGALRM, _out_of_time)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _terminate)
     signal.alarm(scale.limit_s)
     run = Run()
     try:
@@ -154,7 +154,7 @@ def _out_of_time(*_: object) -> NoReturn:
     raise OutOfTime
 
 
-def _terminated(*_: object) -> NoReturn:
+def _terminate(*_: object) -> NoReturn:
     raise SystemExit(143)
 
 

@@ -34,7 +34,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "text of an error, of a status": {"error": "refused", "status": "cancelled"},
     "an hour of yesterday": {"since": "26h", "until": "25h"},
 }
-FOLDED_H = 25
+ROLLED_UP_H = 25
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
@@ -52,17 +52,19 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             "select idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1",
         )
         for name, wanted in {**SEARCHES, "a key of long ago": {"idempotency_key": key}}.items():
-            search = partial(app.jobs, limit=20, **wanted)
-            yield _timed(name, search, scale, at_most=1_000)
-        yield from _fold(server, connection, app.database, scale)
-        yield _timed("stats of a day", app.stats, scale, at_most=100)
+            search = partial(app.find, limit=20, **wanted)
+            yield _time(name, search, scale, at_most=1_000)
+        yield from _roll_up(server, connection, app.database, scale)
+        yield _time("stats of a day", app.stats, scale, at_most=100)
         old = one(
             connection, "select id from rota.job_history where attempts > 1 order by id limit 1"
         )
-        yield _timed("the story of a job of long ago", lambda: app.story(old), scale, at_most=1_000)
+        yield _time(
+            "the timeline of a job of long ago", lambda: app.timeline(old), scale, at_most=1_000
+        )
 
 
-def _timed(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -> Figure:
+def _time(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -> Figure:
     took_ms = []
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -80,39 +82,41 @@ def _timed(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -
     )
 
 
-def _fold(
+def _roll_up(
     server: DurableServer, connection: psycopg.Connection, database: Database, scale: Scale
 ) -> Iterator[Figure]:
     """Whole hours, as they are counted when they are over."""
     connection.execute(
-        "update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - make_interval(hours => %s)",
-        [FOLDED_H],
+        "update rota.stat_rollup set complete_to = date_trunc('hour', rota.clock(), 'UTC') - make_interval(hours => %s)",
+        [ROLLED_UP_H],
     )
     at, cpu_s, turns_s = one(connection, "select pg_current_wal_insert_lsn()"), server.cpu_s(), []
     more = True
     while more:
         began = time.perf_counter()
-        more = database.run(ops.fold_figures(), connection)
+        more = database.run(ops.roll_up_stats(), connection)
         turns_s.append(time.perf_counter() - began)
     spent_s = server.cpu_s() - cpu_s
     wal = one(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8", at)
     jobs = one(connection, "select sum(succeeded + dead + cancelled)::float8 from rota.stat_hour")
-    note = f"{readable(jobs)} jobs of {FOLDED_H} h; the longest hour {readable(max(turns_s) * 1000)} ms"
+    note = f"{readable(jobs)} jobs of {ROLLED_UP_H} h; the longest hour {readable(max(turns_s) * 1000)} ms"
     yield Figure(
         part=PART,
-        name="CPU of a fold",
+        name="CPU of a roll-up",
         value=spent_s / jobs * 1e6,
         unit="µs/job",
         note=note,
         detail={"turns_s": turns_s},
     )
-    yield Figure(part=PART, name="WAL of a fold", value=wal / jobs, unit="B/job", note=note)
-    connection.execute("update rota.stat_fold set folded_to = folded_to - interval '1 minute'")
+    yield Figure(part=PART, name="WAL of a roll-up", value=wal / jobs, unit="B/job", note=note)
+    connection.execute(
+        "update rota.stat_rollup set complete_to = complete_to - interval '1 minute'"
+    )
     began = time.perf_counter()
-    database.run(ops.fold_figures(), connection)
+    database.run(ops.roll_up_stats(), connection)
     yield Figure(
         part=PART,
-        name="fold of a minute",
+        name="roll-up of a minute",
         value=(time.perf_counter() - began) * 1000,
         unit="ms",
         note="the end of today's rows",

@@ -69,7 +69,7 @@ class Table:
 
     @classmethod
     @contextmanager
-    def made(
+    def make(
         cls, server: DurableServer, scale: Scale, spike: LiteralString | None
     ) -> Iterator[Table]:
         """Fill a fresh database."""
@@ -101,11 +101,11 @@ class Table:
 
     def work(self, jobs: int) -> None:
         """Let a worker do so many."""
-        before, seen = self._done(), list[tuple[float, float, int]]()
+        before, seen = self._count_done(), list[tuple[float, float, int]]()
         with WorkerProcess(self._url, "run") as worker:
             gives_up_at = time.monotonic() + DRAIN_S
             for share in (FIRST, LAST):
-                while (done := self._done() - before) < share * jobs:
+                while (done := self._count_done() - before) < share * jobs:
                     if time.monotonic() > gives_up_at:
                         raise RuntimeError(f"{done:,} of {jobs:,} jobs after {DRAIN_S} s")
                     time.sleep(LOOK_S)
@@ -116,7 +116,7 @@ class Table:
         self.cpu_s += ended_cpu - began_cpu
         self.jobs += last - first
 
-    def _done(self) -> int:
+    def _count_done(self) -> int:
         return int(one(self._connection, "select count(*) from rota.job_history"))
 
     def _claim(self, run_at: datetime, id_: int, *, finds: int = CLAIM) -> float:
@@ -137,7 +137,7 @@ class Table:
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
     """Each spike beside a table without one, claim by claim and worker by worker, so that whatever else the machine does meets both."""
     for name, spike in SPIKES.items():
-        with Table.made(server, scale, None) as without, Table.made(server, scale, spike) as beside:
+        with Table.make(server, scale, None) as without, Table.make(server, scale, spike) as beside:
             for table in (without, beside):
                 table.first()
             for step, turns in (

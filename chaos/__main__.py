@@ -49,7 +49,7 @@ def main() -> int:
     logging.getLogger("psycopg.pool").setLevel(
         logging.ERROR
     )  # that connections break is what this is about
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _terminate)
     console.print(f"chaos: {asked.seconds:g} s, SEED={asked.seed}")
     guarded = Run()
     try:
@@ -89,7 +89,7 @@ def _say(verdict: Verdict, seed: int) -> int:
     return 1 if broken else 0
 
 
-def _terminated(*_: object) -> NoReturn:
+def _terminate(*_: object) -> NoReturn:
     raise SystemExit(143)
 
 

@@ -61,7 +61,7 @@ app = rota.App(release=os.environ.get("CHAOS_RELEASE", "r0"), lease=LEASE, lifes
 
 
 @contextmanager
-def witnessed(ctx: rota.Context) -> Iterator[None]:
+def witness_attempt(ctx: rota.Context) -> Iterator[None]:
     """Say start at once and end last, and how it ended."""
     witness: Witness = ctx.state.witness
     witness.says("start", ctx)
@@ -77,9 +77,9 @@ def witnessed(ctx: rota.Context) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def recorded(ctx: rota.Context) -> AsyncIterator[None]:
+async def record(ctx: rota.Context) -> AsyncIterator[None]:
     """Record an async attempt. Where the server is away it raises, as any handler would."""
-    with witnessed(ctx):
+    with witness_attempt(ctx):
         async with ctx.state.asynchronous.connection() as connection:
             await connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
         yield
@@ -88,9 +88,9 @@ async def recorded(ctx: rota.Context) -> AsyncIterator[None]:
 
 
 @contextmanager
-def recorded_in_thread(ctx: rota.Context) -> Iterator[None]:
+def record_in_thread(ctx: rota.Context) -> Iterator[None]:
     """Record a plain function's attempt."""
-    with witnessed(ctx):
+    with witness_attempt(ctx):
         with ctx.state.synchronous.connection() as connection:
             connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
         yield
@@ -106,15 +106,15 @@ def chance(ctx: rota.Context) -> random.Random:
 @app.job("quick", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def quick(ctx: rota.Context, n: int) -> int:
     """Takes milliseconds."""
-    async with recorded(ctx):
+    async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.03))
     return n
 
 
 @app.job("threaded", max_attempts=TRIES, retry=RETRY, takes_context=True)
-def threaded(ctx: rota.Context, n: int) -> int:
+def use_thread(ctx: rota.Context, n: int) -> int:
     """The same in a thread."""
-    with recorded_in_thread(ctx):
+    with record_in_thread(ctx):
         time.sleep(chance(ctx).uniform(0, 0.1))
     return n
 
@@ -122,15 +122,15 @@ def threaded(ctx: rota.Context, n: int) -> int:
 @app.job("near_the_lease", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def near_the_lease(ctx: rota.Context, n: int) -> int:
     """Takes about as long as its lease."""
-    async with recorded(ctx):
+    async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(1, 4))
     return n
 
 
 @app.job("renewed", max_attempts=TRIES, retry=RETRY, takes_context=True)
-def renewed(ctx: rota.Context, n: int) -> int:
+def outlast_lease(ctx: rota.Context, n: int) -> int:
     """Takes several leases, in a thread that asks whether it should stop."""
-    with recorded_in_thread(ctx):
+    with record_in_thread(ctx):
         until = time.monotonic() + chance(ctx).uniform(5, 8)
         while time.monotonic() < until:
             ctx.raise_if_cancelled()
@@ -141,7 +141,7 @@ def renewed(ctx: rota.Context, n: int) -> int:
 @app.job("once", max_attempts=1, retry=RETRY, takes_context=True)
 async def once(ctx: rota.Context, n: int) -> int:
     """May begin once."""
-    async with recorded(ctx):
+    async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.3))
     return n
 
@@ -149,7 +149,7 @@ async def once(ctx: rota.Context, n: int) -> int:
 @app.job("dead_when_lost", max_attempts=TRIES, on_lost="dead", retry=RETRY, takes_context=True)
 def dead_when_lost(ctx: rota.Context, n: int) -> int:
     """May not begin again after its worker was lost with it."""
-    with recorded_in_thread(ctx):
+    with record_in_thread(ctx):
         time.sleep(chance(ctx).uniform(0, 0.3))
     return n
 
@@ -157,7 +157,7 @@ def dead_when_lost(ctx: rota.Context, n: int) -> int:
 @app.job("flaky", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def flaky(ctx: rota.Context, n: int) -> int:
     """Fails at times, in every way that a handler can."""
-    async with recorded(ctx):
+    async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.05))
     match chance(ctx).randrange(20):
         case 0 | 1 | 2 | 3:
@@ -173,9 +173,9 @@ async def flaky(ctx: rota.Context, n: int) -> int:
 
 TYPES: list[tuple[int, Any]] = [
     (52, quick),
-    (16, threaded),
+    (16, use_thread),
     (3, near_the_lease),
-    (1, renewed),
+    (1, outlast_lease),
     (12, once),
     (8, dead_when_lost),
     (8, flaky),

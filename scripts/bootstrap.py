@@ -69,7 +69,7 @@ def _only_one() -> Iterator[None]:
 
 def _venv_made() -> bool:
     """Make .venv unless a usable one is there; True when this call made it."""
-    if _identity(VENV / ".made") == _made_by() and _has_pip():
+    if _identity(VENV / ".made") == _describe_python() and _has_pip():
         return False
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise Refused(f"this Python cannot make a virtual environment: {_advice()}")
@@ -87,7 +87,7 @@ def _venv_made() -> bool:
             said = (done.stderr + done.stdout).strip()
             reason = _advice() if not said or "ensurepip" in said else said.rpartition("\n")[2]
             raise Refused(f"no virtual environment could be made: {reason}")
-        (VENV / ".made").write_text(_made_by())
+        (VENV / ".made").write_text(_describe_python())
     except BaseException:
         shutil.rmtree(VENV, ignore_errors=True)
         raise
@@ -124,11 +124,14 @@ def _is_stamped(level: str) -> bool:
 
 def _stamp() -> str:
     return json.dumps(
-        {"made_by": _made_by(), "pyproject": hashlib.sha256(PYPROJECT.read_bytes()).hexdigest()}
+        {
+            "made_by": _describe_python(),
+            "pyproject": hashlib.sha256(PYPROJECT.read_bytes()).hexdigest(),
+        }
     )
 
 
-def _made_by() -> str:
+def _describe_python() -> str:
     # base_prefix is the same inside .venv and outside; the place counts because scripts in .venv name it.
     return json.dumps({"python": sys.version, "prefix": sys.base_prefix, "place": str(VENV)})
 

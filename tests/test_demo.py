@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from tests.support.cli import CommandLine
 from tests.support.wait import eventually
-from tests.worker.fleet import gone
+from tests.worker.supervisor import gone
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rota import errors
 from rota.app import App
-from rota.client.deeds import Acted
-from rota.client.story import Story
+from rota.client.actions import ActionResult
+from rota.client.timeline import Timeline
 from rota.declare.context import Context, context
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jobs import Jobs
@@ -36,15 +36,25 @@ from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy,
 from rota.model.schedule import Run, Schedule
 from rota.observe import events
 from rota.runtime import logs
-from rota.store.ops import Pause, Stats
-from rota.worker.report import Report
+from rota.store.ops import (
+    ActionRecord,
+    AlertRecord,
+    AttemptRecord,
+    Pause,
+    QueueDepth,
+    Stats,
+)
+from rota.worker.summary import Summary
 
 __version__ = VERSION
 
 __all__ = [
-    "Acted",
+    "ActionRecord",
+    "ActionResult",
+    "AlertRecord",
     "App",
     "AttemptCancelled",
+    "AttemptRecord",
     "AttemptTimeout",
     "Cancel",
     "ConfigurationError",
@@ -66,7 +76,7 @@ __all__ = [
     "Pause",
     "PayloadError",
     "Quadratic",
-    "Report",
+    "QueueDepth",
     "Retry",
     "RetryPolicy",
     "RotaError",
@@ -80,7 +90,8 @@ __all__ = [
     "Stats",
     "Status",
     "Steps",
-    "Story",
+    "Summary",
+    "Timeline",
     "UnknownJobType",
     "UsageError",
     "WrongStatus",

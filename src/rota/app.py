@@ -13,18 +13,17 @@ import msgspec
 
 from rota import embedded
 from rota.client import Client
-from rota.client.deeds import named
-from rota.client.scheduling import declare_and_plan
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, given_url
-from rota.declare.job_type import JobType, declared
+from rota.client.actions import index_by_name
+from rota.client.schedules import declare_and_plan
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
+from rota.declare.job_type import JobType, make_row
 from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
 from rota.declare.load import load
+from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
-from rota.declare.schedule import Definition
-from rota.declare.settings import LEASE_S_MIN
+from rota.declare.schedule import ScheduleOptions
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
-from rota.model.resources import told
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
@@ -33,12 +32,19 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.worker.crew import Crew
-from rota.worker.orders import obeying, stopping_after
-from rota.worker.report import Report
+from rota.worker.signals import obey_signals, stop_after
+from rota.worker.spec import WorkerSpec
+from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
+
+
+class Synced(msgspec.Struct, frozen=True):
+    """What `App.sync` declared, by name."""
+
+    job_types: list[str]
+    schedules: list[str]
 
 
 class App(Client):
@@ -110,14 +116,14 @@ class App(Client):
         self._own.bind(self)
         if isinstance(jobs, str | Jobs):
             raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {jobs!r}")
-        self._take_in([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
+        self._add_jobs([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
         self.schedule = self._own.schedule
         """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
         with the options of `Jobs.schedule`."""
 
-    def _take_in(self, registries: list[Jobs]) -> None:
+    def _add_jobs(self, registries: list[Jobs]) -> None:
         """Add all registries or none: after an error the Jobs are free for another App."""
         for registry in registries:
             if not isinstance(registry, Jobs):
@@ -129,7 +135,7 @@ class App(Client):
             job_type for registry in registries for job_type in registry.types.values()
         )
         refuse_duplicate_schedules(
-            definition for registry in registries for definition in registry.definitions.values()
+            schedule for registry in registries for schedule in registry.schedules.values()
         )
         for registry in registries:
             registry.bind(self)
@@ -151,24 +157,7 @@ class App(Client):
         }
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        return named(self.types).get(name)
-
-    @property
-    def definitions(self) -> dict[str, Definition]:
-        """The schedules that the code of this App declares, by name.
-
-        Raises DeclarationError if two share a name.
-        """
-        refuse_duplicate_schedules(
-            definition
-            for registry in self._registries
-            for definition in registry.definitions.values()
-        )
-        return {
-            name: definition
-            for registry in self._registries
-            for name, definition in registry.definitions.items()
-        }
+        return index_by_name(self.types).get(name)
 
     @property
     def url(self) -> str | None:
@@ -176,7 +165,7 @@ class App(Client):
 
         Raises ConfigurationError.
         """
-        return given_url(self._url)
+        return find_url(self._url)
 
     @property
     def notify(self) -> bool:
@@ -192,9 +181,9 @@ class App(Client):
         if url is None:
             url = embedded.start()
             migrate.migrate(url, self.schema)
-        # Atomic: concurrent first callers must all get the same Database, which holds the pools.
-        database = Database(url, self.schema, notify=self._notify)
-        kept: Database = vars(self).setdefault("_database", database)
+        made = Database(url, self.schema, notify=self._notify)
+        # Atomic: concurrent first callers must share one Database, which holds the pools.
+        kept: Database = vars(self).setdefault("_database", made)
         return kept
 
     @property
@@ -215,16 +204,20 @@ class App(Client):
 
     # Work
 
-    def sync(self) -> int:
-        """Declare the job types and schedules in the database. Returns the number of job types.
+    def sync(self) -> Synced:
+        """Declare the job types and schedules of this App in the database. Returns their names.
 
         A worker does the same when it starts. Call it at each deploy, before the first INSERT.
+
+        Raises:
+            DeclarationError: two job types or two schedules share a name.
+            SchemaMissing: the schema is missing, or older than this release needs.
         """
         self.database.run(migrate.check(self.schema))
-        schedules = self._schedules()
-        types = self.database.run(ops.declare(self._declaration(), self.release))
-        self.database.run(declare_and_plan(schedules, self.release))
-        return types
+        types, schedules = self.types, self._find_schedules()
+        self.database.run(ops.declare(self._encode_types(), self.release))
+        self.database.run(declare_and_plan(self._encode_schedules(), self.release))
+        return Synced(sorted(types), sorted(schedules))
 
     def run(
         self,
@@ -234,7 +227,7 @@ class App(Client):
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
-    ) -> Report:
+    ) -> Summary:
         """Run jobs until SIGTERM or SIGINT.
 
         After the signal the worker claims no more jobs, waits for running handlers for the grace
@@ -273,7 +266,7 @@ class App(Client):
         health_port: int | None = None,
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """`run` on the running loop, until cancelled or, with `signals`, SIGTERM or SIGINT."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
@@ -289,7 +282,7 @@ class App(Client):
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """Do one pass of all upkeep, then run jobs until none is due and those claimed are done.
 
         Args:
@@ -320,20 +313,20 @@ class App(Client):
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
-    ) -> Report:
+    ) -> Summary:
         """`drain` on the running loop."""
         for_s = None if for_ is None else seconds(for_, name="for_")
         config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
-    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Report:
+    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
         """Drain for at most `within_s`, plus the grace period for handlers that then run."""
         config = replace(
             config,
             drain=True,
             drain_for_s=within_s,
             stop_after_s=within_s,
-            alert_url=self._alerts_go_to(),
+            alert_url=self._find_alert_url(),
         )
         return await self._work(config, signals=False)
 
@@ -344,60 +337,64 @@ class App(Client):
             queues=None if queues is None else dict(queues),
             slots=slots,
             grace_s=seconds(grace, name="grace"),
-            alert_url=self._alerts_go_to(),
+            alert_url=self._find_alert_url(),
             ping_url=None if ping is None else check_url(ping, "the URL to ping"),
         )
 
-    def _alerts_go_to(self) -> str | None:
+    def _find_alert_url(self) -> str | None:
         url = self._alert_url or os.environ.get("ROTA_ALERT_URL")
         return check_url(url, "the URL for alerts (alert_url, ROTA_ALERT_URL)") if url else None
 
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
-    ) -> Report:
-        by_name = {
-            name: job_type
-            for job_type in self.types.values()
-            for name in (job_type.name, *job_type.settings.aliases)
-        }
+    ) -> Summary:
+        by_name = index_by_name(self.types)
         if not by_name:
             raise ConfigurationError(
                 "this App has no job types, so a worker would do nothing; "
                 "declare job types, or give App(jobs=[…])"
             )
-        crew = Crew(
-            by_name,
-            self.release,
-            self._lease_s,
-            self._declaration(),
-            self._lifespan,
-            self._module,
-            self._schedules(),
+        spec = WorkerSpec(
+            types=by_name,
+            release=self.release,
+            lease_s=self._lease_s,
+            declaration=self._encode_types(),
+            config=config,
+            lifespan=self._lifespan,
+            module=self._module,
+            schedules=self._encode_schedules(),
         )
-        worker = Worker(self.database, crew, self._bus, config)
+        worker = Worker(self.database, spec, self._bus)
         with (
-            told(),
-            answering(health_port, worker.pulse.unwell, worker.pulse.unready),
-            obeying(worker, signals=signals),
+            answering(health_port, worker.health.liveness, worker.health.readiness),
+            obey_signals(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
-            if supervised.joined is not None:
-                supervised.joined.fit()
-            with stopping_after(worker, config.stop_after_s):
+            if supervised.current is not None:
+                supervised.current.confirm_fit()
+            with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
                 await aping(config.ping_url)  # a signal meanwhile ends no drain that is done
         return report
 
-    def _declaration(self) -> str:
-        return msgspec.json.encode(
-            [declared(job_type, self._lease_s) for job_type in self.types.values()]
-        ).decode()
+    def _encode_types(self) -> str:
+        rows = [make_row(job_type, self._lease_s) for job_type in self.types.values()]
+        return msgspec.json.encode(rows).decode()
 
-    def _schedules(self) -> str:
-        return msgspec.json.encode(
-            [definition.row() for definition in self.definitions.values()]
-        ).decode()
+    def _encode_schedules(self) -> str:
+        rows = [schedule.make_row() for schedule in self._find_schedules().values()]
+        return msgspec.json.encode(rows).decode()
+
+    def _find_schedules(self) -> dict[str, ScheduleOptions]:
+        refuse_duplicate_schedules(
+            schedule for registry in self._registries for schedule in registry.schedules.values()
+        )
+        return {
+            name: schedule
+            for registry in self._registries
+            for name, schedule in registry.schedules.items()
+        }
 
     def close(self) -> None:
         """Close the connections that enqueueing and reading opened. The App stays usable."""

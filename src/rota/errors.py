@@ -30,7 +30,7 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
     return error
 
 
-def _meant(nearest: str | None) -> str:
+def _suggest(nearest: str | None) -> str:
     return f"; did you mean {nearest!r}?" if nearest else ""
 
 
@@ -86,7 +86,7 @@ class UnknownJobType(UsageError):
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
         super().__init__(
-            f"unknown job type {job_type!r}{_meant(nearest)}{advice}",
+            f"unknown job type {job_type!r}{_suggest(nearest)}{advice}",
             job_type=job_type,
             nearest=nearest,
         )
@@ -110,7 +110,7 @@ class ScheduleNotFound(UsageError):
 
     def __init__(self, schedule: str, nearest: str | None = None) -> None:
         super().__init__(
-            f"no schedule {schedule!r}{_meant(nearest)}", schedule=schedule, nearest=nearest
+            f"no schedule {schedule!r}{_suggest(nearest)}", schedule=schedule, nearest=nearest
         )
 
 
@@ -233,21 +233,6 @@ class WorkerExhausted(RotaError):
             f"({', '.join(job_types)}); it handed back the jobs that had not begun, and ended: "
             "start it again, and give the calls in these handlers timeouts of their own",
             job_types=job_types,
-        )
-
-
-class OutOfResources(RotaError):
-    """The machine gives this process no more open files, threads or memory. It ended in order, as far as that goes; raise the limit, or look for what
-    uses it up, such as a handler that never closes what it opens, and start it again."""
-
-    exit_code = 4
-    lack: str
-    """Of what, as in "open files (`ulimit -n`)"."""
-
-    def __init__(self, lack: str, why: str) -> None:
-        super().__init__(
-            f"this process is out of {lack}: {why}; raise the limit, or look for what uses it up, and start it again",
-            lack=lack,
         )
 
 

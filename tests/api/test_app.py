@@ -123,7 +123,7 @@ def test_texts_of_every_language_go_there_and_back_whatever_the_environment_says
 
         job = greet.enqueue(name="北京 🚂")
         assert app.get(job.id).payload == {"name": "北京 🚂"}
-        assert app.jobs(error="北京") == []
+        assert app.find(error="北京") == []
 
 
 def test_an_app_connects_to_nothing_until_it_is_used() -> None:

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import ConfigurationError, UsageError
-from rota.integrations.asgi import Tick, tick
+from rota.integrations.asgi import DrainEndpoint, tick
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -281,7 +281,7 @@ async def test_it_works_under_another_application_s_path(app: rota.App) -> None:
     """As Starlette and FastAPI mount it: the same call with `root_path`, and no lifespan; who mounts it closes it."""
     app.job("work")(lambda: None)
     application = tick(app, secret=SECRET)
-    assert isinstance(application, Tick)
+    assert isinstance(application, DrainEndpoint)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -49,6 +49,8 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("fatal_on", [LookupError]),
         ("fatal_on", (int,)),
         ("takes_context", "yes"),
+        ("take_context", True),
+        ("prio", 5),
         ("version", 0),
         ("version", 32_768),
         ("version", "1"),

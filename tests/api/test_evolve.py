@@ -113,7 +113,7 @@ def test_a_payload_that_does_not_fit_is_dead_at_once_where_no_release_is_known(
         "dead",
         0,
         "fatal",
-        "misfit",
+        "payload mismatch",
     )
     assert why in job["last_error"] and job["error_type"] == "rota.errors.PayloadError"
     assert (started, report.dead, len(rows.attempts(id_))) == ([], 1, 1)

@@ -38,7 +38,7 @@ def mixed(app: rota.App) -> dict[str, int]:
 @rule("M85")
 def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[str, int]) -> None:
     def ids(**wanted: object) -> list[int]:
-        return [job.id for job in app.jobs(**wanted)]  # type: ignore[arg-type]
+        return [job.id for job in app.find(**wanted)]  # type: ignore[arg-type]
 
     newest_first = sorted(mixed.values(), reverse=True)
     assert ids() == newest_first
@@ -57,17 +57,17 @@ def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[
 @pytest.mark.parametrize("limit", [0, 10_001, "5", None])
 def test_a_limit_out_of_range_is_refused(app: rota.App, limit: int) -> None:
     with pytest.raises(rota.UsageError, match="limit must be a whole number from 1 to 10,000"):
-        app.jobs(limit=limit)
+        app.find(limit=limit)
 
 
 def test_a_status_that_does_not_exist_is_refused_not_found_empty(app: rota.App) -> None:
     with pytest.raises(rota.UsageError, match=r"status must be one of queued, .*, not 'done'"):
-        app.jobs(status="done")
+        app.find(status="done")
     for unknown in ("job", "ids"):
         with pytest.raises(
             rota.UsageError, match=f"there is no filter '{unknown}'; there are status, job_type"
         ):
-            app.jobs(**{unknown: [1]})  # type: ignore[arg-type]
+            app.find(**{unknown: [1]})  # type: ignore[arg-type]
 
 
 @rule("M10")
@@ -178,7 +178,7 @@ async def test_every_call_that_touches_the_database_has_an_async_twin(database: 
     assert report.succeeded == 5
     assert (await joined).result == 3
     ids = [one.id for one in (fifth, fourth, third, second, first)]
-    assert [job.id for job in await app.ajobs(status="succeeded")] == ids
+    assert [job.id for job in await app.afind(status="succeeded")] == ids
     assert (await app.aget(first.id)).result == 1
     with pytest.raises(rota.JobNotFound):
         await app.aget(12345)
@@ -251,5 +251,5 @@ async def test_an_aenqueue_that_nobody_awaited_names_its_job_type(app: rota.App)
         RuntimeWarning, match="coroutine 'aenqueue of job type 'send_mail'' was never awaited"
     ):
         forget()
-    assert await app.ajobs() == []
+    assert await app.afind() == []
     await app.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import inspect
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,21 @@ from psycopg.rows import TupleRow
 import rota
 from rota import errors, events
 from rota.cli import cli
-from rota.client.acting import Filters
-from rota.client.reading import Search
-from rota.declare.options import Options
+from rota.client.actions import ActionFilters, Actions
+from rota.client.find import Search
+from rota.client.queues import Queues
+from rota.client.schedules import Schedules
+from rota.declare.options import JOB_DEFAULTS, JobOptions, UsingOptions
+from rota.declare.schedule import TIMING_DEFAULTS, Timing
 from rota.model.retry import RetryPolicy
 from rota.store.ops import Filter
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
+
+DEFAULTS = {"Unpack[JobOptions]": JOB_DEFAULTS, "Unpack[Timing]": TIMING_DEFAULTS}
+"""By the annotation of `**options`."""
 
 Row = dict[str, str]
 
@@ -64,11 +72,14 @@ def as_written(cell: str) -> Any:
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, Any]:
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "self"
-    }
+    """The options of a function by name, with their defaults; those of an unpacked TypedDict too."""
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= DEFAULTS[parameter.annotation]
+        elif name != "self":
+            found[name] = parameter.default
+    return found
 
 
 @pytest.mark.parametrize(
@@ -76,12 +87,12 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
     [
         ("`job(...)`", rota.Jobs.job),
         ("`schedule(...)`", rota.Jobs.schedule),
-        ("`app.put_schedule(...)` and `await app.aput_schedule(...)`", rota.App.put_schedule),
-        ("`app.put_schedule(...)` and `await app.aput_schedule(...)`", rota.App.aput_schedule),
+        ("`app.schedules.put(...)` and `await app.schedules.aput(...)`", Schedules.put),
+        ("`app.schedules.put(...)` and `await app.schedules.aput(...)`", Schedules.aput),
         *(
             (
-                "`app.pause_schedule(...)` and `await app.apause_schedule(...)`",
-                getattr(rota.App, f"{a}{verb}_schedule"),
+                "`app.schedules.pause(...)` and `await app.schedules.apause(...)`",
+                getattr(Schedules, a + verb),
             )
             for verb in ("pause", "resume", "trigger", "delete")
             for a in ("", "a")
@@ -97,14 +108,20 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.cancel),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.acancel),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.retry_now),
-        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.abury),
-        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.run_again),
+        ("`app.cancel(...)` and `await app.acancel(...)`", Actions.abury),
+        ("`app.cancel(...)` and `await app.acancel(...)`", Actions.run_again),
         ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.requeue),
         ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.arequeue),
-        ("`app.pause_queue(...)` and `await app.apause_queue(...)`", rota.App.pause_queue),
-        ("`app.pause_queue(...)` and `await app.apause_queue(...)`", rota.App.apause_queue),
-        ("`app.pause_all(...)` and `await app.apause_all(...)`", rota.App.pause_all),
-        ("`app.pause_all(...)` and `await app.apause_all(...)`", rota.App.apause_all),
+        ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.pause),
+        ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.apause),
+        (
+            "`app.queues.pause_all(...)` and `await app.queues.apause_all(...)`",
+            Queues.pause_all,
+        ),
+        (
+            "`app.queues.pause_all(...)` and `await app.queues.apause_all(...)`",
+            Queues.apause_all,
+        ),
         ("`rota.asgi.tick(...)`", rota.asgi.tick),
     ],
 )
@@ -130,9 +147,9 @@ def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
 
 def test_each_filter_of_an_action_and_of_a_search_is_on_the_page() -> None:
     assert [names(row["filter"])[0] for row in tables()["Many jobs"]] == list(
-        Filters.__annotations__
+        ActionFilters.__annotations__
     )
-    heading = "`app.jobs(...)` and `await app.ajobs(...)`"
+    heading = "`app.find(...)` and `await app.afind(...)`"
     defaults = {
         name: as_written(row["default"])
         for row in tables()[heading]
@@ -149,20 +166,29 @@ def test_run_has_the_options_of_arun_but_for_the_signals_that_it_always_hears() 
     assert parameters(rota.App.run) == options
 
 
-def test_both_ways_to_declare_type_the_same_options() -> None:
-    from typing import get_overloads
+@pytest.mark.parametrize(
+    ("options", "defaults"), [(JobOptions, JOB_DEFAULTS), (Timing, TIMING_DEFAULTS)]
+)
+def test_each_option_that_is_unpacked_has_a_default(options: type, defaults: object) -> None:
+    assert list(options.__annotations__) == list(defaults)  # type: ignore[call-overload]
 
-    for overload in get_overloads(rota.Jobs.job):
-        assert parameters(overload).keys() == parameters(rota.Jobs.job).keys()
+
+@pytest.mark.parametrize("options", [JobOptions, UsingOptions, Timing, Search, ActionFilters])
+def test_each_option_is_documented_where_it_is_declared(options: type) -> None:
+    [declaration] = ast.parse(inspect.getsource(options)).body
+    assert isinstance(declaration, ast.ClassDef)
+    undocumented = [
+        ast.unparse(field)
+        for field, below in pairwise([*declaration.body, ast.Pass()])
+        if isinstance(field, ast.AnnAssign)
+        and not (isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant))
+    ]
+    assert undocumented == []
 
 
-def test_each_option_of_using_is_on_the_page_and_in_its_docstring() -> None:
-    options = list(Options.__annotations__)
-
-    assert [names(row["option"])[0] for row in tables()["`using(...)`"]] == options
-    assert (
-        re.findall(r"^ {12}(\w+): ", rota.JobType.using.__doc__ or "", re.MULTILINE)[: len(options)]
-        == options
+def test_each_option_of_using_is_on_the_page() -> None:
+    assert [names(row["option"])[0] for row in tables()["`using(...)`"]] == list(
+        UsingOptions.__annotations__
     )
 
 
@@ -194,7 +220,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 def test_each_attribute_of_the_context_is_on_the_page() -> None:
     public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
         "tell_to_stop",
-        "said",
+        "encode_progress",
     }  # those are the worker's
 
     assert {names(row["name"])[0].partition("(")[0] for row in tables()["Context"]} == public
@@ -274,7 +300,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         "rota start",
         "rota retention",
         "rota alert",
-        "rota beforehand",
+        "rota before drain",
     )
     expected = {name: int(count) for name, count in written.items() if name not in now_and_then}
 
@@ -296,7 +322,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
 
 
 def test_rotas_own_connections_have_the_timeouts_that_the_page_names(app: rota.App) -> None:
-    with app.database.connected("test") as own:
+    with app.database.open_connection("test") as own:
         settings = [
             own.execute(f"show {name}").fetchone() for name in ("statement_timeout", "lock_timeout")
         ]

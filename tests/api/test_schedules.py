@@ -37,8 +37,9 @@ def actions(connection: Connection) -> list[tuple[Any, ...]]:
 def test_sync_declares_what_the_code_says_and_announces_the_next_tick(shop: rota.App) -> None:
     shop.schedule("nightly", "30 2 * * *", shop.types["report"].new(), timezone="Europe/Stockholm")
     shop.schedule("by hand", None, shop.types["report"].new())
-    assert shop.sync() == 1
-    by_hand, nightly = shop.schedules()
+    synced = shop.sync()
+    assert (synced.job_types, synced.schedules) == (["report"], ["by hand", "nightly"])
+    by_hand, nightly = shop.schedules.list()
     assert (nightly.origin, nightly.release, nightly.next_run_at) == (
         "code",
         "unknown",
@@ -67,7 +68,7 @@ def test_put_makes_and_changes_a_schedule_and_says_who_and_why(
     shop: rota.App, connection: Connection
 ) -> None:
     job = shop.types["report"].using(queue="slow").new(day="monday")
-    made = shop.put_schedule(
+    made = shop.schedules.put(
         "weekly", "0 3 * * 1", job, by="ann", why="asked by sales", jitter="5m"
     )
     assert (made.origin, made.queue, made.payload, made.next_run_at) == (
@@ -77,7 +78,7 @@ def test_put_makes_and_changes_a_schedule_and_says_who_and_why(
         at("2026-03-30 03:00"),
     )
     assert (made.jitter_s, made.is_active) == (300.0, True)
-    changed = shop.put_schedule("weekly", "0 4 * * 1", job)
+    changed = shop.schedules.put("weekly", "0 4 * * 1", job)
     assert (changed.next_run_at, changed.jitter_s) == (at("2026-03-30 04:00"), None)
     assert actions(connection)[0] == ("put", "weekly", "ann", "asked by sales")
     assert "@" in actions(connection)[1][2]
@@ -87,24 +88,24 @@ def test_put_makes_and_changes_a_schedule_and_says_who_and_why(
 def test_pause_resume_trigger_and_delete_are_kept_with_who_and_why(
     shop: rota.App, connection: Connection
 ) -> None:
-    shop.put_schedule("s", "0 * * * *", shop.types["report"].new(), catch_up="all", by="ann")
-    paused = shop.pause_schedule("s", by="bob", why="stocktaking")
+    shop.schedules.put("s", "0 * * * *", shop.types["report"].new(), catch_up="all", by="ann")
+    paused = shop.schedules.pause("s", by="bob", why="stocktaking")
     assert (paused.paused_by, paused.paused_why, paused.is_active) == ("bob", "stocktaking", False)
     set_clock(connection, "2026-03-28 15:30:00")
-    resumed = shop.resume_schedule("s", by="cy")
+    resumed = shop.schedules.resume("s", by="cy")
     assert (resumed.paused_at, resumed.paused_why) == (None, None)
     assert resumed.next_run_at == at("2026-03-28 16:00"), (
         "what fell into the pause is not caught up with"
     )
-    job = shop.get(shop.trigger_schedule("s", by="dan"))
+    job = shop.get(shop.schedules.trigger("s", by="dan"))
     assert (job.schedule, job.scheduled_for, job.status) == ("s", None, "queued")
-    assert (shop.get_schedule("s").last_job, shop.get_schedule("s").last_run_at) == (
+    assert (shop.schedules.get("s").last_job, shop.schedules.get("s").last_run_at) == (
         job.id,
         at("2026-03-28 15:30"),
     )
-    shop.delete_schedule("s", by="eve", why="no longer needed")
-    assert shop.schedules() == []
-    assert [run.job for run in shop.schedule_runs("s")] == [job.id] and shop.schedule_runs(
+    shop.schedules.delete("s", by="eve", why="no longer needed")
+    assert shop.schedules.list() == []
+    assert [run.job for run in shop.schedules.runs("s")] == [job.id] and shop.schedules.runs(
         "s", before=job.id
     ) == []
     assert actions(connection)[1:] == [
@@ -117,19 +118,19 @@ def test_pause_resume_trigger_and_delete_are_kept_with_who_and_why(
 
 @rule("M87")
 async def test_all_of_it_can_be_awaited(shop: rota.App) -> None:
-    await shop.aput_schedule("s", None, shop.types["report"].new())
-    assert (await shop.apause_schedule("s")).paused_at is not None
-    assert (await shop.aresume_schedule("s")).paused_at is None
-    job = await shop.atrigger_schedule("s")
-    assert [run.job for run in await shop.aschedule_runs("s")] == [job]
+    await shop.schedules.aput("s", None, shop.types["report"].new())
+    assert (await shop.schedules.apause("s")).paused_at is not None
+    assert (await shop.schedules.aresume("s")).paused_at is None
+    job = await shop.schedules.atrigger("s")
+    assert [run.job for run in await shop.schedules.aruns("s")] == [job]
     assert (
-        [one.name for one in await shop.aschedules()]
-        == [(await shop.aget_schedule("s")).name]
+        [one.name for one in await shop.schedules.alist()]
+        == [(await shop.schedules.aget("s")).name]
         == ["s"]
     )
-    await shop.adelete_schedule("s")
+    await shop.schedules.adelete("s")
     with pytest.raises(rota.ScheduleNotFound):
-        await shop.aget_schedule("s")
+        await shop.schedules.aget("s")
     await shop.aclose()
 
 
@@ -138,10 +139,10 @@ def test_a_schedule_is_put_and_triggered_in_the_caller_s_transaction(
     shop: rota.App, database: str
 ) -> None:
     with psycopg.connect(database) as own:
-        shop.put_schedule("s", "0 * * * *", shop.types["report"].new(), connection=own)
-        shop.trigger_schedule("s", connection=own)
+        shop.schedules.put("s", "0 * * * *", shop.types["report"].new(), connection=own)
+        shop.schedules.trigger("s", connection=own)
         own.rollback()
-    assert shop.schedules() == [] and shop.jobs() == []
+    assert shop.schedules.list() == [] and shop.find() == []
 
 
 @rule("M82")
@@ -152,39 +153,39 @@ def test_a_code_schedule_is_changed_and_deleted_in_the_code(
     shop.schedule("s", "0 * * * *", job)
     shop.sync()
     with pytest.raises(rota.UsageError, match="declared in code: change it there"):
-        shop.put_schedule("s", "0 3 * * *", job)
+        shop.schedules.put("s", "0 3 * * *", job)
     with pytest.raises(rota.UsageError, match="declared in code and would come back"):
-        shop.delete_schedule("s")
-    assert shop.get_schedule("s").cron == "0 * * * *"
+        shop.schedules.delete("s")
+    assert shop.schedules.get("s").cron == "0 * * * *"
     connection.execute("update rota.schedule set disabled_at = rota.clock()")
-    assert shop.put_schedule("s", "0 3 * * *", job).origin == "api"
-    shop.delete_schedule("s")
+    assert shop.schedules.put("s", "0 3 * * *", job).origin == "api"
+    shop.schedules.delete("s")
     assert [verb for verb, *_ in actions(connection)] == ["put", "delete"]
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        "get_schedule",
-        "pause_schedule",
-        "resume_schedule",
-        "trigger_schedule",
-        "delete_schedule",
-        "schedule_runs",
+        "get",
+        "pause",
+        "resume",
+        "trigger",
+        "delete",
+        "runs",
     ],
 )
 async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(
     shop: rota.App, connection: Connection, call: str
 ) -> None:
     with pytest.raises(rota.ScheduleNotFound, match=r"^no schedule 'nightly'$"):
-        await getattr(shop, f"a{call}")("nightly")
+        await getattr(shop.schedules, f"a{call}")("nightly")
     connection.execute(
         "insert into rota.schedule (name, job_type) values ('nightly', 't'), ('weekly', 't')"
     )
     with pytest.raises(
         rota.ScheduleNotFound, match=r"^no schedule 'nigthly'; did you mean 'nightly'\?$"
     ) as caught:
-        await asyncio.to_thread(getattr(shop, call), "nigthly")
+        await asyncio.to_thread(getattr(shop.schedules, call), "nigthly")
     assert (caught.value.schedule, caught.value.nearest) == ("nigthly", "nightly")
     assert actions(connection) == []
     await shop.aclose()
@@ -192,15 +193,15 @@ async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(
 
 def test_a_payload_over_the_limit_is_refused_before_it_is_put(shop: rota.App) -> None:
     with pytest.raises(rota.PayloadError, match="over the limit"):
-        shop.put_schedule("s", None, shop.types["report"].new(day="x" * 70_000))
+        shop.schedules.put("s", None, shop.types["report"].new(day="x" * 70_000))
 
 
 @rule("M10")
 def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
     shop: rota.App, connection: Connection
 ) -> None:
-    shop.put_schedule("s", None, shop.types["report"].new())
-    ids = [shop.trigger_schedule("s") for _ in range(4)]
+    shop.schedules.put("s", None, shop.types["report"].new())
+    ids = [shop.schedules.trigger("s") for _ in range(4)]
     connection.execute(
         "update rota.schedule_run set scheduled_for = '2026-03-28 11:00Z' where job = %s", [ids[0]]
     )
@@ -220,7 +221,7 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
     connection.execute(
         "delete from rota.job where id = any (%s)", [[ids[0], ids[2]]]
     )  # the third: a success that leaves no row
-    newest, unkept, dead, first = shop.schedule_runs("s")
+    newest, unkept, dead, first = shop.schedules.runs("s")
     assert [run.job for run in (newest, unkept, dead, first)] == ids[::-1]
     assert (first.status, first.ran_s, first.scheduled_for, first.error_type) == (
         "succeeded",
@@ -237,7 +238,7 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
     )
     assert (unkept.status, unkept.ran_s) == ("succeeded", None)
     assert (newest.status, newest.ran_s, newest.scheduled_for) == ("queued", None, None)
-    assert [run.job for run in shop.schedule_runs("s", before=ids[2], limit=1)] == [ids[1]]
+    assert [run.job for run in shop.schedules.runs("s", before=ids[2], limit=1)] == [ids[1]]
 
 
 @rule("M10")
@@ -247,7 +248,7 @@ def test_a_run_is_known_also_when_another_than_the_scheduler_inserted_it_and_for
     connection.execute(
         "insert into rota.job (job_type, schedule, scheduled_for) values ('t', 's', rota.clock())"
     )
-    assert len(shop.schedule_runs("s")) == 1
+    assert len(shop.schedules.runs("s")) == 1
     forget = "select rota.schedule_runs_forget(10)"
     set_clock(connection, "2026-04-11 11:59:59")
     assert connection.execute(forget).fetchone() == (0,)
@@ -275,7 +276,7 @@ async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick
     app.on(WorkerStarted, said.append)
     assert (await app.adrain()).succeeded == 1
     assert [type(event) for event in said] == [RunEnqueued, WorkerStarted]
-    [run] = await app.aschedule_runs("s")
+    [run] = await app.schedules.aruns("s")
     await app.aclose()
     assert seen == [("s", at("2026-03-28 13:00"))]
     assert (run.status, run.scheduled_for) == ("succeeded", at("2026-03-28 13:00"))

@@ -122,7 +122,7 @@ def test_who_gets_no_connection_is_told_what_may_be_the_reason(
             connection.execute("lock table rota.job")
             calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
             eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
-            opening = app.database._pools._opened().pool
+            opening = app.database._pools._of_this_process().pool
             assert opening is not None
             opening.result().timeout = 0.1  # the others have theirs
             with pytest.raises(

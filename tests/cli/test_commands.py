@@ -419,8 +419,11 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     assert rota.ok(
         "requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
     ).json == {"jobs": []}
-    misfit = rota("requeue", "4", "--payload", '{"dya": 1}').error
-    assert misfit[0] == 2 and "the handler takes no such argument; did you mean 'day'?" in misfit[1]
+    mismatch = rota("requeue", "4", "--payload", '{"dya": 1}').error
+    assert (
+        mismatch[0] == 2
+        and "the handler takes no such argument; did you mean 'day'?" in mismatch[1]
+    )
     rota.ok("requeue", "4", "--payload", '{"day": "2026-01-14"}')
     assert rows(connection, "select payload, origin_id from rota.job where id = 26") == [
         ({"day": "2026-01-14"}, 4)

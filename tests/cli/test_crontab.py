@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from rota import embedded
 from rota.cli import run
-from rota.cli.crontab import EVERY_MINUTES, Plan, crontab_file, kubernetes, systemd_units
+from rota.cli.crontab import EVERY_MINUTES, CronUnit, crontab_file, kubernetes, systemd_units
 from rota.model.cron import parse
 from rota.store.migrate import migrate
 from tests.support.cli import CommandLine
@@ -124,7 +124,7 @@ def test_no_secret_is_printed(
     assert "ROTA_DATABASE_URL" in said.out and ("rota.env" in said.out or "--k8s" in options)
 
 
-def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: object) -> Plan:
+def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: object) -> CronUnit:
     settings: dict[str, object] = {
         "app": "shop:app",
         "directory": Path(directory),
@@ -137,7 +137,7 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
         "image": "registry.example/shop:7",
         "schema": None,
     }
-    return Plan(**{**settings, **changes})  # type: ignore[arg-type]
+    return CronUnit(**{**settings, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -105,25 +103,6 @@ def test_help_and_version_need_neither_an_app_nor_a_database(tmp_path: Path) -> 
     assert rota().status == 2 and rota("db").status == 2
     assert rota("nonsense").error == (2, "No such command 'nonsense'; see rota --help")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_was_deleted_is_said_to_be_so(tmp_path: Path) -> None:
-    """As by a deploy, under a shell that stays in the release of before."""
-    for command, said in (
-        ("stats", "that you are in was deleted"),
-        ("work", "that you are in was deleted"),
-        ("db url", "directory was deleted"),
-    ):
-        gone = tmp_path / "release-1"
-        gone.mkdir()
-        ran = subprocess.run(
-            ["/bin/sh", "-c", f'rmdir "$PWD"; exec "$0" -m rota {command}', sys.executable],
-            cwd=gone,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 3 and said in ran.stderr and ran.stderr.count("\n") == 1, ran
 
 
 def test_a_directory_that_the_user_may_not_look_into_has_no_pyproject(

@@ -70,7 +70,7 @@ ABOUT = (
 ELSEWHERE = {"demo", "db url", "db psql", "db stop", "db reset"}
 """Told of no instant and no duration; tested with what they start."""
 INSTANTS = re.compile(
-    r"(at|.*_at|since|until|.*_until|scheduled_for|hour|folded_to|oldest_due|next|enqueued_at)"
+    r"(at|.*_at|since|until|.*_until|scheduled_for|hour|complete_to|oldest_due|next|enqueued_at)"
 )
 DURATIONS = (
     "timeout",

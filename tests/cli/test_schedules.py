@@ -14,9 +14,10 @@ import pytest
 import typer
 from psycopg.rows import TupleRow
 
-import rota as package
 from rota.cli import cli, run
-from rota.declare.options import Options
+from rota.client.schedules import Schedules
+from rota.declare.options import UsingOptions
+from rota.declare.schedule import Timing
 from tests.support.project import enter
 from tests.support.rules import rule
 
@@ -88,7 +89,7 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
     commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
     of_enqueue = {str(option.name) for option in commands["enqueue"].params}
     of_put = {str(option.name) for option in commands["schedule"].commands["put"].params}
-    of_job = Options.__annotations__.keys() - {"connection"}
+    of_job = UsingOptions.__annotations__.keys() - {"connection"}
 
     assert of_enqueue >= of_job
     assert of_put >= of_job - {
@@ -96,11 +97,10 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
         "delay",
         "idempotency_key",
     }  # its tick says when, and each tick is one job
-    assert of_put >= inspect.signature(package.App.put_schedule).parameters.keys() - {
-        "self",
-        "job",
-        "connection",
-    }
+    assert of_put >= {
+        *inspect.signature(Schedules.put).parameters,
+        *Timing.__annotations__,
+    } - {"self", "job", "connection", "timing"}
 
 
 @rule("M10")

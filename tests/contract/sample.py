@@ -23,4 +23,4 @@ def sign_up(conn: psycopg.Connection, user_id: int, monday: datetime) -> list[ro
 send_welcome_email.enqueue(user_id=42)               # -> Enqueued(id, created, status)
 send_welcome_email.enqueue_many([{"user_id": 1}, {"user_id": 2}])
 # await send_welcome_email.aenqueue(user_id=42); .using(delay="10m"); .func(42) is the function as written
-# app.drain(); app.run(queues={"email": 20, "default": 10}); await app.arun(); app.get(id); app.jobs(status="dead")
+# app.drain(); app.run(queues={"email": 20, "default": 10}); await app.arun(); app.get(id); app.find(status="dead")

@@ -28,7 +28,7 @@ with psycopg.connect(connection_url) as connection:
     connection.commit()
     again = sample.send_welcome_email.using(connection=connection, idempotency_key="welcome_email:user:7").enqueue(7)
 report = sample.app.drain()
-found = sample.app.jobs(job_type="send_welcome_email", status="succeeded")
+found = sample.app.find(job_type="send_welcome_email", status="succeeded")
 print(json.dumps({
     "sign_up": [[one.created, one.status] for one in enqueued],
     "again": [again.created, again.status],

@@ -56,7 +56,7 @@ def test_each_python_line_works(
     app.close()
     assert capsys.readouterr().out.startswith("3 requeued {2: ")
     verbs = connection.execute("select verb, count(*) from rota.action group by verb").fetchall()
-    assert dict(verbs) == {"requeue": 4, "bury": 1, "ignore": 1, "cancel": 3, "run again": 1}
+    assert dict(verbs) == {"requeue": 4, "bury": 1, "ignore": 1, "cancel": 3, "run_again": 1}
 
 
 @rule("M44", "M87")

@@ -76,7 +76,7 @@ def test_the_handler_and_the_json_of_the_page_are_what_comes(
     import rota
 
     [said] = blocks(ALERTS, "json")
-    told = msgspec.json.decode(said, type=ops.alert.Told)
+    told = msgspec.json.decode(said, type=ops.alert.AlertMessage)
     assert msgspec.json.decode(said).keys() == set(told.__struct_fields__)
 
     sent: list[tuple[str, str, str]] = []
@@ -93,7 +93,7 @@ def test_the_handler_and_the_json_of_the_page_are_what_comes(
     assert [(to, subject) for to, subject, _ in sent] == [
         ("ops@example.com", "critical: dead jobs fires")
     ]
-    assert Hand(connection).run(ops.findings("dead jobs")) != []
+    assert Hand(connection).run(ops.find_alert_matches("dead jobs")) != []
 
 
 @pytest.mark.system

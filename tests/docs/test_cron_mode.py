@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rota.cli import run
-from rota.model.cron import missed_fires, parse
+from rota.model.cron import latest_fires, parse
 from tests.support.project import enter
 from tests.support.rules import rule
 
@@ -74,7 +74,7 @@ def test_what_is_said_about_nights_when_clocks_change_is_so(
     assert f"`{text}`" in CLOCKS
     zone = ZoneInfo("Europe/Stockholm")
     start = datetime(2026, 10 if day == 25 else 3, day, tzinfo=zone)
-    ticks = missed_fires(parse(text, zone.key), start, start.replace(hour=23), 99)
+    ticks = latest_fires(parse(text, zone.key), start, start.replace(hour=23), 99)
     assert len(ticks) == len(shown)
     for tick, expected in zip(ticks, shown, strict=True):
         assert tick.astimezone(zone).strftime("%H:%M%z").startswith(expected)

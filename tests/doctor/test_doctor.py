@@ -488,7 +488,7 @@ def test_a_schedule_that_does_not_fire_or_has_stopped_by_itself_is_told(
     def schedules() -> Finding:
         return examine(database, only=["schedules"])["schedules"]
 
-    with database.connected("cli") as connection:
+    with database.open_connection("cli") as connection:
         set_clock(connection, NOON, schema)
         connection.execute(
             f"insert into {schema}.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, disabled_at, refused) values"
@@ -533,7 +533,7 @@ def test_a_cron_text_that_a_drain_could_not_read_is_told_by_doctor_and_alert(
         connection.execute(
             f"update {schema}.schedule set paused_at = now() - interval '2 seconds'".encode()
         )
-        [found] = app.database.run(ops.findings("schedule overdue"))
+        [found] = app.database.run(ops.find_alert_matches("schedule overdue"))
     assert found.subject == "broken" and found.message.startswith(
         "schedule broken has stopped by itself: "
     )
@@ -599,7 +599,7 @@ def test_a_slot_or_a_standby_that_lags_is_told_by_its_age_in_transactions(
 async def test_a_worker_counts_what_it_did_and_what_came_too_late(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.lease.BEAT_S", 3600.0)
+    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 3600.0)
     jobs = rota.Jobs()
     go, begun = asyncio.Event(), asyncio.Barrier(3)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.model.alert import OVER_AFTER, Decision, Finding, Standing, Step, decide
+from rota.model.alert import OVER_AFTER, AlertMatch, AlertStep, Decision, Standing, decide
 from tests.support.rules import rule
 
 REPEAT_S = 240.0
-TELLS = (Step.FIRES, Step.REPEATS, Step.OVER)
+TELLS = (AlertStep.FIRES, AlertStep.REPEATS, AlertStep.OVER)
 
 
 @dataclass
@@ -27,15 +27,15 @@ class Row:
         assert decision.told == self.told, "the decision names the row as it was seen"
         if decision.step in TELLS:
             self.told, self.missed, self.told_at = self.told + 1, 0, now
-            self.is_over = decision.step == Step.OVER
+            self.is_over = decision.step == AlertStep.OVER
         else:
-            self.missed = self.missed + 1 if decision.step == Step.MISSED else 0
+            self.missed = self.missed + 1 if decision.step == AlertStep.MISSED else 0
 
 
-def course(found: list[bool], repeat_after_s: float | None) -> list[Step | None]:
+def course(found: list[bool], repeat_after_s: float | None) -> list[AlertStep | None]:
     """What is decided of one subject, evaluated once a minute."""
     row = Row()
-    steps: list[Step | None] = []
+    steps: list[AlertStep | None] = []
     for minute, is_found in enumerate(found):
         now = minute * 60.0
         known = (
@@ -43,7 +43,7 @@ def course(found: list[bool], repeat_after_s: float | None) -> list[Step | None]
             if row.told
             else []
         )
-        decided = decide([Finding("s", 1, "m")] if is_found else [], known, repeat_after_s)
+        decided = decide([AlertMatch("s", 1, "m")] if is_found else [], known, repeat_after_s)
         for one in decided:
             row.write(one, now)
         steps.append(decided[0].step if decided else None)
@@ -60,21 +60,21 @@ def test_each_firing_is_told_once_repeated_in_time_and_ended_once(
     stands = False
     told_at = 0
     for minute, (is_found, step) in enumerate(zip(found, steps, strict=True)):
-        if step == Step.FIRES:
+        if step == AlertStep.FIRES:
             assert is_found and not stands
-        elif step == Step.REPEATS:
+        elif step == AlertStep.REPEATS:
             assert (
                 is_found
                 and stands
                 and repeat_after_s is not None
                 and (minute - told_at) * 60 >= repeat_after_s
             )
-        elif step == Step.OVER:
+        elif step == AlertStep.OVER:
             assert stands and found[minute - OVER_AFTER + 1 : minute + 1] == [False] * OVER_AFTER
         elif is_found:
             assert stands and (repeat_after_s is None or (minute - told_at) * 60 < repeat_after_s)
         if step in TELLS:
-            stands, told_at = step != Step.OVER, minute
+            stands, told_at = step != AlertStep.OVER, minute
         if found[max(0, minute - OVER_AFTER + 1) : minute + 1] == [False] * OVER_AFTER:
             assert not stands, "what is gone is over, and is not told of for ever"
 
@@ -82,11 +82,11 @@ def test_each_firing_is_told_once_repeated_in_time_and_ended_once(
 @rule("M86")
 def test_one_evaluation_that_misses_it_ends_nothing() -> None:
     assert course([True, False, True, False, False, False], None) == [
-        Step.FIRES,
-        Step.MISSED,
-        Step.STILL,
-        Step.MISSED,
-        Step.OVER,
+        AlertStep.FIRES,
+        AlertStep.MISSED,
+        AlertStep.STILL,
+        AlertStep.MISSED,
+        AlertStep.OVER,
         None,
     ]
 
@@ -97,9 +97,9 @@ def test_each_subject_is_decided_by_itself() -> None:
         Standing("c", 2, True, 0, 10.0),
         Standing("d", 1, False, 0, 10.0),
     ]
-    decided = decide([Finding("a", 1, ""), Finding("d", 1, "")], known, None)
+    decided = decide([AlertMatch("a", 1, ""), AlertMatch("d", 1, "")], known, None)
     assert [(one.subject, one.step, one.told) for one in decided] == [
-        ("a", Step.FIRES, 0),
-        ("b", Step.OVER, 3),
-        ("d", Step.STILL, 1),
+        ("a", AlertStep.FIRES, 0),
+        ("b", AlertStep.OVER, 3),
+        ("d", AlertStep.STILL, 1),
     ]

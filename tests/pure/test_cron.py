@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rota.errors import UsageError
 from rota.model import cron
-from rota.model.cron import missed_fires, next_fire, next_fires, parse
+from rota.model.cron import latest_fires, next_fire, next_fires, parse
 from tests.support.rules import rule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -139,7 +139,7 @@ def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(
         return
     tick = next_fire(parsed, at)
     assert tick is None or tick > at
-    missed = missed_fires(parsed, datetime.min.replace(tzinfo=UTC), at, 3)
+    missed = latest_fires(parsed, datetime.min.replace(tzinfo=UTC), at, 3)
     assert missed == sorted(set(missed)) and all(found <= at for found in missed)
 
 
@@ -158,7 +158,7 @@ def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
     until = START + timedelta(days=1)
     for text in ("* * * * *", "0-59 0-23 * * *"):
         asked.clear()
-        ticks = missed_fires(
+        ticks = latest_fires(
             parse(text, "Europe/Stockholm"), START - timedelta(days=365), until, most
         )
         assert ticks == [until - timedelta(minutes=back) for back in range(most)][::-1]
@@ -169,17 +169,17 @@ def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
 def test_the_ticks_missed_are_those_later_than_one_instant_up_to_and_with_the_other() -> None:
     hourly = parse("0 * * * *", "UTC")
     until = START + timedelta(hours=3)
-    assert missed_fires(hourly, START, until, 9) == [
+    assert latest_fires(hourly, START, until, 9) == [
         START + timedelta(hours=hours) for hours in (1, 2, 3)
     ]
-    assert missed_fires(hourly, START, until - timedelta(microseconds=1), 9) == [
+    assert latest_fires(hourly, START, until - timedelta(microseconds=1), 9) == [
         START + timedelta(hours=hours) for hours in (1, 2)
     ]
-    assert missed_fires(hourly, START - timedelta(microseconds=1), START, 9) == [START]
+    assert latest_fires(hourly, START - timedelta(microseconds=1), START, 9) == [START]
     assert (
-        missed_fires(hourly, until, until, 9)
-        == missed_fires(hourly, until, START, 9)
-        == missed_fires(hourly, START, until, 0)
+        latest_fires(hourly, until, until, 9)
+        == latest_fires(hourly, until, START, 9)
+        == latest_fires(hourly, START, until, 0)
         == []
     )
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.model.cron import Cron, missed_fires, next_fire, next_fires, parse
+from rota.model.cron import Cron, latest_fires, next_fire, next_fires, parse
 from tests.pure.debian_cron import changes, entry, live_through, minutes
 from tests.support.rules import rule
 
@@ -88,7 +88,7 @@ def test_ticks_are_those_of_debian_s_cron_at_every_change_of_every_zone_s_clock_
         )
         for text, line in lines:
             expected = list(live_through(line, shown))
-            found = missed_fires(
+            found = latest_fires(
                 Cron(text, zone, text), shown[0][0] - timedelta(minutes=1), shown[-1][0], 60
             )
             assert found == expected, (name, text, change, before, after)
@@ -139,7 +139,7 @@ def test_ticks_ascend_and_none_is_lost_or_doubled_however_they_are_asked_for(
     )
     most = data.draw(st.integers(0, 45))
     ticks = [tick for tick in chain if tick <= until]
-    assert missed_fires(cron, after, until, most) == ticks[max(len(ticks) - most, 0) :]
+    assert latest_fires(cron, after, until, most) == ticks[max(len(ticks) - most, 0) :]
 
 
 @rule("M82")
@@ -235,7 +235,7 @@ def test_as_many_missed_ticks_are_found_also_when_the_calendar_names_times_that_
 ):
     cron = parse("*/10 2,3 * * *", "Europe/Stockholm")
     until = datetime(2026, 3, 29, 1, 5, tzinfo=UTC)
-    missed = missed_fires(cron, until - timedelta(days=9), until, 3)
+    missed = latest_fires(cron, until - timedelta(days=9), until, 3)
     assert [f"{tick:%d %H:%M}" for tick in missed] == ["28 02:40", "28 02:50", "29 01:00"]
 
 

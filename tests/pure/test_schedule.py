@@ -157,7 +157,7 @@ def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jo
         overlap="allow",
         jitter="5m",
     )
-    row = jobs.definitions["weekly"].row()
+    row = jobs.schedules["weekly"].make_row()
     assert {name: value for name, value in row.items() if name not in ("payload", "meta")} == {
         "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q", "priority": 3, "max_attempts": 2, "expires_s": 3600.0,
         "cron": "0 2 * * 1", "timezone": "Europe/Stockholm", "catch_up": "all", "overlap": "allow", "jitter_s": 300.0,
@@ -167,18 +167,18 @@ def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jo
 
 @rule("M10")
 def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -> None:
-    app = rota.App("postgresql://nowhere")
+    jobs = rota.Jobs()
 
-    @app.schedule("nightly", "0 2 * * *")
-    @app.schedule("by hand", None)
-    @app.job("clean", queue="slow")
+    @jobs.schedule("nightly", "0 2 * * *")
+    @jobs.schedule("by hand", None)
+    @jobs.job("clean", queue="slow")
     def clean() -> str:
         return "cleaned"
 
     assert clean() == "cleaned"
     assert [
         (one.name, one.cron, one.timezone, one.catch_up, one.overlap)
-        for one in app.definitions.values()
+        for one in jobs.schedules.values()
     ] == [
         ("by hand", None, "UTC", "latest", "skip"),
         ("nightly", "0 2 * * *", "UTC", "latest", "skip"),
@@ -202,6 +202,7 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
         ("0 2 * * *", {"overlap": True}, "overlap must be 'skip' or 'allow', not True"),
         ("0 2 * * *", {"jitter": "2d"}, "jitter must be at most 1 d, not '2d'"),
         ("0 2 * * *", {"jitter": 5}, "jitter must be a timedelta or a string"),
+        ("0 2 * * *", {"zone": "UTC"}, "there is no option 'zone'; there are timezone, catch_up"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(
@@ -211,7 +212,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
         jobs.schedule("s", cron, jobs.types["clean"].new(), **options)
     with pytest.raises(rota.DeclarationError, match=says):
         jobs.schedule("s", cron, **options)
-    assert jobs.definitions == {}
+    assert jobs.schedules == {}
 
 
 @pytest.mark.parametrize(

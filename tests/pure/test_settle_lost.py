@@ -8,10 +8,10 @@ from typing import Any
 import rota
 from rota.model.job import Job, Status
 from rota.model.outcome import Interrupted
-from rota.model.settle import Rules, settle
+from rota.model.settle import RetryRules, settle
 from tests.support.rules import rule
 
-RULES = Rules(3, rota.Fixed("7s", jitter=0))
+RULES = RetryRules(3, rota.Fixed("7s", jitter=0))
 END = Interrupted("the worker went down while the handler ran")
 
 
@@ -38,7 +38,7 @@ def test_the_first_time_it_comes_back_uncharged_and_counts_as_a_loss() -> None:
 
 @rule("M33", "M83")
 def test_from_then_on_the_attempt_counts() -> None:
-    decided = settle(job(losses=1, start_recorded=False, attempts=2), END, RULES)
+    decided = settle(job(losses=1, attempts=2), END, RULES, start_recorded=True)
     assert (decided.status, decided.charged, decided.loss, decided.delay_s) == (
         Status.FAILED,
         True,
@@ -47,13 +47,15 @@ def test_from_then_on_the_attempt_counts() -> None:
     )
     assert decided.failure is not None
     assert decided.failure.error_type == "Interrupted"
-    assert settle(job(losses=2, start_recorded=False, attempts=3), END, RULES).status is Status.DEAD
+    assert settle(job(losses=2, attempts=3), END, RULES, start_recorded=True).status is Status.DEAD
 
 
 @rule("M33", "M83")
 def test_a_job_that_may_begin_once_only_is_dead_when_it_was_interrupted() -> None:
-    assert settle(job(max_attempts=1, start_recorded=False), END, RULES).status is Status.DEAD
+    assert settle(job(max_attempts=1), END, RULES, start_recorded=True).status is Status.DEAD
     assert (
-        settle(job(start_recorded=False), END, Rules(3, rota.Fixed("7s"), dead_if_lost=True)).status
+        settle(
+            job(), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True), start_recorded=True
+        ).status
         is Status.DEAD
     )

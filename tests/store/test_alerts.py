@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.model.alert import Decision, Finding, Step, decide
+from rota.model.alert import AlertMatch, AlertStep, Decision, decide
 from rota.store import ops
 from rota.store.errors import RowLocked
 from tests.store.planned import set_clock
@@ -29,7 +29,7 @@ KINDS = [
 
 
 def found(connection: Connection, name: str) -> dict[str, float]:
-    return {one.subject: one.value for one in Hand(connection).run(ops.findings(name))}
+    return {one.subject: one.value for one in Hand(connection).run(ops.find_alert_matches(name))}
 
 
 def dead(connection: Connection, count: int, ago: str = "1 minute", **columns: Any) -> None:
@@ -392,7 +392,9 @@ def step(
 ) -> list[str]:
     """Evaluate a rule once, as upkeep does; what is told."""
     hand = Hand(connection)
-    decided = decide(hand.run(ops.findings(name)), hand.run(ops.standing(name)), repeat_after_s)
+    decided = decide(
+        hand.run(ops.find_alert_matches(name)), hand.run(ops.standing(name)), repeat_after_s
+    )
     return [told.state for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
 
 
@@ -415,7 +417,7 @@ def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
 def test_two_workers_that_decide_at_the_same_time_tell_it_once(
     connection: Connection, second: Connection
 ) -> None:
-    decided = [Decision(Step.FIRES, "", 0, Finding("", 10, "ten"))]
+    decided = [Decision(AlertStep.FIRES, "", 0, AlertMatch("", 10, "ten"))]
     connection.execute("begin")
     assert len(Hand(connection).run(ops.write_alerts("dead jobs", decided, 0))) == 1
     second.execute("set lock_timeout = '100ms'")
@@ -473,7 +475,7 @@ def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
         "update rota.alert set post_at = rota.clock()"
     )  # nobody said that it was posted: it is tried again
     assert Hand(second).run(ops.take_unposted(10)) == [told]
-    Hand(second).run(ops.posted(told))
+    Hand(second).run(ops.mark_posted(told))
     connection.execute("update rota.alert set post_at = rota.clock()")
     assert Hand(connection).run(ops.take_unposted(10)) == []
 
@@ -524,7 +526,7 @@ def test_an_alert_is_told_also_when_its_job_is_refused(connection: Connection) -
     connection.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
     dead(connection, 10)
     hand = Hand(connection)
-    decided = decide(hand.run(ops.findings("dead jobs")), [], None)
+    decided = decide(hand.run(ops.find_alert_matches("dead jobs")), [], None)
     [(told, problem)] = hand.run(ops.write_alerts("dead jobs", decided, 0))
     assert told.state == "fires"
     assert problem is not None and "no_pages" in problem
@@ -585,5 +587,5 @@ def _touched(connection: Connection) -> tuple[int, int]:
 def test_the_interval_of_a_message_is_written_alike_for_everybody(connection: Connection) -> None:
     connection.execute("set intervalstyle = 'iso_8601'")
     dead(connection, 10)
-    [one] = Hand(connection).run(ops.findings("dead jobs"))
+    [one] = Hand(connection).run(ops.find_alert_matches("dead jobs"))
     assert "within 01:00:00" in one.message

@@ -106,7 +106,7 @@ def test_jobs_past_their_expiry_end_around_those_that_are_refused(
 
 
 @rule("M2", "M13")
-def test_dead_jobs_are_put_away_around_those_that_are_refused(
+def test_dead_jobs_are_archived_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow],
 ) -> None:
     ids = insert(connection, JOBS)
@@ -114,7 +114,7 @@ def test_dead_jobs_are_put_away_around_those_that_are_refused(
         "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
     )
     _refuse(connection, [ids[0]], "raise exception 'not this one'")
-    moved, refusals = Hand(connection).run(ops.put_dead_away(500))
+    moved, refusals = Hand(connection).run(ops.archive_dead(500))
     assert (moved, list(refusals)) == (JOBS - 1, [ids[0]])
 
 
@@ -224,8 +224,8 @@ def test_a_claim_around_the_refused_takes_what_a_claim_takes(
     for priority in (0, 7):
         for more in (
             {},
-            {"misfits": ["1"]},
-            {"misfits": ["2"]},
+            {"mismatched_releases": ["1"]},
+            {"mismatched_releases": ["2"]},
             {"max_attempts": 1},
             {"losses": 1},
             {"queue": "paused"},
@@ -280,7 +280,7 @@ def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(
         " $$ begin perform nextval('public.tried'); raise disk_full using message = 'no'; end $$"
     )
     with pytest.raises(ServerTrouble, match="no"):
-        Hand(connection).run(ops.put_dead_away(500))
+        Hand(connection).run(ops.archive_dead(500))
     assert connection.execute("select last_value from tried").fetchone() == (1,)
 
 

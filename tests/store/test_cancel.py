@@ -1,4 +1,4 @@
-"""Calling jobs off: what waits is over at once, what runs ends by its worker, and never twice. And what handlers say of how far they have come."""
+"""Cancelling jobs: what waits is over at once, what runs ends by its worker, and never twice. And what handlers say of how far they have come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.store.work import (
     FAIL,
     GIVE_UP,
     HAND_BACK,
-    MISFIT,
+    PAYLOAD_MISMATCH,
     SNOOZE,
     SUCCEED,
     Hand,
@@ -40,7 +40,7 @@ T = TypeVar("T")
 def cancel(
     connection: Connection, *ids: int, why: str | None = "not wanted any more"
 ) -> list[tuple[str, str | None]]:
-    """Call jobs off; answer and status of each."""
+    """Cancel jobs; answer and status of each."""
     return [
         (one.answer, one.status) for one in Hand(connection).run(act(Action.CANCEL, *ids, why=why))
     ]
@@ -211,18 +211,20 @@ def test_a_job_that_was_called_off_never_runs_again(
 
 
 @rule("M12", "M87")
-def test_a_misfit_that_was_called_off_waits_for_no_other_release(connection: Connection) -> None:
+def test_a_payload_mismatch_that_was_cancelled_waits_for_no_other_release(
+    connection: Connection,
+) -> None:
     insert(connection)
     Hand(connection, "other", release="2").beat()
     hand = Hand(connection)
     [job] = hand.claim().jobs
     cancel(connection, job.id)
-    assert hand.settle((job, MISFIT))[job.id].status == "cancelled"
+    assert hand.settle((job, PAYLOAD_MISMATCH))[job.id].status == "cancelled"
 
 
 @rule("M32", "M87")
 @pytest.mark.parametrize("transition", [FAIL, HAND_BACK], ids=["fails", "hands back"])
-def test_a_late_worker_does_not_end_the_job_that_another_runs_and_somebody_called_off(
+def test_a_late_worker_does_not_end_the_job_that_another_runs_and_somebody_cancelled(
     connection: Connection, transition: Transition
 ) -> None:
     insert(connection)
@@ -426,7 +428,7 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
         "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job"
     )
 
-    def call_off(seed: int) -> None:
+    def cancel_some(seed: int) -> None:
         chance = random.Random(seed)
         with psycopg.connect(database, autocommit=True) as own:
             for _ in range(30):
@@ -450,8 +452,8 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
 
     with ThreadPoolExecutor(4) as pool:
         for done in [
-            pool.submit(call_off, 1),
-            pool.submit(call_off, 2),
+            pool.submit(cancel_some, 1),
+            pool.submit(cancel_some, 2),
             pool.submit(work, 3),
             pool.submit(work, 4),
         ]:

@@ -143,7 +143,7 @@ def test_a_release_whose_code_could_not_read_a_payload_does_not_get_it_again(
     connection: Connection,
 ) -> None:
     insert(connection)
-    connection.execute("update rota.job set misfits = '{2026.1,2026.2}'")
+    connection.execute("update rota.job set mismatched_releases = '{2026.1,2026.2}'")
     assert Hand(connection, release="2026.2").claim().jobs == []
     assert len(Hand(connection, release="2026.3").claim().jobs) == 1
 

@@ -70,8 +70,8 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_t
             assert (claimed.jobs, set(claimed.paused)) == ([], {"default"})
 
             app = rota.App(server.url(name))
-            assert app.resume_copy(why="staging", by="anna") is True
-            assert app.resume_copy() is False
+            assert app.queues.resume_copy(why="staging", by="anna") is True
+            assert app.queues.resume_copy() is False
             app.close()
             assert check(copy) is None
             assert len(Hand(copy).claim().jobs) == 1

@@ -180,7 +180,7 @@ async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(
             for wrong in (synchronous, asynchronous.cursor(), "postgresql://"):
                 with pytest.raises(rota.UsageError, match=r"must be a psycopg\.AsyncConnection"):
                     await send.using(connection=wrong).aenqueue("x")
-    assert await app.ajobs() == []
+    assert await app.afind() == []
     await app.aclose()
 
 
@@ -222,7 +222,7 @@ async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Se
     in_a_thread = await asyncio.to_thread(send.enqueue, "x")
     here = await send.aenqueue("y")
     many = await send.aenqueue_many([{"to": "z"}])
-    assert {job.id for job in await app.ajobs()} == {in_a_thread.id, here.id, many[0].id}
+    assert {job.id for job in await app.afind()} == {in_a_thread.id, here.id, many[0].id}
     await app.aclose()
 
 
@@ -265,7 +265,7 @@ async def test_a_sync_enqueue_inside_a_running_loop_warns_once_and_works(
     assert [warning.filename for warning in warned] == [__file__]
     send.enqueue("y")  # warnings are errors in tests: a second one would be raised
     send.enqueue_many([{"to": "z"}])
-    assert len(await app.ajobs()) == 3
+    assert len(await app.afind()) == 3
     await app.aclose()
 
 

@@ -72,7 +72,7 @@ def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(
     )
     assert all(one.created for one in done)
     assert [one.id for one in done] == sorted(one.id for one in done)
-    stored = {job.id: job for job in app.jobs(limit=10_000)}
+    stored = {job.id: job for job in app.find(limit=10_000)}
     assert [
         (stored[one.id].payload["user"], stored[one.id].idempotency_key) for one in done
     ] == list(enumerate(keys))
@@ -156,13 +156,13 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(
         for given in (callers, None):
             with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
                 app.enqueue_many([send.new(user) for user in range(2000)], connection=given)
-            assert app.jobs() == []
+            assert app.find() == []
         with callers.pipeline():
             callers.execute("select 1")
             with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
                 app.enqueue_many([send.new(user) for user in range(2000)], connection=callers)
         assert callers.info.transaction_status == pq.TransactionStatus.IDLE
-    assert app.jobs() == []
+    assert app.find() == []
 
 
 @rule("M20")
@@ -176,7 +176,7 @@ async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(
         for given in (callers, None):
             with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
                 await app.aenqueue_many([send.new(user) for user in range(2000)], connection=given)
-            assert await app.ajobs() == []
+            assert await app.afind() == []
     await app.aclose()
 
 
@@ -197,7 +197,7 @@ def test_a_bad_payload_names_its_index_and_inserts_nothing(
         )
         callers.execute("select * from mine")  # the transaction can still be used
         callers.commit()
-    assert app.jobs() == []
+    assert app.find() == []
 
 
 @rule("M12")
@@ -228,7 +228,7 @@ def test_what_is_no_job_is_refused_by_its_place(app: rota.App, send: Send) -> No
             match=r"'send': job 1 of the list is .*; enqueue_many takes a list of mappings",
         ):
             send.enqueue_many([{"user": 1}, wrong])
-    assert app.jobs() == []
+    assert app.find() == []
 
 
 def test_the_jobs_of_one_bulk_go_through_one_connection(
@@ -243,7 +243,7 @@ def test_the_jobs_of_one_bulk_go_through_one_connection(
             app.enqueue_many([send.using(connection=one).new(1)], connection=other)
         app.enqueue_many([send.using(connection=one).new(1), send.new(2)])
         assert one.execute("select count(*) from rota.job").fetchone() == (2,)
-        assert app.jobs() == []
+        assert app.find() == []
 
 
 @rule("M51")

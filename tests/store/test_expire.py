@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import ops
-from tests.store.work import BEGINNING, FAIL, GIVE_UP, MISFIT, SNOOZE, Hand, insert
+from tests.store.work import BEGINNING, FAIL, GIVE_UP, PAYLOAD_MISMATCH, SNOOZE, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -249,17 +249,17 @@ def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(
 ) -> None:
     hand = Hand(connection, release="2026.1")
     Hand(connection, "other", release="2026.2").beat()
-    for ending in (SNOOZE, MISFIT):
+    for ending in (SNOOZE, PAYLOAD_MISMATCH):
         insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
         hand.settle((hand.claim().jobs[0], ending))
     insert(connection, status="waiting", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
     connection.execute(
-        "update rota.job set run_at = rota.clock() - interval '1 h' where misfits is not null or status = 'waiting'"
+        "update rota.job set run_at = rota.clock() - interval '1 h' where mismatched_releases is not null or status = 'waiting'"
     )
     connection.execute(f"update rota.job set expires_at = {LATE}".encode())
-    snoozed, misfit, waiting = sorted(_expire(connection), key=lambda gone: gone.job)
+    snoozed, mismatch, waiting = sorted(_expire(connection), key=lambda gone: gone.job)
     assert "): it was not due before 20" in snoozed.message
-    assert misfit.message.endswith("its payload fits none of the releases that tried: 2026.1")
+    assert mismatch.message.endswith("its payload fits none of the releases that tried: 2026.1")
     assert waiting.message.endswith("): it waited for another job to end")
 
 

@@ -1,4 +1,4 @@
-"""The figures per hour: each row is counted once, whoever folds and is killed, and percentiles are as exact as they are said to be."""
+"""The figures per hour: each row is counted once, whoever rolls up and is killed, and percentiles are as exact as they are said to be."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def hand(connection: Connection) -> Hand:
-    """Somebody who folds, on a day of which nothing is counted yet."""
+    """Somebody who rolls up, on a day of which nothing is counted yet."""
     connection.execute(
         "select rota.partition_ensure(t.name, '2026-01-14'::date) from unnest(array['job_history', 'attempt']) t(name)"
     )
-    connection.execute("update rota.stat_fold set folded_to = %s", [HOUR])
+    connection.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
     return Hand(connection)
 
 
@@ -60,11 +60,11 @@ def ended(
     )
 
 
-def fold(hand: Hand, at: datetime) -> int:
+def roll_up(hand: Hand, at: datetime) -> int:
     """Fold all that is closed at an instant; return how many turns that took."""
     clock(hand.connection, at)
     turns = 1
-    while hand.run(ops.fold_figures()):
+    while hand.run(ops.roll_up_stats()):
         turns += 1
     return turns
 
@@ -81,7 +81,7 @@ def test_what_ended_is_counted_per_type_queue_and_hour(connection: Connection, h
     ended(connection, HOUR + 6 * MINUTE, 4, queue="other")
     ended(connection, HOUR + 7 * MINUTE, 5, job_type="u")
     ended(connection, HOUR + 65 * MINUTE, 7)
-    assert fold(hand, HOUR + 72 * MINUTE) == 2
+    assert roll_up(hand, HOUR + 72 * MINUTE) == 2
     rows = connection.execute(
         "select hour, job_type, queue, succeeded, succeeded_late, cancelled from rota.stat_hour order by 1, 2, 3"
     ).fetchall()
@@ -100,7 +100,7 @@ def test_what_ended_is_counted_per_type_queue_and_hour(connection: Connection, h
         ("t", HOUR, 9),
         ("u", HOUR, 5),
     ]
-    assert stats.folded_to == HOUR + 70 * MINUTE
+    assert stats.complete_to == HOUR + 70 * MINUTE
     assert [one.succeeded for one in figures(hand, hours=1).types] == [7]
     assert [one.job_type for one in hand.run(ops.stats(24, "u", None)).types] == ["u"]
     assert [one.succeeded for one in hand.run(ops.stats(24, None, "other")).types] == [4]
@@ -114,10 +114,10 @@ def test_a_minute_is_counted_when_it_is_closed_and_then_once(
     ended(connection, HOUR + timedelta(seconds=60))
     seen = []
     for seconds in (179, 180, 181, 239, 240, 241, 400):
-        fold(hand, HOUR + timedelta(seconds=seconds))
+        roll_up(hand, HOUR + timedelta(seconds=seconds))
         seen.append(sum(one.succeeded for one in figures(hand).types))
     assert seen == [0, 1, 1, 1, 2, 2, 2]
-    fold(hand, HOUR + 70 * MINUTE)
+    roll_up(hand, HOUR + 70 * MINUTE)
     assert sum(one.succeeded for one in figures(hand).types) == 2
     [one] = figures(hand).types
     assert one.ran_p50_s == pytest.approx(1, rel=0.1)
@@ -132,12 +132,12 @@ def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(
     connection.execute("set lock_timeout = '2s'")
     other = Hand(second, "other")
     with second.transaction(force_rollback=True):
-        assert other.run(ops.fold_figures()) is False
+        assert other.run(ops.roll_up_stats()) is False
         assert [one.succeeded for one in figures(other).types] == [3]
-        assert hand.run(ops.fold_figures()) is False, "it does not wait"
+        assert hand.run(ops.roll_up_stats()) is False, "it does not wait"
         assert figures(hand).types == []
-    fold(hand, HOUR + 10 * MINUTE)
-    fold(other, HOUR + 10 * MINUTE)
+    roll_up(hand, HOUR + 10 * MINUTE)
+    roll_up(other, HOUR + 10 * MINUTE)
     assert [one.succeeded for one in figures(hand).types] == [3]
 
 
@@ -153,12 +153,12 @@ def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(
     for minute in range(1, 30):
         ended(connection, HOUR + minute * MINUTE, 100)
     ended(connection, HOUR + 40 * MINUTE, 100)
-    fold(hand, HOUR + 32 * MINUTE)
-    fold(hand, HOUR + 45 * MINUTE)
+    roll_up(hand, HOUR + 32 * MINUTE)
+    roll_up(hand, HOUR + 45 * MINUTE)
     assert sum(one.succeeded for one in figures(hand).types) == 3000, (
         "the tail of the day does not have it"
     )
-    fold(hand, HOUR + 63 * MINUTE)
+    roll_up(hand, HOUR + 63 * MINUTE)
     assert sum(one.succeeded for one in figures(hand).types) == 3001
 
 
@@ -167,37 +167,37 @@ def test_a_clock_that_was_ahead_and_is_set_right_costs_no_hour(
     connection: Connection, hand: Hand
 ) -> None:
     ended(connection, HOUR + MINUTE, 3)
-    fold(hand, HOUR + 10 * MINUTE)
+    roll_up(hand, HOUR + 10 * MINUTE)
     connection.execute("select rota.partition_ensure('job_history', '2026-01-15'::date)")
     ended(connection, HOUR + timedelta(days=1), 2)
-    fold(hand, HOUR + timedelta(days=1, minutes=10))
+    roll_up(hand, HOUR + timedelta(days=1, minutes=10))
     ended(connection, HOUR + 11 * MINUTE, 4)
-    fold(hand, HOUR + 15 * MINUTE)
+    roll_up(hand, HOUR + 15 * MINUTE)
     assert [one.succeeded for one in figures(hand).types] == [7]
-    fold(hand, HOUR + 90 * MINUTE)
+    roll_up(hand, HOUR + 90 * MINUTE)
     assert [one.succeeded for one in figures(hand).types] == [7]
-    fold(hand, HOUR + timedelta(days=1, minutes=90))
+    roll_up(hand, HOUR + timedelta(days=1, minutes=90))
     assert [one.succeeded for one in figures(hand, hours=48).hours] == [2, 7]
 
 
 @rule("M85")
-@pytest.mark.parametrize("folded_to", [HOUR, HOUR + 30 * MINUTE])
+@pytest.mark.parametrize("complete_to", [HOUR, HOUR + 30 * MINUTE])
 def test_figures_of_a_day_that_history_has_no_more_stay(
-    connection: Connection, hand: Hand, folded_to: datetime
+    connection: Connection, hand: Hand, complete_to: datetime
 ) -> None:
     ended(connection, HOUR + MINUTE, 3)
-    fold(hand, HOUR + 65 * MINUTE)
+    roll_up(hand, HOUR + 65 * MINUTE)
     connection.execute("drop table rota.job_history_20260114")
-    connection.execute("update rota.stat_fold set folded_to = %s", [folded_to])
-    fold(hand, HOUR + 90 * MINUTE)
+    connection.execute("update rota.stat_rollup set complete_to = %s", [complete_to])
+    roll_up(hand, HOUR + 90 * MINUTE)
     [stayed] = figures(hand).types
-    assert stayed.succeeded == 3 and figures(hand).folded_to == HOUR + 88 * MINUTE
+    assert stayed.succeeded == 3 and figures(hand).complete_to == HOUR + 88 * MINUTE
 
 
 @rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
     connection.execute(
-        "update rota.stat_fold set folded_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
+        "update rota.stat_rollup set complete_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
     )
     hand = Hand(connection, queues=["q"])
     again, dead, gone, over = insert(connection, 4, queue="q")
@@ -206,7 +206,7 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
     connection.execute("delete from rota.job where id = %s", [gone])
     connection.execute("update rota.job set cancel_requested_at = now() where id = %s", [over])
     connection.execute("select rota.job_archive(array[%s::int8], 'cancelled')", [over])
-    fold(hand, datetime.now(UTC) + timedelta(minutes=5))
+    roll_up(hand, datetime.now(UTC) + timedelta(minutes=5))
     rows = connection.execute(
         "select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 order by 1"
     ).fetchall()
@@ -224,7 +224,7 @@ def test_percentiles_are_exact_to_ten_percent(connection: Connection, hand: Hand
     for name, ran in times.items():
         ended(connection, HOUR + MINUTE, job_type=name, ran=ran[::2])
         ended(connection, HOUR + 61 * MINUTE, job_type=name, ran=ran[1::2])
-    fold(hand, HOUR + 70 * MINUTE)
+    roll_up(hand, HOUR + 70 * MINUTE)
     for one in figures(hand).types:
         for share, ran_s, waited_s in (
             (0.5, one.ran_p50_s, one.waited_p50_s),
@@ -253,9 +253,9 @@ def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Con
     hand = Hand(connection)
     connection.execute("analyze rota.job, rota.job_history, rota.attempt")
     connection.execute(
-        "update rota.stat_fold set folded_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'"
+        "update rota.stat_rollup set complete_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'"
     )
-    assert fold(hand, now) <= 4
+    assert roll_up(hand, now) <= 4
     stats = figures(hand)
     assert sum(one.succeeded for one in stats.types) > 15_000 and stats.jobs["dead"] > 0
 
@@ -265,10 +265,12 @@ def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Con
         read = {name for name, _ in Search._read(connection) - at}
     assert not {name for name in read if name.startswith(("job_history", "attempt"))}, read
 
-    connection.execute("update rota.stat_fold set folded_to = folded_to - interval '2 minutes'")
+    connection.execute(
+        "update rota.stat_rollup set complete_to = complete_to - interval '2 minutes'"
+    )
     with connection.transaction():
         [(blocks, before)] = connection.execute(OF_HISTORY)
-        assert hand.run(ops.fold_figures()) is False
+        assert hand.run(ops.roll_up_stats()) is False
         [(_, after)] = connection.execute(OF_HISTORY)
     assert 0 < after - before < blocks / 20, (after - before, blocks)
 

@@ -235,7 +235,7 @@ def test_an_app_that_runs_follows_a_limit_that_is_raised_or_lowered(
         send.enqueue_many([{"data": "x" * 1_500}, {"data": "x" * 3_000}, {"data": "x" * 2_500}])
     with pytest.raises(rota.PayloadError, match="is over the limit of 2,000"):
         send.enqueue("x" * 3_000)
-    assert len(app.jobs()) == 2
+    assert len(app.find()) == 2
 
 
 @pytest.mark.parametrize(

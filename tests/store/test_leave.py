@@ -10,7 +10,16 @@ from psycopg.rows import TupleRow
 
 from rota.model.settle import Transition
 from tests.store.planned import set_clock
-from tests.store.work import FAIL, GIVE_UP, HAND_BACK, MISFIT, SNOOZE, Hand, expire, insert
+from tests.store.work import (
+    FAIL,
+    GIVE_UP,
+    HAND_BACK,
+    PAYLOAD_MISMATCH,
+    SNOOZE,
+    Hand,
+    expire,
+    insert,
+)
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -157,7 +166,7 @@ def _other(connection: Connection, release: str, **facts: str) -> None:
 
 
 @rule("M12")
-def test_a_misfit_is_kept_uncharged_for_another_release_that_is_alive(
+def test_a_payload_mismatch_is_kept_uncharged_for_another_release_that_is_alive(
     connection: Connection,
 ) -> None:
     insert(connection)
@@ -165,8 +174,8 @@ def test_a_misfit_is_kept_uncharged_for_another_release_that_is_alive(
     hand.beat()
     _other(connection, "2")
     job = hand.claim().jobs[0]
-    assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == "queued"
-    assert _row(connection, "attempts, misfits, error_type, run_at - updated_at") == (
+    assert hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)[job.id].status == "queued"
+    assert _row(connection, "attempts, mismatched_releases, error_type, run_at - updated_at") == (
         0,
         ["1"],
         "PayloadError",
@@ -178,14 +187,16 @@ def test_a_misfit_is_kept_uncharged_for_another_release_that_is_alive(
 
 
 @rule("M12")
-def test_a_misfit_waits_longer_each_time_up_to_ten_minutes(connection: Connection) -> None:
+def test_a_payload_mismatch_waits_longer_each_time_up_to_ten_minutes(
+    connection: Connection,
+) -> None:
     insert(connection)
     waits = []
     for number in range(8):
         connection.execute("update rota.job set run_at = now()")
         _other(connection, f"{number + 1}")
         hand = Hand(connection, release=f"{number}")
-        hand.settle((hand.claim().jobs[0], MISFIT), ran_s=None)
+        hand.settle((hand.claim().jobs[0], PAYLOAD_MISMATCH), ran_s=None)
         row = _row(connection, "extract(epoch from run_at - updated_at)::int")
         assert row is not None
         waits.append(row[0])
@@ -207,7 +218,7 @@ def test_a_misfit_waits_longer_each_time_up_to_ten_minutes(connection: Connectio
         ("unknown", {"2": {}}, "dead"),
     ],
 )
-def test_a_misfit_is_dead_when_no_other_release_can_be_expected_to_read_it(
+def test_a_payload_mismatch_is_dead_when_no_other_release_can_be_expected_to_read_it(
     connection: Connection, release: str, others: dict[str, dict[str, str]], status: str
 ) -> None:
     insert(connection)
@@ -215,14 +226,14 @@ def test_a_misfit_is_dead_when_no_other_release_can_be_expected_to_read_it(
         _other(connection, other, **facts)
     hand = Hand(connection, release=release)
     job = hand.claim().jobs[0]
-    assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == status
+    assert hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)[job.id].status == status
     assert connection.execute("select outcome, error_type from rota.attempt").fetchall() == [
         (status, "PayloadError")
     ]
 
 
 @rule("M12")
-def test_a_misfit_that_every_release_has_tried_is_dead(connection: Connection) -> None:
+def test_a_payload_mismatch_that_every_release_has_tried_is_dead(connection: Connection) -> None:
     insert(connection)
     for release, status in (("1", "queued"), ("2", "dead")):
         _other(connection, release)
@@ -231,7 +242,7 @@ def test_a_misfit_that_every_release_has_tried_is_dead(connection: Connection) -
         connection.execute("update rota.job set run_at = now()")
         hand = Hand(connection, release=release)
         job = hand.claim().jobs[0]
-        assert hand.settle((job, MISFIT), ran_s=None)[job.id].status == status
+        assert hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)[job.id].status == status
 
 
 # A worker that is gone
@@ -341,6 +352,6 @@ def test_two_reapers_do_not_wait_for_each_other_and_reap_each_job_once(
 def test_an_outcome_can_say_dead_without_a_charge(connection: Connection) -> None:
     insert(connection)
     hand = Hand(connection)
-    expired = Transition("give up", GIVE_UP.status, charged=False, failure=GIVE_UP.failure)
+    expired = Transition("give_up", GIVE_UP.status, charged=False, failure=GIVE_UP.failure)
     hand.settle((hand.claim().jobs[0], expired), ran_s=None)
     assert _row(connection, "status, attempts, started_at") == ("dead", 0, None)

@@ -67,7 +67,7 @@ def test_a_schedule_takes_every_expiry_that_python_takes(
 ) -> None:
     job_type, expires = app.job("t")(lambda: None), timedelta(seconds=expires_s)
     if is_taken:
-        assert app.put_schedule("s", None, job_type.using(expires=expires).new()).name == "s"
+        assert app.schedules.put("s", None, job_type.using(expires=expires).new()).name == "s"
     else:
         with pytest.raises(rota.UsageError):
             job_type.using(expires=expires)

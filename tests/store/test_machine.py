@@ -20,8 +20,9 @@ from hypothesis.stateful import (
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.model.job import TRANSITIONS, Action, Job, Status
+from rota.model.job import Action, Job, Status
 from rota.model.settle import Transition
+from rota.model.states import TRANSITIONS
 from rota.store import ops
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule
@@ -55,7 +56,7 @@ class Model:
     expires_at: float | None = None
 
     asked: bool = False
-    """Whether it was called off."""
+    """Whether it was cancelled."""
 
     def leave(self, verb: str, *, charged: bool = True, due_at: float | None = None) -> None:
         """Go out of `running`, by a transition that there is."""
@@ -139,7 +140,8 @@ class Store(RuleBasedStateMachine):
             and job.due_at <= self.ahead
             and job.job_type in types
         ]
-        found = self.hand.claim(limit).jobs
+        claimed = self.hand.claim(limit)
+        found = claimed.jobs
         assert len(found) == min(limit, len(due)) and {job.id for job in found} <= set(due)
         assert [(job.run_at, job.id) for job in found] == sorted(
             (job.run_at, job.id) for job in found
@@ -151,15 +153,13 @@ class Store(RuleBasedStateMachine):
             model.claims += 1
             model.started = False
             assert (job.attempts, job.claims) == (model.attempts, model.claims)
-            assert (job.losses, job.start_recorded) == (
-                model.losses,
-                False if model.losses else None,
-            )
+            assert job.losses == model.losses
+            assert (job.id in claimed.unrecorded) is (model.losses > 0)
         return multiple(*found)
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def start(self, jobs: list[Job]) -> None:
-        asked = [job for job in jobs if job.start_recorded is False]
+        asked = [job for job in jobs if job.losses]
         held = self._held(asked)
         assert self.hand.start(*asked) == held
         for id_ in held:
@@ -183,7 +183,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def give_up(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, GIVE_UP):
-            model.leave("give up")
+            model.leave("give_up")
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def snooze(self, jobs: list[Job]) -> None:
@@ -193,7 +193,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def hand_back(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, HAND_BACK):
-            model.leave("hand back", charged=False)
+            model.leave("hand_back", charged=False)
 
     def _settle(self, jobs: list[Job], transition: Transition) -> list[Model]:
         held = self._held(jobs)
@@ -229,12 +229,12 @@ class Store(RuleBasedStateMachine):
         for id_, status in reaped.items():
             model = self.jobs[id_]
             if not model.started:
-                model.leave("reap uncharged", charged=False)
+                model.leave("reap_uncharged", charged=False)
                 model.losses += not model.losses
             else:
                 last = model.attempts >= MAX_ATTEMPTS
                 model.leave(
-                    "reap for the last time" if last else "reap",
+                    "reap_finally" if last else "reap",
                     due_at=None if last else self.ahead + RETRY_S,
                 )
                 model.losses += 1
@@ -264,7 +264,7 @@ class Store(RuleBasedStateMachine):
     # People
 
     @step(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=4))
-    def call_off(self, chosen: list[int]) -> None:
+    def request_cancel(self, chosen: list[int]) -> None:
         ids = sorted(
             {sorted(self.jobs)[at % len(self.jobs)] for at in chosen} if self.jobs else {4711}
         )

@@ -30,13 +30,13 @@ def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(
     insert(connection, 2, queue="email")
     insert(connection, 2)
     hand = Hand(connection, queues=["email", "default"])
-    app.pause_queue("email", why="the provider is down", by="anna")
+    app.queues.pause("email", why="the provider is down", by="anna")
 
     claimed = hand.claim()
     assert [job.queue for job in claimed.jobs] == ["default", "default"]
     assert claimed.paused == {"email"}
 
-    assert app.resume_queue("email", by="bert")
+    assert app.queues.resume("email", by="bert")
     claimed = hand.claim()
     assert ([job.queue for job in claimed.jobs], claimed.paused) == (
         ["email", "email"],
@@ -71,13 +71,13 @@ def test_what_runs_when_its_queue_is_paused_goes_on_and_its_retry_waits(
     done, failed = insert(connection, 2)
     hand = Hand(connection)
     jobs = {job.id: job for job in hand.claim().jobs}
-    app.pause_queue("default")
+    app.queues.pause("default")
 
     assert hand.renew(*jobs.values()) == {done, failed}
     assert hand.settle((jobs[done], SUCCEED), (jobs[failed], FAIL)).keys() == {done, failed}
     connection.execute("update rota.job set run_at = rota.clock() - interval '1 s'")
     assert hand.claim().jobs == []
-    app.resume_queue("default")
+    app.queues.resume("default")
     assert [job.id for job in hand.claim().jobs] == [failed]
 
 
@@ -87,31 +87,31 @@ def test_a_pause_ends_by_itself_by_the_database_s_clock(
 ) -> None:
     insert(connection, 1)
     hand = Hand(connection)
-    pause = app.pause_queue("default", until="1h")
+    pause = app.queues.pause("default", until="1h")
     assert pause.paused_until is not None
     assert timedelta(minutes=59) < pause.paused_until - pause.paused_at <= timedelta(hours=1)
     assert hand.claim().jobs == []
     connection.execute("update rota.queue set paused_until = rota.clock()")
     claimed = hand.claim()
-    assert (len(claimed.jobs), claimed.paused, app.pauses()) == (1, frozenset(), [])
-    assert app.resume_queue("default") is False
+    assert (len(claimed.jobs), claimed.paused, app.queues.pauses()) == (1, frozenset(), [])
+    assert app.queues.resume("default") is False
 
 
 @rule("M87")
 def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resume_of_what_runs_writes_nothing(
     app: rota.App, connection: Connection
 ) -> None:
-    app.put_schedule("s", None, app.job("t")(lambda: None).new())
+    app.schedules.put("s", None, app.job("t")(lambda: None).new())
     connection.execute("delete from rota.action")
-    assert (app.resume_queue("never seen"), app.resume_all()) == (False, False)
-    assert app.resume_schedule("s").paused_at is None and actions(connection) == []
+    assert (app.queues.resume("never seen"), app.queues.resume_all()) == (False, False)
+    assert app.schedules.resume("s").paused_at is None and actions(connection) == []
     pause_queue, pause_schedule = (
-        partial(app.pause_queue, "never seen"),
-        partial(app.pause_schedule, "s"),
+        partial(app.queues.pause, "never seen"),
+        partial(app.schedules.pause, "s"),
     )
     for pause, until in (
         (pause_queue, {"until": "1h"}),
-        (app.pause_all, {"until": "1h"}),
+        (app.queues.pause_all, {"until": "1h"}),
         (pause_schedule, {}),
     ):
         first = pause(why="one", by="a")
@@ -126,7 +126,7 @@ def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resum
         assert [(verb, by, why) for verb, _, by, why, _ in actions(connection)[-3:]] == [
             ("pause", "a", "one"), ("pause", "b", "two lines"), ("pause", "c", None)
         ]  # fmt: skip
-    assert [pause.paused_until for pause in app.pauses()] == [None, None]
+    assert [pause.paused_until for pause in app.queues.pauses()] == [None, None]
 
 
 @rule("M87")
@@ -136,15 +136,15 @@ def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(
     insert(connection, 1, queue="a")
     insert(connection, 1, queue="b")
     hand = Hand(connection, queues=["a", "b"])
-    app.pause_queue("b")
-    app.pause_all(why="restore", by="anna")
+    app.queues.pause("b")
+    app.queues.pause_all(why="restore", by="anna")
     assert connection.execute("select rota.site_paused() is not null").fetchone() == (True,)
     claimed = hand.claim()
     assert (claimed.jobs, set(claimed.paused)) == ([], {"a", "b"})
-    assert [pause.queue for pause in app.pauses()] == [None, "b"]
+    assert [pause.queue for pause in app.queues.pauses()] == [None, "b"]
 
-    assert app.resume_all()
-    assert not app.resume_all()
+    assert app.queues.resume_all()
+    assert not app.queues.resume_all()
     assert connection.execute("select rota.site_paused() is not null").fetchone() == (False,)
     assert [job.queue for job in hand.claim().jobs] == ["a"]
     assert actions(connection)[1] == ("pause", None, "anna", "restore", None)
@@ -153,10 +153,14 @@ def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(
 
 @rule("M87")
 async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection) -> None:
-    pause = await app.apause_queue("q", until=timedelta(hours=1))
-    everything = await app.apause_all()
-    assert await app.apauses() == [everything, pause]
-    assert (await app.aresume_queue("q"), await app.aresume_all(), await app.aresume_copy()) == (
+    pause = await app.queues.apause("q", until=timedelta(hours=1))
+    everything = await app.queues.apause_all()
+    assert await app.queues.apauses() == [everything, pause]
+    assert (
+        await app.queues.aresume("q"),
+        await app.queues.aresume_all(),
+        await app.queues.aresume_copy(),
+    ) == (
         True,
         True,
         False,
@@ -168,14 +172,14 @@ async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda app: app.pause_queue(""), "a queue's name must be 1 to 100"),
-        (lambda app: app.pause_queue("q", until="2026-01-01T00:00"), "names no time zone"),
+        (lambda app: app.queues.pause(""), "a queue's name must be 1 to 100"),
+        (lambda app: app.queues.pause("q", until="2026-01-01T00:00"), "names no time zone"),
         (
-            lambda app: app.pause_queue("q", until="2020-01-01T00:00Z"),
+            lambda app: app.queues.pause("q", until="2020-01-01T00:00Z"),
             "until must lie in the future",
         ),
-        (lambda app: app.pause_all(until=7), "until must be a timedelta"),
-        (lambda app: app.pause_all(by=7), "by must be a string"),
+        (lambda app: app.queues.pause_all(until=7), "until must be a timedelta"),
+        (lambda app: app.queues.pause_all(by=7), "by must be a string"),
     ],
 )
 def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(
@@ -183,7 +187,7 @@ def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(
 ) -> None:
     with pytest.raises(rota.UsageError, match=says):
         call(app)  # type: ignore[operator]
-    assert (app.pauses(), actions(connection)) == ([], [])
+    assert (app.queues.pauses(), actions(connection)) == ([], [])
 
 
 def test_in_sql_whoever_is_logged_in_is_who_did_it(connection: Connection) -> None:
@@ -197,7 +201,7 @@ def test_in_sql_whoever_is_logged_in_is_who_did_it(connection: Connection) -> No
 def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(
     app: rota.App, connection: Connection
 ) -> None:
-    app.pause_queue("default", why="mending", by="anna")
+    app.queues.pause("default", why="mending", by="anna")
     connection.execute("update rota.queue set paused_at = paused_at - interval '1 minute'")
     insert(connection, 1, expires_at="now")
     connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
@@ -210,7 +214,7 @@ def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
     hand = Hand(connection)
-    hand.run(ops.ring_me(["default"], 60))
+    hand.run(ops.request_notify(["default"], 60))
     heard: list[str] = []
     second.add_notify_handler(lambda ring: heard.append(ring.payload))
     second.execute("listen rota")
@@ -220,13 +224,13 @@ def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
         told, heard[:] = heard[:], []
         return told
 
-    app.pause_queue("default")
+    app.queues.pause("default")
     insert(connection, 1)
     assert rings() == []
-    app.resume_queue("default")
+    app.queues.resume("default")
     assert rings() == ["default"]
-    app.pause_all()
-    app.resume_all()
+    app.queues.pause_all()
+    app.queues.resume_all()
     assert rings() == ["default"]
 
 

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from rota.model.job import Status
-from tests.store.work import FAIL, MISFIT, SUCCEED, Hand
+from tests.store.work import FAIL, PAYLOAD_MISMATCH, SUCCEED, Hand
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -86,7 +86,7 @@ def test_a_running_job_whose_type_was_renamed_by_sql_keeps_its_lease(
 
 
 @rule("M12")
-def test_a_misfit_that_no_release_takes_for_an_hour_is_dead_in_the_end(
+def test_a_payload_mismatch_that_no_release_takes_for_an_hour_is_dead_in_the_end(
     connection: Connection,
 ) -> None:
     connection.execute(
@@ -95,10 +95,10 @@ def test_a_misfit_that_no_release_takes_for_an_hour_is_dead_in_the_end(
     hand = Hand(connection, release="1")
     _put(connection, "t")
     [job] = hand.claim().jobs
-    assert hand.settle((job, MISFIT))[job.id].status == Status.QUEUED
+    assert hand.settle((job, PAYLOAD_MISMATCH))[job.id].status == Status.QUEUED
     connection.execute("update rota.job set run_at = rota.clock() - interval '10 minutes'")
     assert hand.claim().jobs == []
     connection.execute("update rota.job set run_at = rota.clock() - interval '2 hours'")
     connection.execute("update rota.worker set stopped_at = rota.clock() - interval '2 hours'")
     [job] = hand.claim().jobs
-    assert hand.settle((job, MISFIT))[job.id].status == Status.DEAD
+    assert hand.settle((job, PAYLOAD_MISMATCH))[job.id].status == Status.DEAD

@@ -238,8 +238,8 @@ def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_
         "select to_jsonb(j) from rota.jobs j where id = %s", [old]
     ).fetchone()
     hand = Hand(connection)
-    assert hand.run(ops.put_dead_away(10))[0] == 1
-    assert hand.run(ops.put_dead_away(10))[0] == 0
+    assert hand.run(ops.archive_dead(10))[0] == 1
+    assert hand.run(ops.archive_dead(10))[0] == 0
     after = connection.execute(
         "select to_jsonb(j) from rota.jobs j where id = %s", [old]
     ).fetchone()
@@ -263,7 +263,7 @@ def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_
 def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(connection: Connection) -> None:
     old, waiting = _dead(connection, 91), _dead(connection, 1)
     hand = Hand(connection)
-    hand.run(ops.put_dead_away(10))
+    hand.run(ops.archive_dead(10))
     assert [job.id for job in hand.run(ops.find(ops.Filter(status="dead")))] == [waiting]
     assert {job.id for job in hand.run(ops.find(ops.Filter()))} == {old, waiting}
 
@@ -277,14 +277,14 @@ def test_dead_jobs_go_in_batches_the_oldest_first_past_those_that_somebody_holds
     with psycopg.connect(database) as holder:
         holder.execute("select from rota.job where id = %s for update", [ids[3]])
         connection.execute("set lock_timeout = '150ms'")
-        assert hand.run(ops.put_dead_away(2))[0] == 2
+        assert hand.run(ops.archive_dead(2))[0] == 2
         assert rows(connection, "select id from rota.job_history order by 1") == [
             (ids[1],),
             (ids[2],),
         ]
-        assert hand.run(ops.put_dead_away(2))[0] == 1
-        assert hand.run(ops.put_dead_away(2))[0] == 0
-    assert hand.run(ops.put_dead_away(2))[0] == 1
+        assert hand.run(ops.archive_dead(2))[0] == 1
+        assert hand.run(ops.archive_dead(2))[0] == 0
+    assert hand.run(ops.archive_dead(2))[0] == 1
     assert rows(connection, "select id from rota.job") == [(ids[4],)]
 
 
@@ -292,7 +292,7 @@ def test_dead_jobs_that_find_no_partition_of_the_day_make_it(connection: Connect
     _dead(connection, 91)
     for day in partitions(connection):
         connection.execute(f"drop table rota.job_history_{day}".encode())
-    assert Hand(connection).run(ops.put_dead_away(10))[0] == 1
+    assert Hand(connection).run(ops.archive_dead(10))[0] == 1
 
 
 # Keys and workers

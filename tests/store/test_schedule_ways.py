@@ -78,7 +78,7 @@ def test_the_same_arguments_give_the_same_row_in_code_by_api_on_the_command_line
     job = job_type.using(**chosen).new(**given["payload"])
     app.schedule("code", given.get("cron"), job, **timing)
     app.sync()
-    app.put_schedule("api", given.get("cron"), job, **timing)
+    app.schedules.put("api", given.get("cron"), job, **timing)
     app.close()
     typed = {
         name: f"{value / timedelta(milliseconds=1):.0f}ms" if name == "jitter" else value

@@ -15,7 +15,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from rota.errors import SchemaError
-from rota.model.job import OVER, TRANSITIONS, Status
+from rota.model.job import OVER, Status
+from rota.model.states import TRANSITIONS
 from rota.store.migrate import Migrated, as_sql, definitions, migrate, migrations
 from tests.store.catalog import described, whole
 from tests.support.rules import rule
@@ -55,11 +56,11 @@ def test_the_checks_allow_exactly_the_statuses_of_the_state_machine(
     connection: psycopg.Connection[TupleRow],
 ) -> None:
     live, over = _statuses(connection, "job_status"), _statuses(connection, "job_history_status")
-    put_away = {
+    archived = {
         Status.DEAD.value
     }  # a dead job moves to history when it is resolved, and stays dead
-    assert over == {status.value for status in OVER} | put_away
-    assert live == {status.value for status in Status} - over | put_away
+    assert over == {status.value for status in OVER} | archived
+    assert live == {status.value for status in Status} - over | archived
 
 
 @rule("M11")

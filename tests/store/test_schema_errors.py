@@ -166,7 +166,7 @@ def test_a_newer_schema_that_this_release_can_live_with_is_served(
 ) -> None:
     _of_the_future(connection, "0.1.0")
     assert migrate(database) == Migrated([], [], {})
-    assert rota.App(database).sync() == 0
+    assert rota.App(database).sync().job_types == []
 
 
 def test_a_database_that_was_never_migrated_says_so(empty_database: str) -> None:
@@ -176,7 +176,7 @@ def test_a_database_that_was_never_migrated_says_so(empty_database: str) -> None
     def handler() -> None: ...
 
     app = rota.App(empty_database, jobs=[jobs])
-    for use in (app.sync, app.drain, handler.enqueue, app.jobs, lambda: app.get(1)):
+    for use in (app.sync, app.drain, handler.enqueue, app.find, lambda: app.get(1)):
         with pytest.raises(SchemaMissing, match="run `rota migrate`"):
             use()
     assert _is_empty(empty_database)
@@ -250,7 +250,7 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(
         )
     )
     url = make_conninfo(empty_database, user=role, password="wrong")
-    for use in (lambda: migrate(url), rota.App(url).jobs):
+    for use in (lambda: migrate(url), rota.App(url).find):
         with pytest.raises(ConfigurationError, match="rejects the user or password"):
             use()
 
@@ -261,8 +261,8 @@ def test_a_server_that_is_not_there_is_an_outage_and_nobody_waits_for_it() -> No
         url = f"postgresql://someone@127.0.0.1:{deaf.getsockname()[1]}/any"
         for use in (
             lambda: migrate(url),
-            rota.App(url).jobs,
-            lambda: asyncio.run(rota.App(url).ajobs()),
+            rota.App(url).find,
+            lambda: asyncio.run(rota.App(url).afind()),
         ):
             with pytest.raises(DatabaseUnavailable, match="refused"):
                 use()

@@ -281,4 +281,4 @@ def test_a_search_for_what_cannot_be_is_refused(
     app: rota.App, wanted: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(rota.UsageError, match=message):
-        app.jobs(**wanted)
+        app.find(**wanted)

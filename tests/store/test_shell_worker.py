@@ -197,10 +197,10 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
         "Exit65",
         "no such image",
     )
-    (called_off,) = insert(connection, job_type="long")
+    (cancelled,) = insert(connection, job_type="long")
     eventually(shells.ran.exists, what="the long one runs")
-    app.cancel(called_off)
-    eventually(lambda: app.get(called_off).status is rota.Status.CANCELLED, what="it is stopped")
+    app.cancel(cancelled)
+    eventually(lambda: app.get(cancelled).status is rota.Status.CANCELLED, what="it is stopped")
     (last,) = insert(connection, job_type="long")
     eventually(lambda: len(shells.ran.read_text().splitlines()) == 2, what="the next one runs")
     until = app.get(last).locked_until

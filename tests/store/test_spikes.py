@@ -17,23 +17,24 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.declare.config import WorkerConfig
 from rota.model.job import Job
 from rota.model.settle import Transition
-from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.link import StoreLink
 from rota.worker.claimer import Claimer
-from rota.worker.lane import Lane
+from rota.worker.executor import Executor
+from rota.worker.processes import Processes
+from rota.worker.slots import SlotGroup
 from tests.conftest import _execute, _is_there
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
+from tests.support.clock import ManualClock
 from tests.support.databases import once_nobody_is_in
 from tests.support.guard import locked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.worker.alone import lone_executor
+from tests.worker.alone import LoneParts
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -348,11 +349,8 @@ def _now(spikes: Spikes) -> datetime:
 @rule("M14", "M88")
 @pytest.mark.parametrize("queue", ["unknown", "future", "dead"])
 async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing_for_each_poll(
-    spikes: Spikes, queue: str, monkeypatch: pytest.MonkeyPatch
+    spikes: Spikes, queue: str
 ) -> None:
-    monkeypatch.setattr(
-        "rota.worker.claimer.monotonic", lambda: 1000.0
-    )  # else another look at everything is due after a second
     if spikes.connection.info.server_version < 150_000:
         pytest.skip("PostgreSQL 14 cannot be told to count at once what another session has read")
     jobs = rota.Jobs()
@@ -360,10 +358,10 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     @jobs.job("nobody", queue=queue)
     async def nobody() -> None: ...
 
-    executor = lone_executor(Lane((queue,), 10))
+    parts = LoneParts(jobs, clock=ManualClock())  # or another look at everything is due soon
+    parts.executor = Executor(parts, [SlotGroup((queue,), 10, 0.0)], Processes("w", None))
     link = StoreLink(Database(spikes.url, notify=False), "claim")
-    who = ops.Claimant("w", "1", ["nobody"], [timedelta(minutes=2)], [False])
-    claimer = Claimer(Bus(), link, executor, {}, who, jobs.types, WorkerConfig(), rings=False)
+    claimer = Claimer(parts, link, listens=False)
     try:
         before = spikes.entries("job_ready")
         first = await _read_by(claimer, link, spikes) - before

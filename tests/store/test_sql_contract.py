@@ -118,13 +118,13 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
         one.created
         for one in app.enqueue_many([handler.new("y"), handler.using(idempotency_key="k").new("z")])
     ] == [True, False]
-    for refused in (app.jobs, app.sync):
+    for refused in (app.find, app.sync):
         with pytest.raises(rota.SchemaError, match="lacks a privilege"):
             refused()
     app.close()
     reader = rota.App(_as(database, roles["my_reader"]))
     assert reader.get(first.id).idempotency_key == "k"
-    assert len(reader.jobs(queue="q")) == 2
+    assert len(reader.find(queue="q")) == 2
     reader.close()
 
 
@@ -160,14 +160,16 @@ def test_a_reader_can_do_all_that_only_reads(
     assert [check["name"] for check in looked["checks"] if check["level"] == "skipped"] == ["app"]
 
     reader = rota.App(url)
-    assert [reader.get(1).id, reader.join(2).id, reader.story(1).job.id] == [1, 2, 1]
-    assert (len(reader.jobs()), len(reader.jobs(error="x")), reader.stats().jobs["queued"]) == (
+    assert [reader.get(1).id, reader.join(2).id, reader.timeline(1).job.id] == [1, 2, 1]
+    assert (len(reader.find()), len(reader.find(error="x")), reader.stats().jobs["queued"]) == (
         2,
         0,
         1,
     )
-    assert [one.name for one in reader.schedules()] == [reader.get_schedule("s").name] == ["s"]
-    assert (reader.schedule_runs("s"), reader.pauses()) == ([], [])
+    assert (
+        [one.name for one in reader.schedules.list()] == [reader.schedules.get("s").name] == ["s"]
+    )
+    assert (reader.schedules.runs("s"), reader.queues.pauses()) == ([], [])
     reader.close()
     with (
         psycopg.connect(_as(database, roles["my_reader"])) as own,
@@ -240,8 +242,8 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
     for command in READING_TOO:
         assert run([*command, *target]) == 0, capsys.readouterr().err
     app = rota.App(target[1])
-    app.pause_schedule("s")
-    assert app.resume_schedule("s").paused_at is None
+    app.schedules.pause("s")
+    assert app.schedules.resume("s").paused_at is None
     app.close()
 
 
@@ -362,5 +364,5 @@ def test_the_page_lists_the_columns_of_the_view_and_no_others(connection: Connec
 
 @rule("M15")
 def test_the_columns_of_a_producer_are_columns_of_the_table(connection: Connection) -> None:
-    given = _table("| column | type | what it is | left out |")
+    given = _table("| column | type | meaning | default |")
     assert given and given.items() <= _columns(connection, "rota.job").items()

@@ -685,12 +685,12 @@ def test_a_worker_in_sql_gets_nothing_from_a_paused_queue_and_everything_after(
     shell: Shell, connection: Connection, app: rota.App
 ) -> None:
     shell.claim()
-    app.pause_queue("default")
+    app.queues.pause("default")
     jobs = insert(connection, 3)
     connection.execute("update rota.job set run_at = now() - interval '1 h'")
     shell.look_at_everything()
     assert [shell.ids(10) for _ in range(2)] == [[], []]
-    app.resume_queue("default")
+    app.queues.resume("default")
     assert shell.ids(10) == jobs
 
 

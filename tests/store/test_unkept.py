@@ -109,13 +109,13 @@ def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(
     hand = Hand(connection, "mine", types=["quiet"])
     job = _quiet_job(connection, hand)
     ending = ops.Ending(job, SUCCEED, 0.1)
-    assert hand.run(ops.settled([ending], "mine")) == {}, "it is not written yet"
+    assert hand.run(ops.find_settled([ending], "mine")) == {}, "it is not written yet"
     hand.settle((job, SUCCEED))
     assert hand.settle((job, SUCCEED)) == {}
-    assert hand.run(ops.settled([ending], "mine")) == {job.id: ops.Written("succeeded")}
+    assert hand.run(ops.find_settled([ending], "mine")) == {job.id: ops.Written("succeeded")}
     # Only of what was to succeed: anything else would have left a row.
     for end in (CANCEL, FAIL, HAND_BACK):
-        assert hand.run(ops.settled([ops.Ending(job, end, 0.1)], "mine")) == {}
+        assert hand.run(ops.find_settled([ops.Ending(job, end, 0.1)], "mine")) == {}
 
 
 @rule("M32")
@@ -132,10 +132,10 @@ def test_who_lost_a_job_does_not_take_its_successors_success_for_its_own(
     expire(connection)
     successor.reap()
     ending = ops.Ending(job, SUCCEED, 0.1)
-    assert late.run(ops.settled([ending], "late")) == {}
+    assert late.run(ops.find_settled([ending], "late")) == {}
     connection.execute("update rota.job set run_at = now()")
     successor.settle((successor.claim().jobs[0], end))
-    assert late.run(ops.settled([ending], "late")) == {}
+    assert late.run(ops.find_settled([ending], "late")) == {}
 
 
 @rule("M32")
@@ -145,7 +145,7 @@ def test_a_job_of_another_type_that_is_nowhere_was_not_finished(connection: Conn
     insert(connection)
     [job] = hand.claim().jobs
     connection.execute("delete from rota.job")
-    assert hand.run(ops.settled([ops.Ending(job, SUCCEED, 0.1)], "mine")) == {}
+    assert hand.run(ops.find_settled([ops.Ending(job, SUCCEED, 0.1)], "mine")) == {}
 
 
 @rule("M13")

@@ -25,15 +25,15 @@ FAILURE = Failure("OSError", "no route to host", "transient", "default", None, "
 SUCCEED = Transition("succeed", Status.SUCCEEDED)
 CANCEL = Transition("cancel", Status.CANCELLED, reason="not needed")
 FAIL = Transition("retry", Status.FAILED, delay_s=60.0, failure=FAILURE)
-GIVE_UP = Transition("give up", Status.DEAD, failure=FAILURE)
+GIVE_UP = Transition("give_up", Status.DEAD, failure=FAILURE)
 SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=60.0)
-HAND_BACK = Transition("hand back", Status.QUEUED, charged=False)
-MISFIT = Transition(
-    "hand back",
+HAND_BACK = Transition("hand_back", Status.QUEUED, charged=False)
+PAYLOAD_MISMATCH = Transition(
+    "hand_back",
     Status.QUEUED,
     charged=False,
-    failure=Failure("PayloadError", "misfit", "fatal", "misfit"),
-    misfit=True,
+    failure=Failure("PayloadError", "does not fit", "fatal", "payload mismatch"),
+    payload_mismatch=True,
 )
 
 
@@ -180,6 +180,6 @@ def act(
     action: Action, *ids: int, why: str | None = None, by: str = "tester"
 ) -> Operation[list[ops.Answer]]:
     """Do something to jobs, as a person does."""
-    answers, refusals = yield from ops.act_on_many(ops.Act(action, by, why), ids)
+    answers, refusals = yield from ops.act_on_many(ops.ActionRequest(action, by, why), ids)
     assert refusals == {}
     return answers

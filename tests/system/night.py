@@ -25,7 +25,7 @@ from rota.store.migrate import migrate
 from tests.support.guard import locked, until_the_run_ends
 from tests.support.server import own_server
 from tests.support.wait import eventually
-from tests.worker.fleet import gone
+from tests.worker.supervisor import gone
 
 NAME = "test_two_lines_of_a_crontab_do_every_job_once_in_the_night_of_a_server_without_a_daemon"
 """The test that needs it; it comes last, so that it need not wait."""

@@ -1,28 +1,101 @@
-"""An executor without the worker around it."""
+"""Parts of a worker without the worker around them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Sequence
+from typing import Any
 
+import rota
+from rota.declare.config import WorkerConfig
+from rota.declare.context import Context
 from rota.observe.events import Bus
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import PauseGate
+from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
-from rota.worker.held import Held
-from rota.worker.lane import Lane
+from rota.worker.gates import Answers, Wait
+from rota.worker.health import Health
+from rota.worker.parts import Parts
 from rota.worker.processes import Processes
+from rota.worker.shutdown import Shutdown
+from rota.worker.slots import SlotGroup
+from rota.worker.spec import WorkerSpec
+
+
+class Others:
+    """Stands for the parts that are not there: it keeps what they are told."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Queue[Attempt] = asyncio.Queue()
+        self.to_record: list[Attempt] = []
+        self.said: list[str] = []
+        self.counts: dict[str, int] = {}
+        self.workers = 0
+
+    def add(self, attempt: Attempt) -> None:
+        """Of the finisher: an attempt ended."""
+        self.ended.put_nowait(attempt)
+
+    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
+        """Of the gate that records starts."""
+        unrecorded = [attempt for attempt in batch if attempt.must_record]
+        self.to_record += unrecorded
+        return dict.fromkeys(unrecorded, Wait(in_slot=True))
+
+    def wake(self) -> None:
+        """Of the claimer."""
+
+    def look_for_cancels(self) -> None:
+        """Of the lease keeper."""
+
+    def note_progress(self, context: Context) -> None:
+        """Of the lease keeper."""
+        self.said.append(context.encode_progress())
+
+
+class LoneParts(Parts):
+    """The parts of no worker: all are `others`, until a test sets one."""
+
+    def __init__(
+        self,
+        jobs: rota.Jobs | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        bus: Bus | None = None,
+        **config: Any,
+    ) -> None:
+        if jobs is None:
+            jobs = rota.Jobs()
+            jobs.job("t")(_nothing)
+        spec = WorkerSpec(
+            types=jobs.types,
+            release="1",
+            lease_s=120.0,
+            declaration="[]",
+            config=WorkerConfig(**config),
+            name="host:1",
+        )
+        super().__init__(spec, bus or Bus(), clock, Health(PauseGate(), clock), Shutdown(clock))
+        self.others = others = Others()
+        stands: Any = others
+        self.finisher = self.start_recorder = self.claimer = self.lease_keeper = stands
 
 
 def lone_executor(
-    lane: Lane, on_end: Callable[[Held], None] = lambda _: None, *, buffer_s: float = 60.0
-) -> Executor:
-    """Runs the jobs that are given to it; `on_end` hears what they came to. None of them may need a recorded start."""
-    return Executor(
-        Bus(),
-        [lane],
-        "w",
-        Processes("w", None),
-        buffer_s=buffer_s,
-        on_record=lambda held: None,
-        on_end=on_end,
-        on_free=lambda: None,
-        on_exhausted=lambda: None,
-    )
+    *,
+    queue: str = "default",
+    slots: int = 1,
+    clock: Clock = SYSTEM_CLOCK,
+    buffer_s: float = 60.0,
+) -> tuple[Executor, Others]:
+    """An executor that runs the jobs that are given to it, and what hears of their outcomes."""
+    jobs = rota.Jobs()
+    jobs.job("t", queue=queue)(_nothing)
+    parts = LoneParts(jobs, clock=clock, buffer_s=buffer_s)
+    group = SlotGroup((queue,), slots, clock.monotonic())
+    parts.executor = Executor(parts, [group], Processes("host:1", None))
+    return parts.executor, parts.others
+
+
+def _nothing() -> None: ...

@@ -11,13 +11,13 @@ import pytest
 
 from rota.store.migrate import migrate
 from tests.support.server import PostgresServer, unused_port
-from tests.worker.fleet import FleetProcess
 from tests.worker.process import WorkerProcess
+from tests.worker.supervisor import SupervisorProcess
 from tests.worker.table import Connection
 
 StartWorker = Callable[..., WorkerProcess]
 Connect = Callable[[], Connection]
-StartFleet = Callable[..., FleetProcess]
+StartSupervisor = Callable[..., SupervisorProcess]
 
 
 @pytest.fixture
@@ -37,18 +37,18 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
 
 
 @pytest.fixture
-def start_fleet(tmp_path: Path) -> Iterator[StartFleet]:
-    """Start `rota work --processes`: `start_fleet(url, 2, "--slots=1")`; what still runs is killed after the test."""
-    started: list[FleetProcess] = []
+def start_supervisor(tmp_path: Path) -> Iterator[StartSupervisor]:
+    """Start `rota work --processes`: `start_supervisor(url, 2, "--slots=1")`; what still runs is killed after the test."""
+    started: list[SupervisorProcess] = []
 
-    def start(url: str, processes: int, *options: str, **others: Any) -> FleetProcess:
-        fleet = FleetProcess(tmp_path, url, processes, *options, **others)
-        started.append(fleet)
-        return fleet
+    def start(url: str, processes: int, *options: str, **others: Any) -> SupervisorProcess:
+        supervisor = SupervisorProcess(tmp_path, url, processes, *options, **others)
+        started.append(supervisor)
+        return supervisor
 
     yield start
-    for fleet in started:
-        fleet.end()
+    for supervisor in started:
+        supervisor.end()
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ import msgspec
 
 import rota
 from rota.declare.config import WorkerConfig
-from rota.declare.job_type import declared
+from rota.declare.job_type import make_row
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
-from rota.worker.crew import Crew
-from rota.worker.report import Report
+from rota.worker.spec import WorkerSpec
+from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
@@ -35,24 +36,30 @@ class Hand:
         *,
         lease_s: float = 120.0,
         notify: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
         lifespan: Any = None,
         **config: Any,
     ) -> None:
         self.events: list[Event] = []
-        self.report: Report | None = None
+        self.report: Summary | None = None
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         bus = Bus()
         bus.on(Event, self._hear)
         declaration = msgspec.json.encode(
-            [declared(job_type, lease_s) for job_type in jobs.types.values()]
+            [make_row(job_type, lease_s) for job_type in jobs.types.values()]
         ).decode()
-        crew = Crew(jobs.types, "hand-1", lease_s, declaration, lifespan)
-        self.worker = Worker(
-            Database(url, notify=notify), crew, bus, WorkerConfig(**{"grace_s": 5.0, **config})
+        spec = WorkerSpec(
+            types=jobs.types,
+            release="hand-1",
+            lease_s=lease_s,
+            declaration=declaration,
+            config=WorkerConfig(**{"grace_s": 5.0, **config}),
+            lifespan=lifespan,
         )
+        self.worker = Worker(Database(url, notify=notify), spec, bus, clock)
         self.name = self.worker.name
-        self._task: asyncio.Task[Report] | None = None
+        self._task: asyncio.Task[Summary] | None = None
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.worker.run())
@@ -64,7 +71,7 @@ class Hand:
         assert self._task is not None
         self.report = await asyncio.wait_for(self._task, 30)
 
-    async def run(self) -> Report:
+    async def run(self) -> Summary:
         """Work until it ends by itself, as a drain does."""
         return await asyncio.wait_for(self.worker.run(), 60)
 
@@ -115,7 +122,7 @@ class Hand:
 
     def part(self, kind: type[P]) -> P:
         """The worker's part of a class."""
-        [part] = [part for part in self.worker._parts if isinstance(part, kind)]
+        [part] = [part for part in self.worker.services if isinstance(part, kind)]
         return part
 
     def _hear(self, event: Event) -> None:

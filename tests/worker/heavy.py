@@ -156,30 +156,10 @@ def _outcome(how: str) -> Any:
         case "dead":
             return rota.Dead("no use")
         case "cancel":
-            raise rota.Cancel("called off")
+            raise rota.Cancel("cancelled")
         case "odd outcome":
             return Outcome("neither this nor that")
     return object() if how == "odd result" else None
-
-
-@jobs.job("forks", executor="process")
-def forks(how: str) -> Any:
-    """Fork, and let the copy come to its end."""
-    return _fork(how)
-
-
-@jobs.job("forks awaiting", executor="process")
-async def forks_awaiting(how: str) -> Any:
-    """The same in a loop."""
-    await asyncio.sleep(0)
-    return _fork(how)
-
-
-def _fork(how: str) -> Any:
-    pid = os.fork()
-    if pid == 0:
-        return _fail(how)
-    return {"status of the copy": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
 
 
 @jobs.job("hangs", executor="process", timeout="5m", retry=FIXED)

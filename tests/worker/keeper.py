@@ -1,70 +1,76 @@
-"""A lease keeper turned by hand, on the test's own loop."""
+"""A lease keeper turned by hand, on the test's own loop and clock."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import timedelta
 from typing import Any
 
 import rota
 from rota.declare.context import Context
-from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.worker.held import Held
-from rota.worker.lease import LeaseKeeper
+from rota.worker.attempt import Attempt
+from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import Hand, insert
+from tests.support.clock import ManualClock
+from tests.worker.alone import LoneParts
 from tests.worker.table import Connection
-
-SIGN = {
-    "name": "hand",
-    "host": "h",
-    "pid": 1,
-    "version": "1",
-    "release": "1",
-    "job_types": ["t"],
-    "queues": "{}",
-    "slots": 1,
-}
 
 
 class KeptByHand:
-    """One claimed job with a lease of two minutes, which the keeper does not know before `hold` is called."""
+    """One claimed job with a lease of two minutes, which the keeper does not know before `hold` is
+    called."""
 
     def __init__(self, database: str, connection: Connection) -> None:
-        claimant = Hand(connection, lease=timedelta(minutes=2))
+        jobs = rota.Jobs()
+        jobs.job("t")(_nothing)
+        self.clock = ManualClock()
+        self.parts = LoneParts(jobs, clock=self.clock)
+        claimant = Hand(connection, name=self.parts.spec.name, lease=timedelta(minutes=2))
         insert(connection)
         [self.job] = claimant.claim().jobs
+        self.job_type = jobs.types["t"]
         self.cancelled: list[tuple[int, str | None]] = []
-        self.held: dict[int, Held] = {}
-        silent: dict[str, Any] = {
-            "on_lost": lambda _: None,
-            "on_beat": lambda _: None,
-            "on_cancel": self._hear,
-        }
-        silent["counted"] = lambda: dict.fromkeys(ops.COUNTS, 0)
-        link, loop = StoreLink(Database(database), "lease"), asyncio.get_running_loop()
-        self.keeper = LeaseKeeper(Bus(), link, loop, self.held, claimant.who, SIGN, **silent)
+        self.lost: list[int] = []
+        hears: Any = self
+        self.parts.executor = hears
+        self.parts.others.counts = dict.fromkeys(ops.COUNTS, 0)
+        link = StoreLink(Database(database), "lease")
+        self.keeper = LeaseKeeper(self.parts, link, asyncio.get_running_loop())
+        self.parts.lease_keeper = self.keeper
+
+    @property
+    def attempt(self) -> Attempt:
+        """The one that is held."""
+        return self.parts.attempts[self.job.id]
 
     def hold(self) -> Context:
         """The answer of the claim has come, and the job runs."""
-        held = self.held[self.job.id] = Held(
-            self.job, rota.Jobs().job("t")(_nothing), time.monotonic(), 120.0
-        )
-        held.started_at, held.admitted = time.monotonic(), True
-        held.context = Context(self.job, "hand", None, self.keeper.report)
-        return held.context
+        now = self.clock.monotonic()
+        attempt = self.parts.attempts[self.job.id] = Attempt(self.job, self.job_type, now, 120.0)
+        attempt.admit()
+        attempt.context = Context(self.job, "hand", None, self.keeper.note_progress)
+        attempt.begin()
+        attempt.take_first_step(now)
+        return attempt.context
 
-    async def hurry(self) -> float | None:
-        """The bell rings, and the keeper takes its turn."""
-        self.keeper.hurry()
+    async def look_for_cancels(self) -> float | None:
+        """Another process wakes the keeper, and it takes its turn."""
+        self.keeper.look_for_cancels()
         await asyncio.sleep(0)
-        return await self.keeper.tick()
+        pause_s = await self.keeper.tick()
+        await asyncio.sleep(0)  # what it says to the worker's loop
+        return pause_s
 
-    def _hear(self, held: Held, why: str | None) -> None:
-        self.cancelled.append((held.job.id, why))
+    def cancel(self, attempt: Attempt, why: str | None) -> None:
+        """Of the executor: a job was cancelled."""
+        self.cancelled.append((attempt.job.id, why))
+
+    def lose(self, attempt: Attempt) -> None:
+        """Of the executor: a lease was lost."""
+        self.lost.append(attempt.job.id)
 
 
 def _nothing() -> None: ...

@@ -35,7 +35,7 @@ async def test_a_worker_hears_that_its_job_was_taken_and_the_next_attempt_begins
         stands = await (
             app.aretry_now(job, why="hangs")
             if action == "retry_now"
-            else app.abury(job, why="hangs")
+            else app.actions.abury(job, why="hangs")
         )
         await hand.heard(LeaseLost)  # the next renewal is 20 minutes away
         if action == "retry_now":

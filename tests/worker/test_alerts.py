@@ -1,4 +1,4 @@
-"""Alerts as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL does not answer."""
+"""Alerter as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL does not answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rota.observe.events import AlertFired, AlertNotTold, AlertOver, Bus, Event,
 from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.upkeep import beforehand
-from rota.upkeep.alerts import Alerts
+from rota.upkeep import rounds
+from rota.upkeep.alerts import Alerter
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
@@ -43,7 +43,7 @@ class Upkeep:
         self.heard: list[Event] = []
         bus = Bus()
         bus.on(Event, self.heard.append)
-        self.service = Alerts(bus, Database(database, notify=notify), url)
+        self.service = Alerter(bus, Database(database, notify=notify), url)
 
     async def passes(self) -> list[Event]:
         """Do one pass; what was told in it."""
@@ -226,7 +226,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
 async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its_round_left(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beforehand, "EACH_S", 60)
+    monkeypatch.setattr(rounds, "EACH_S", 60)
     connection.execute(
         "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)"
     )
@@ -248,13 +248,13 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 
 
 @rule("M86", "M80", "M84")
-async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away_that_it_is_over_once(
+async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived_that_it_is_over_once(
     database: str,
     connection: Connection,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(beforehand, "EACH_S", 60)
+    monkeypatch.setattr(rounds, "EACH_S", 60)
     caplog.set_level(logging.INFO, "rota")
     jobs = rota.Jobs()
 
@@ -284,7 +284,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away
         assert await drain(1) == []
         assert await drain() == ["ERROR alert 'dead jobs'", "fires 1"]
         app = rota.App(database)
-        assert len((await app.aignore_many(job_type="dies", why="seen")).done) == 10
+        assert len((await app.actions.aignore_many(job_type="dies", why="seen")).done) == 10
         await app.aclose()
         assert await drain() == []
         assert await drain() == ["INFO alert 'dead jobs' is over", "over 2"]
@@ -295,7 +295,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_put_away
 async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(beforehand, "EACH_S", 60 if notify else 0.5)
+    monkeypatch.setattr(rounds, "EACH_S", 60 if notify else 0.5)
     assert StoreLink.__init__.__kwdefaults__
     monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     connection.execute(DEAD)
@@ -303,7 +303,7 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     with psycopg.connect(database) as other:
         other.execute("lock table rota.alert")
         async with asyncio.timeout(30):
-            await beforehand.beforehand([upkeep.service], Database(database, notify=notify))
+            await rounds.run_before_drain([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
     if (
         not notify and not upkeep.service._taken

@@ -19,7 +19,7 @@ from rota.observe.events import (
     JobReaped,
     JobSucceeded,
 )
-from rota.worker import lease
+from rota.worker import lease_keeper
 from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -32,7 +32,9 @@ pytestmark = pytest.mark.waits
 ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
 
 
-def call_off(connection: Connection, job: int, why: str | None = "not wanted any more") -> None:
+def request_cancel(
+    connection: Connection, job: int, why: str | None = "not wanted any more"
+) -> None:
     """As anybody does who can run SQL."""
     assert rows(
         connection, "select answer from rota.job_cancel(array[%s::bigint], %s)", job, why
@@ -95,7 +97,7 @@ async def test_the_bell_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_a
         job = put(connection, handler)
         await told.until_started()
         await until_the_keeper_rests(connection)
-        call_off(connection, job)
+        request_cancel(connection, job)
         cancelled = await hand.heard(JobCancelled)  # the lease's next renewal is 20 minutes away
     assert (cancelled.job, cancelled.reason) == (job, "not wanted any more")
     assert told.told == ["it was cancelled: not wanted any more"]
@@ -116,12 +118,12 @@ async def test_without_the_bell_the_next_renewal_brings_it(
         hand = Hand(database, told.jobs, drain=True)
         running = asyncio.create_task(hand.run())
         await told.until_started()
-        call_off(connection, job, None)
+        request_cancel(connection, job, None)
         await running
     else:
         async with Hand(database, told.jobs, notify=False) as hand:
             await told.until_started()
-            call_off(connection, job, None)
+            request_cancel(connection, job, None)
             await hand.heard(JobCancelled)
     assert told.told == ["it was cancelled: no reason given"]
     assert rows(connection, ENDS, job) == [("cancelled", None, None)]
@@ -153,7 +155,7 @@ async def test_a_handler_that_finishes_all_the_same_has_succeeded_and_nothing_el
     async with Hand(database, jobs) as hand:
         job = put(connection, handler)
         await asyncio.to_thread(started.wait, 30)
-        call_off(connection, job)
+        request_cancel(connection, job)
         await hand.heard(JobSucceeded)
     assert rows(connection, "select status, result, cancel_reason, last_error from rota.jobs") == [
         ("succeeded", "done", "not wanted any more", None)
@@ -184,7 +186,7 @@ async def test_a_handler_that_ends_otherwise_is_cancelled_and_never_tried_again(
     async with Hand(database, jobs) as hand:
         job = put(connection, "work")
         await asyncio.to_thread(started.wait, 30)
-        call_off(connection, job)
+        request_cancel(connection, job)
         assert (await hand.heard(JobCancelled)).reason is not None
     assert hand.report is not None and (hand.report.failed, hand.report.succeeded) == (0, 0)
     assert [row[0] for row in rows(connection, ENDS, job)] == ["cancelled"]
@@ -211,7 +213,7 @@ async def test_a_handler_that_gives_up_leaves_its_job_dead(
     async with Hand(database, jobs) as hand:
         job = put(connection, "work")
         await asyncio.to_thread(started.wait, 30)
-        call_off(connection, job)
+        request_cancel(connection, job)
         await hand.heard(JobDead)
     assert rows(connection, ENDS, job) == [("dead", "not wanted any more", "half of it is done")]
 
@@ -224,7 +226,7 @@ async def test_a_worker_that_goes_down_before_it_has_heard_ends_the_job_all_the_
     async with Hand(database, told.jobs, notify=False, grace_s=0.0) as hand:
         job = put(connection, "async")
         await told.until_started()
-        call_off(connection, job)
+        request_cancel(connection, job)
     assert told.told == ["the worker is going down"]
     assert [
         (event.job, event.reason) for event in hand.events if isinstance(event, JobCancelled)
@@ -243,7 +245,7 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
     connection.execute(
         "update rota.job set status = 'running', locked_by = 'gone', locked_until = now() + interval '1 hour', claims = 1"
     )
-    call_off(connection, job)
+    request_cancel(connection, job)
     connection.execute("update rota.job set locked_until = now() - interval '1 hour'")
     async with Hand(database, told.jobs) as hand:
         cancelled = await hand.heard(JobCancelled)
@@ -267,21 +269,21 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
         started.append(ctx.job.id)
 
     async with Hand(database, told.jobs, slots=1, buffer_s=60.0) as hand:
-        hand.part(Executor).lanes[0].target = 50  # as a fast worker has it
+        hand.part(Executor).groups[0].target = 50  # as a fast worker has it
         connection.execute(
             "insert into rota.job (job_type, queue, priority) values ('async', 'default', 0), ('next', 'default', 0)"
         )
         await hand.heard(JobClaimed, 2)
         await told.until_started()
-        first, second = sorted(hand.worker._held)
+        first, second = sorted(hand.worker.parts.attempts)
         await until_the_keeper_rests(connection)
-        call_off(connection, second)
+        request_cancel(connection, second)
         await asyncio.to_thread(
             eventually,
-            lambda: isinstance(hand.worker._held[second].told, Cancel),
+            lambda: isinstance(hand.worker.parts.attempts[second].stop_outcome, Cancel),
             what="the buffered job is told",
         )
-        call_off(connection, first)
+        request_cancel(connection, first)
         await hand.heard(JobCancelled, 2)
     assert started == []
     assert rows(connection, "select status, started_at from rota.jobs where id = %s", second) == [
@@ -306,7 +308,7 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota listen'"
         )
         await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
-        call_off(connection, job)
+        request_cancel(connection, job)
         admin.execute(sql.SQL("alter database {} allow_connections true").format(name))
         await hand.heard(
             JobCancelled
@@ -319,14 +321,14 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
 ) -> None:
     """The bell rings for a job that the worker does not know yet; its next renewal is 40 s away."""
     kept = KeptByHand(database, connection)
-    call_off(connection, kept.job.id)
-    await kept.hurry()
+    request_cancel(connection, kept.job.id)
+    await kept.look_for_cancels()
     kept.hold()
-    async with asyncio.timeout(30):
-        while not kept.cancelled:
-            pause_s = await kept.keeper.tick()
-            assert pause_s is not None
-            await asyncio.sleep(min(pause_s, 1.0))
+    for _ in range(2):  # the first only renewed the leases that were known
+        pause_s = await kept.keeper.tick()
+        assert pause_s is not None
+        kept.clock.advance(pause_s)
+    await asyncio.sleep(0)
     await kept.keeper.close()
     assert kept.cancelled == [(kept.job.id, "not wanted any more")]
 
@@ -335,12 +337,12 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
 async def test_a_thousand_calls_cost_no_thousand_renewals(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "HURRY_S", 60.0)
+    monkeypatch.setattr(lease_keeper, "CANCELS_S", 60.0)
     kept = KeptByHand(database, connection)
     kept.hold()
-    await kept.hurry()
+    await kept.look_for_cancels()
     renewed = value(connection, "select locked_until from rota.job")
-    pauses_s = [await kept.hurry() for _ in range(10)]
+    pauses_s = [await kept.look_for_cancels() for _ in range(10)]
     await kept.keeper.close()
     assert value(connection, "select locked_until from rota.job") == renewed
     assert min(pause_s or 0.0 for pause_s in pauses_s) > 5
@@ -350,11 +352,11 @@ async def test_a_thousand_calls_cost_no_thousand_renewals(
 async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "HURRY_S", 0.0)
+    monkeypatch.setattr(lease_keeper, "CANCELS_S", 0.0)
     kept = KeptByHand(database, connection)
     kept.hold()
     await kept.keeper.tick()
-    for turn in (kept.hurry, kept.keeper.tick):  # both looks that the call asks for fail
+    for turn in (kept.look_for_cancels, kept.keeper.tick):  # both looks that the call asks for fail
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
         )
@@ -362,7 +364,8 @@ async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
             await turn()
         await asyncio.sleep(0)
         await kept.keeper._link._open()
-    call_off(connection, kept.job.id)
+    request_cancel(connection, kept.job.id)
     await kept.keeper.tick()
+    await asyncio.sleep(0)
     await kept.keeper.close()
     assert kept.cancelled == [(kept.job.id, "not wanted any more")]

@@ -12,23 +12,16 @@ from rota.observe.events import JobDead, JobSucceeded
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, rows, status, value
+from tests.worker.table import Connection, move_clock, put, rows, status, value
 
 pytestmark = [pytest.mark.waits, pytest.mark.parametrize("hours", [-3, 3])]
-
-
-def disagree(connection: Connection, hours: int) -> None:
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
-        f" as $$ select pg_catalog.statement_timestamp() + interval '{hours} hours' $$".encode()
-    )
 
 
 @rule("M22")
 async def test_a_job_is_due_by_the_databases_clock(
     database: str, connection: Connection, hours: int
 ) -> None:
-    disagree(connection, hours)
+    move_clock(connection, 3600 * hours)
     jobs = rota.Jobs()
 
     @jobs.job("quick")
@@ -53,9 +46,9 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
     database: str, connection: Connection, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "rota.worker.lease.RENEWALS_A_LEASE", 100
+        "rota.worker.lease_keeper.RENEWALS_A_LEASE", 100
     )  # soon, and yet no machine is so busy that it runs out
-    disagree(connection, hours)
+    move_clock(connection, 3600 * hours)
     jobs = rota.Jobs()
     go = asyncio.Event()
 
@@ -104,7 +97,7 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
 async def test_a_job_expires_by_the_databases_clock(
     database: str, connection: Connection, hours: int
 ) -> None:
-    disagree(connection, hours)
+    move_clock(connection, 3600 * hours)
     jobs = rota.Jobs()
 
     @jobs.job("quick", expires="1m")

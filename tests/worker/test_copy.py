@@ -85,7 +85,7 @@ def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
     assert ready() == (503, "the database is a restored copy: it waits for `rota resume --copy`\n")
     assert all_jobs(restored) == before
     app = rota.App(restored)
-    assert app.resume_copy()
+    assert app.queues.resume_copy()
     app.close()
     worker.until_noted("start 1")
     eventually(lambda: ready()[0] == 200)
@@ -99,7 +99,7 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_S", "CLOSED_LOOK_S", "TELL_S"):
-        monkeypatch.setattr(f"rota.worker.stamp.{name}", 0.05)
+        monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()
 
     @types.job("t")
@@ -110,7 +110,9 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
             await hand.heard(rota.events.JobSucceeded, job=put(own, "t"))
             own.execute("update rota.site set database_name = 'production'")
             await hand.heard(rota.events.DatabaseCopied)
-            assert hand.worker.pulse.unready() is not None and hand.worker.pulse.unwell() is None
+            assert (
+                hand.worker.health.readiness() is not None and hand.worker.health.liveness() is None
+            )
             job = put(own, "t")
             await asyncio.to_thread(until_asked, own, "claim", 5)
             assert status(own, job) == "queued"
@@ -122,7 +124,7 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
 async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_runs_and_says_so(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.stamp.LOOK_S", 0.05)
+    monkeypatch.setattr("rota.worker.copy_guard.LOOK_S", 0.05)
     types = rota.Jobs()
     with psycopg.connect(database, autocommit=True) as own:
 
@@ -144,7 +146,7 @@ async def test_in_a_copy_no_upkeep_is_done_either(
 ) -> None:
     """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of all its parts would have been over."""
     for name in ("CLOSED_LOOK_S", "TELL_S"):
-        monkeypatch.setattr(f"rota.worker.stamp.{name}", 0.05)
+        monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()
 
     @types.job("quick")

@@ -11,6 +11,7 @@ import pytest
 
 import rota
 from rota.observe.events import Event, JobDead, JobReaped, WorkerStarted
+from rota.runtime.clock import Clock
 from rota.store.migrate import migrate
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -130,22 +131,22 @@ def test_a_drain_recovers_what_a_dead_worker_left_however_much(
 
 
 @rule("M80")
-def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+async def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(
+    database: str, connection: Connection
 ) -> None:
-    app, ran, passed_s = rota.App(database), [], [0.0]
-    monkeypatch.setattr("rota.worker.claimer.monotonic", lambda: monotonic() + passed_s[0])
+    jobs, ran, passed_s = rota.Jobs(), list[int](), [0.0]
 
-    @app.job("again", takes_context=True)
+    @jobs.job("again", takes_context=True)
     async def again(ctx: rota.Context) -> None:
         ran.append(ctx.job.id)
         if len(ran) == 3:
             passed_s[0] = 3600
         if len(ran) < 100:
-            await again.aenqueue()
+            put(connection, "again")
 
-    again.enqueue()
-    report = app.drain(for_="1h")
+    put(connection, "again")
+    clock = Clock(lambda: monotonic() + passed_s[0])
+    report = await Hand(database, jobs, drain=True, drain_for_s=3600, clock=clock).run()
     assert report.claimed == report.succeeded == over(connection) == len(ran)
     assert len(ran) in (3, 4), "one that was being claimed meanwhile"
     assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
@@ -277,7 +278,7 @@ async def test_the_urgent_run_first_also_with_priorities_that_no_type_declares(
 async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and_claims_nothing(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.upkeep.expiry.BATCH", 1)
+    monkeypatch.setattr("rota.upkeep.expirer.BATCH", 1)
     put_many(connection, "work", 200)
     connection.execute("update rota.job set expires_at = now() - interval '1 s'")
     due = put(connection, "work")

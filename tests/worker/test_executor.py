@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from time import monotonic
 
 import pytest
 
 import rota
 from rota.errors import AttemptTimeout
 from rota.model.outcome import Errored, HandedBack, Succeeded
-from rota.observe.events import Bus
-from rota.worker.executor import Executor
-from rota.worker.held import Held
-from rota.worker.lane import Lane
-from rota.worker.processes import Processes
+from rota.worker.attempt import Attempt
+from rota.worker.executor import STOP_NOW_S
 from tests.store.work import Hand, insert
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
+from tests.worker.alone import lone_executor
 from tests.worker.table import Connection
 
 LEASE_S = 100.0
@@ -25,7 +23,8 @@ BUFFER_S = 60.0
 
 
 class Work:
-    """An executor, its handler, and two claimed jobs, which may have been lost before. The handler runs until `go` is set."""
+    """An executor, its handler, and two claimed jobs, which may have been lost before. The handler
+    runs until `go` is set."""
 
     def __init__(
         self,
@@ -36,9 +35,8 @@ class Work:
         threads: bool = False,
     ) -> None:
         self.ran: list[int] = []
-        self.ended: asyncio.Queue[Held] = asyncio.Queue()
-        self.to_record: list[Held] = []
         self.go = asyncio.Event()
+        self.clock = ManualClock()
         loop = asyncio.get_running_loop()
         jobs = rota.Jobs()
 
@@ -52,24 +50,24 @@ class Work:
             self.ran.append(ctx.job.id)
             asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(30)
 
-        self.executor = Executor(
-            Bus(),
-            [Lane(("default",), slots)],
-            "host:1",
-            Processes("host:1", None),
-            buffer_s=BUFFER_S,
-            on_record=self.to_record.append,
-            on_end=self.ended.put_nowait,
-            on_free=lambda: None,
-            on_exhausted=lambda: None,
-        )
+        self.executor, others = lone_executor(slots=slots, clock=self.clock, buffer_s=BUFFER_S)
+        self.ended, self.to_record = others.ended, others.to_record
         insert(connection, 2, losses=losses, error_type=None if losses is None else "LeaseExpired")
         handler = blocks if threads else waits
+        claimed = Hand(connection).claim()
         self.first, self.second = (
-            Held(job, handler, monotonic(), LEASE_S) for job in Hand(connection).claim().jobs
+            Attempt(
+                job,
+                handler,
+                self.clock.now,
+                LEASE_S,
+                job.id in claimed.suspects,
+                job.id in claimed.unrecorded,
+            )
+            for job in claimed.jobs
         )
 
-    async def end(self) -> Held:
+    async def end(self) -> Attempt:
         """The next job that ended."""
         return await asyncio.wait_for(self.ended.get(), 30)
 
@@ -82,8 +80,8 @@ async def test_a_job_starts_only_while_a_quarter_of_its_lease_is_left(
     work.first.renewed_at -= 0.76 * LEASE_S
     work.second.renewed_at -= 0.5 * LEASE_S
     work.go.set()
-    work.executor.take([work.first, work.second])
-    ends = {held.job.id: held.end for held in (await work.end(), await work.end())}
+    work.executor.add([work.first, work.second])
+    ends = {one.job.id: one.outcome for one in (await work.end(), await work.end())}
     assert isinstance(ends[work.first.job.id], HandedBack) and isinstance(
         ends[work.second.job.id], Succeeded
     )
@@ -96,7 +94,7 @@ async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(
     connection: Connection, threads: bool
 ) -> None:
     work = Work(connection, threads=threads)
-    work.executor.take([work.first, work.second])
+    work.executor.add([work.first, work.second])
     work.executor.lose(work.second)
     work.go.set()
     assert {(await work.end()).job.id, (await work.end()).job.id} == {
@@ -104,7 +102,7 @@ async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(
         work.second.job.id,
     }
     assert work.ran == [work.first.job.id]
-    assert isinstance(work.second.end, HandedBack)
+    assert isinstance(work.second.outcome, HandedBack)
 
 
 @rule("M61")
@@ -112,13 +110,13 @@ async def test_a_job_that_waited_too_long_for_a_slot_goes_back_for_another_worke
     connection: Connection,
 ) -> None:
     work = Work(connection)
-    work.executor.take([work.first, work.second])
+    work.executor.add([work.first, work.second])
     await work.executor.tick()
     assert work.ended.empty()
     work.first.claimed_at -= BUFFER_S + 1
     work.second.claimed_at -= BUFFER_S + 1
     await work.executor.tick()
-    assert await work.end() is work.second and isinstance(work.second.end, HandedBack)
+    assert await work.end() is work.second and isinstance(work.second.outcome, HandedBack)
     work.go.set()
     assert await work.end() is work.first, "what runs is none of the buffer's"
     assert work.ran == [work.first.job.id]
@@ -129,12 +127,12 @@ async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_wha
     connection: Connection,
 ) -> None:
     work = Work(connection)
-    work.executor.take([work.first, work.second])
+    work.executor.add([work.first, work.second])
     going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
-    assert await work.end() is work.second and isinstance(work.second.end, HandedBack)
+    assert await work.end() is work.second and isinstance(work.second.outcome, HandedBack)
     assert not going_down.done()
     work.go.set()
-    assert await work.end() is work.first and isinstance(work.first.end, Succeeded)
+    assert await work.end() is work.first and isinstance(work.first.outcome, Succeeded)
     await asyncio.wait_for(going_down, 30)
     assert work.ran == [work.first.job.id]
 
@@ -152,17 +150,19 @@ async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_wo
             with suppress(asyncio.CancelledError):
                 await work.go.wait()
 
-    held = Held(work.first.job, goes_on, monotonic(), LEASE_S)
-    work.executor.take([held])
+    attempt = Attempt(work.first.job, goes_on, work.clock.now, LEASE_S)
+    work.executor.add([attempt])
     await begun.wait()
-    assert held.begun_at is not None
-    held.begun_at -= goes_on.settings.timeout_s
+    work.clock.advance(goes_on.options.timeout_s + 0.01)
     await work.executor.tick()
     hurried = asyncio.Event()
     hurried.set()
-    await work.executor.finish_running(0, hurried)
+    going_down = asyncio.create_task(work.executor.finish_running(0, hurried))
+    await work.clock.until_waited_for(STOP_NOW_S)
+    work.clock.advance(STOP_NOW_S)
+    await asyncio.wait_for(going_down, 30)
     work.go.set()
-    end = (await work.end()).end
+    end = (await work.end()).outcome
     assert isinstance(end, Errored) and isinstance(end.error, AttemptTimeout)
 
 
@@ -174,7 +174,7 @@ async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_nex
         connection, slots=2, losses=4
     )  # one that was lost so often makes the next wait for a minute
     work.go.set()
-    work.executor.take([work.first, work.second])
+    work.executor.add([work.first, work.second])
     await work.executor.tick()
     assert (work.to_record, work.ran) == ([work.first], [])
     work.executor.begin(work.first)
@@ -183,7 +183,7 @@ async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_nex
     assert (work.to_record, work.ran) == ([work.first], [work.first.job.id]), (
         "what it came to is not written yet"
     )
-    work.executor.suspect_over(work.first)
+    work.executor.release_suspect(work.first)
     assert work.to_record == [work.first, work.second]
 
 
@@ -192,20 +192,20 @@ async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_e
     connection: Connection,
 ) -> None:
     work = Work(connection, slots=2, losses=2)
-    work.executor.take([work.first, work.second])
+    work.executor.add([work.first, work.second])
     work.executor.begin(work.first)
     work.go.set()
     assert await work.end() is work.first
     work.go.clear()
-    work.executor.suspect_over(work.first)
+    work.executor.release_suspect(work.first)
     work.executor.begin(work.second)
     going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
     for _ in range(100):  # turns of the loop, not time: what is not waited for is told at once
         await asyncio.sleep(0)
-    assert work.second.told is None, "the grace period is not over"
+    assert work.second.stop_outcome is None, "the grace period is not over"
     work.go.set()
     await asyncio.wait_for(going_down, 30)
-    assert await work.end() is work.second and isinstance(work.second.end, Succeeded)
+    assert await work.end() is work.second and isinstance(work.second.outcome, Succeeded)
 
 
 @rule("M33", "M35")
@@ -213,12 +213,12 @@ async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_fre
     connection: Connection,
 ) -> None:
     work = Work(connection, losses=2)
-    work.executor.take([work.first])
+    work.executor.add([work.first])
     work.executor.lose(work.first)
-    work.first.must_end_at = 0.0
+    work.first.stop_deadline = 0.0
     await work.executor.tick()
     assert await work.end() is work.first
-    [lane] = work.executor.lanes
-    assert lane.running == 1
+    [group] = work.executor.groups
+    assert group.running == 1
     work.executor.drop(work.first)
-    assert lane.running == 0
+    assert group.running == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 
 import pytest
 
@@ -15,10 +14,10 @@ from rota.observe.events import Bus, Event, JobDead, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.upkeep import expiry
-from rota.upkeep.expiry import Expirer
-from rota.worker.held import Held
-from rota.worker.lane import Lane
+from rota.upkeep import expirer
+from rota.upkeep.expirer import Expirer
+from rota.worker.attempt import Attempt
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
@@ -52,7 +51,7 @@ def jobs() -> rota.Jobs:
 async def test_a_worker_that_is_up_ends_jobs_that_it_would_never_claim(
     database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "PERIOD_S", 0.05)
+    monkeypatch.setattr(expirer, "PERIOD_S", 0.05)
     async with Hand(database, jobs) as hand:
         job = put(connection, "stranger")
         connection.execute("update rota.job set expires_at = rota.clock() + interval '0.3 s'")
@@ -127,12 +126,9 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
     expires_s: float | None,
     held_s: float,
     said: str | None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = monotonic()
-    monkeypatch.setattr("rota.worker.admission.monotonic", lambda: now)
-    ended: list[Held] = []
-    executor = lone_executor(Lane(("default",), 1), ended.append)
+    clock = ManualClock()
+    executor, others = lone_executor(clock=clock)
     claimed = datetime(2026, 1, 1, 12, tzinfo=UTC)
     expires_at = None if expires_s is None else claimed + timedelta(seconds=expires_s)
     job = Job(
@@ -140,17 +136,17 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         run_at=claimed + timedelta(seconds=due_s), expires_at=expires_at, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
         meta_json=None, created_at=claimed, locked_by="w", started_at=claimed,
     )  # fmt: skip
-    executor.take([Held(job, jobs.types["quick"], now - held_s, 60.0)])
-    await executor.finish_running(10, asyncio.Event())
+    attempt = Attempt(job, jobs.types["quick"], clock.now - held_s, 60.0)
+    executor.add([attempt])
+    assert await asyncio.wait_for(others.ended.get(), 30) is attempt
     await executor.close()
-    [held] = ended
-    assert held.end is not None
-    transition = settle(job, held.end, jobs.types["quick"].rules)
+    assert attempt.outcome is not None
+    transition = settle(job, attempt.outcome, jobs.types["quick"].rules)
     if said is None:
         assert (transition.verb, transition.failure) == ("succeed", None)
         return
     assert transition.failure is not None
-    assert (held.started_at, transition.verb, transition.charged) == (None, "give up", False)
+    assert (attempt.began_at, transition.verb, transition.charged) == (None, "give_up", False)
     assert transition.failure.message == f"not started before expires_at ({expires_at}): {said}"
 
 
@@ -196,7 +192,7 @@ async def test_a_pass_begins_where_the_last_one_ended_less_a_margin_and_seldom_a
 async def test_a_pass_over_many_goes_on_behind_its_last_batch(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "BATCH", 10)
+    monkeypatch.setattr(expirer, "BATCH", 10)
     watched = Watched(database)
     asked: list[tuple[datetime, int]] = []
     original = ops.expire

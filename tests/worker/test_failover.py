@@ -131,9 +131,9 @@ async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_ser
     failover: Failover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.store.listen.PROBE_S", 0.5)
-    monkeypatch.setattr("rota.worker.lease.BEAT_S", 0.5)
+    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
     monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.5)
-    monkeypatch.setattr("rota.upkeep.expiry.PERIOD_S", 0.5)
+    monkeypatch.setattr("rota.upkeep.expirer.PERIOD_S", 0.5)
     jobs = rota.Jobs()
 
     @jobs.job("quick")

@@ -18,17 +18,19 @@ import pytest
 import rota
 from rota.observe.events import Bus
 from rota.runtime.health_server import CLIENTS_MAX, answering
-from rota.runtime.service import Gate, Service
-from rota.runtime.supervisor import Fleet
-from rota.worker import pulse as vitals
-from rota.worker.pulse import Pulse
-from rota.worker.watch import LoopWatch
+from rota.runtime.service import PauseGate, Service
+from rota.runtime.supervisor import Supervisor
+from rota.worker import health as vitals
+from rota.worker.health import SILENT_S, Health
+from rota.worker.loop_watch import LoopWatch
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
-from tests.worker.conftest import StartFleet, StartWorker
-from tests.worker.fleet import probe, refusal
+from tests.worker.alone import LoneParts
+from tests.worker.conftest import StartSupervisor, StartWorker
 from tests.worker.hand import Hand
+from tests.worker.supervisor import probe, refusal
 from tests.worker.table import Connection, put
 
 pytestmark = [pytest.mark.waits, pytest.mark.system]
@@ -113,25 +115,25 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
         told.wait(20)
 
     async with Hand(database, jobs) as hand:
-        pulse = hand.worker.pulse
-        await hand.until(lambda: pulse.unready() is None)
+        health = hand.worker.health
+        await hand.until(lambda: health.readiness() is None)
 
         def watch() -> None:
-            eventually(lambda: pulse.unwell() is not None, 20)
-            seen.append((pulse.unwell(), pulse.unready()))
+            eventually(lambda: health.liveness() is not None, 20)
+            seen.append((health.liveness(), health.readiness()))
             told.set()
 
         watching = asyncio.create_task(asyncio.to_thread(watch))
         put(connection, "blocks")
         await watching
         await asyncio.to_thread(
-            eventually, lambda: (pulse.unwell(), pulse.unready()) == (None, None)
+            eventually, lambda: (health.liveness(), health.readiness()) == (None, None)
         )
     [said] = seen
     assert all(
         re.fullmatch(r"the event loop has been blocked for \d+ s", why or "") for why in said
     ), said
-    assert (pulse.unwell(), pulse.unready()) == (None, "stopping")
+    assert (health.liveness(), health.readiness()) == (None, "stopping")
 
 
 class _Part(Service):
@@ -139,14 +141,13 @@ class _Part(Service):
         raise NotImplementedError
 
 
-async def test_a_database_that_takes_a_question_and_never_answers_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pulse = Pulse(Gate())
-    pulse.begin(LoopWatch(Bus(), {}), _Part(Bus()))
-    assert pulse.unready() is None
-    monkeypatch.setattr(vitals, "SILENT_S", -1.0)
-    assert re.fullmatch(r"the database has not answered for \d+ s", pulse.unready() or "")
+async def test_a_database_that_takes_a_question_and_never_answers_is_noticed() -> None:
+    clock = ManualClock()
+    health = Health(PauseGate(), clock)
+    health.begin(LoopWatch(LoneParts()), _Part(Bus()))
+    assert health.readiness() is None
+    clock.advance(SILENT_S + 1)
+    assert re.fullmatch(r"the database has not answered for \d+ s", health.readiness() or "")
 
 
 def test_a_health_port_that_is_taken_is_a_configuration_error_before_anything_is_started(
@@ -212,7 +213,7 @@ def test_clients_that_say_nothing_do_not_take_a_thread_each(
 @LINUX_ONLY
 @rule("M86")
 def test_several_processes_are_ready_when_all_are_and_well_while_one_is_replaced(
-    start_fleet: StartFleet,
+    start_supervisor: StartSupervisor,
     database: str,
     connection: Connection,
     tmp_path: Path,
@@ -229,16 +230,18 @@ from tests.worker.crew import app
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )
-    fleet = start_fleet(database, 2, f"--health-port={free_port}", "--slots=1", app="slow:app")
+    supervisor = start_supervisor(
+        database, 2, f"--health-port={free_port}", "--slots=1", app="slow:app"
+    )
     early = eventually(lambda: refusal(free_port, "/readyz"))
     assert early.endswith("of 2 worker processes are up")
     may_start.touch()
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
     jobs = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(2)]
     for job in jobs:
-        fleet.until_noted(f"start {job}")
+        supervisor.until_noted(f"start {job}")
     may_start.unlink()
-    fleet.children()[0].kill()
+    supervisor.children()[0].kill()
     eventually(
         lambda: refusal(free_port, "/readyz").endswith(": starting"),
         what="the one that replaces it is there",
@@ -246,24 +249,28 @@ from tests.worker.crew import app
     assert probe(free_port, "/healthz") == (200, "ok")
     may_start.touch()
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
-    fleet.signal(signal.SIGTERM)
+    supervisor.signal(signal.SIGTERM)
     eventually(lambda: probe(free_port, "/readyz") == (503, "stopping"))
     (tmp_path / "go").touch()
-    assert fleet.wait() == (0, ""), fleet.log
+    assert supervisor.wait() == (0, ""), supervisor.log
 
 
 @LINUX_ONLY
 @pytest.mark.slow
 @rule("M86")
 def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocked(
-    start_fleet: StartFleet, database: str, connection: Connection, tmp_path: Path, free_port: int
+    start_supervisor: StartSupervisor,
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    free_port: int,
 ) -> None:
-    fleet = start_fleet(database, 1, f"--health-port={free_port}", "--slots=1")
+    supervisor = start_supervisor(database, 1, f"--health-port={free_port}", "--slots=1")
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
-    [child] = fleet.children()
+    [child] = supervisor.children()
     child.suspend()
     why = eventually(lambda: refusal(free_port, "/healthz"))
-    assert why.startswith(f"worker process {child.pid}: nothing heard of it for ")
+    assert why.startswith(f"worker process {child.pid}: silent for ")
     child.resume()
     eventually(lambda: probe(free_port, "/healthz") == (200, "ok"))
     put(connection, "wedge", until=str(tmp_path / "go"))
@@ -275,18 +282,18 @@ def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocke
 
 
 def test_processes_that_are_not_up_are_not_ready() -> None:
-    fleet = Fleet(["never started"], 2, drain=False)
-    assert (fleet.unwell(), fleet.unready()) == (None, "0 of 2 worker processes are up")
+    supervisor = Supervisor(["never started"], 2, drain=False)
+    assert (supervisor.unwell(), supervisor.unready()) == (None, "0 of 2 worker processes are up")
 
 
 @LINUX_ONLY
 def test_a_taken_health_port_ends_several_processes_before_they_begin(
-    start_fleet: StartFleet, database: str, free_port: int
+    start_supervisor: StartSupervisor, database: str, free_port: int
 ) -> None:
     with socket.create_server(("", free_port)):
-        fleet = start_fleet(database, 2, f"--health-port={free_port}")
-        assert fleet.wait() == (3, "")
+        supervisor = start_supervisor(database, 2, f"--health-port={free_port}")
+        assert supervisor.wait() == (3, "")
     assert (
-        fleet.log.startswith(f"rota: the health port {free_port} cannot be listened on")
-        and fleet.log.count("\n") == 1
+        supervisor.log.startswith(f"rota: the health port {free_port} cannot be listened on")
+        and supervisor.log.count("\n") == 1
     )

@@ -37,6 +37,6 @@ async def test_a_lifespan_that_is_being_entered_is_cancelled_once_however_often_
     await entering.wait()
     hand.worker.stop()
     await tidying.wait()
-    hand.worker.hurry()
+    hand.worker.stop_now()
     may_go.set()
     assert (await working).claimed == 0 and tidied == [True]

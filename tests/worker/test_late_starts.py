@@ -25,7 +25,7 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     def slowly(payload: dict[str, Any]) -> dict[str, Any]:
         read.append(1)
         if len(read) == 1:
-            hand.worker._held[
+            hand.worker.parts.attempts[
                 job
             ].renewed_at -= 96  # so long does it take: more than three quarters of the lease and less than all of it
         return payload
@@ -61,7 +61,7 @@ async def test_a_job_that_expires_while_the_loop_is_blocked_does_not_begin(
     @jobs.job("greedy", priority=1)
     async def greedy() -> None:
         begun.append("greedy")
-        [brief_one] = [held for held in hand.worker._held.values() if held.job.id == job]
+        brief_one = hand.worker.parts.attempts[job]
         brief_one.claimed_at -= 7200  # so long does it block the loop
 
     @jobs.job("brief", expires="1h")

@@ -1,34 +1,38 @@
-"""The bell is a hint, and a storm of rings is none."""
+"""A notification is a hint, and a flood of them is none."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from rota.observe.events import Bus
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.worker.listener import RINGS_A_SECOND_MAX, Listener
+from rota.worker.listener import WAKE_UPS_A_SECOND_MAX, Listener
 from tests.support.rules import rule
 from tests.support.wait import eventually
+from tests.worker.alone import LoneParts
 from tests.worker.table import Connection
 
 
 @rule("M88")
-async def test_a_storm_of_rings_is_noticed_once_a_second_and_every_ring_passed_on(
+async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed_on(
     database: str, connection: Connection
 ) -> None:
     rings: list[str] = []
-    storms: list[int] = []
+    floods: list[int] = []
+
+    class Claimer:
+        def wake_for(self, queue: str) -> None:
+            rings.append(queue)
+
+        def on_flood(self) -> None:
+            floods.append(len(rings))
+
+    parts = LoneParts()
+    heard: Any = Claimer()
+    parts.claimer = heard
     served = Database(database)
-    listener = Listener(
-        Bus(),
-        StoreLink(served, "listen"),
-        served.statements,
-        "worker",
-        on_ring=rings.append,
-        on_storm=lambda: storms.append(len(rings)),
-        on_call=lambda: None,
-    )
+    listener = Listener(parts, StoreLink(served, "listen"), served.statements)
     listening = asyncio.create_task(listener.run())
     await asyncio.to_thread(
         eventually, lambda: rings or connection.execute("notify rota, 'first'") is None
@@ -42,12 +46,12 @@ async def test_a_storm_of_rings_is_noticed_once_a_second_and_every_ring_passed_o
         await asyncio.to_thread(eventually, lambda: len(rings) >= heard)
 
     try:
-        await ring(RINGS_A_SECOND_MAX // 4)
-        assert storms == []
+        await ring(WAKE_UPS_A_SECOND_MAX // 4)
+        assert floods == []
         await ring(
-            2 * RINGS_A_SECOND_MAX
+            2 * WAKE_UPS_A_SECOND_MAX
         )  # of these so many fall into one second, even if another begins meanwhile
-        assert 1 <= len(storms) <= 2
+        assert 1 <= len(floods) <= 2
     finally:
         listening.cancel()
         await asyncio.wait([listening])

@@ -20,7 +20,8 @@ from rota.store.db import Database
 from rota.store.drivers.own import OwnConnection
 from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
-from rota.worker.suspects import SURVIVED_S
+from rota.worker.gates.suspects import SURVIVED_S
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
@@ -254,25 +255,23 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
 
 @rule("M33")
 async def test_the_time_that_others_get_begins_when_the_connection_is_back_however_long_that_took(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection
 ) -> None:
-    now_s = 1000.0
-    monkeypatch.setattr("rota.upkeep.reaper.monotonic", lambda: now_s)
+    clock = ManualClock()
 
     class FarAway(StoreLink):
         async def _open(self) -> OwnConnection:
-            nonlocal now_s
-            now_s += 0 if self._connection else 90  # to connect takes a minute and a half
+            clock.advance(0 if self._connection else 90)  # to connect takes a minute and a half
             return await super()._open()
 
-    reaper = Reaper(Bus(), FarAway(Database(database), "reap"))
-    reaper.away(DatabaseUnavailable("gone"), 0.0)
+    reaper = Reaper(Bus(), FarAway(Database(database), "reap"), clock)
+    reaper.handle_outage(DatabaseUnavailable("gone"), 0.0)
     job = put(connection, "left behind")
     connection.execute(
         "update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second'"
     )
     for is_reaped, passed_s in ((False, 0), (False, 59), (True, 2)):
-        now_s += passed_s
+        clock.advance(passed_s)
         await reaper.tick()
         assert (status(connection, job) != "running") is is_reaped
     await reaper.close()
@@ -337,7 +336,7 @@ async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "rota.worker.suspects.SURVIVED_S", 60.0
+        "rota.worker.gates.suspects.SURVIVED_S", 60.0
     )  # suspects would not begin together in this test's time
     jobs = rota.Jobs()
     begun: list[int] = []

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +12,10 @@ import pytest
 
 import rota
 from rota.model.outcome import Outcome
-from rota.worker.held import Held
-from rota.worker.lane import Lane
+from rota.worker.attempt import Attempt
 from tests.store.work import Hand as Claimant
 from tests.store.work import insert
 from tests.support.rules import rule
-from tests.support.wait import eventually
 from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, status, value
@@ -172,52 +167,6 @@ async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_sam
             release.set()
 
 
-@rule("M2")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("in_thread", [True, False])
-@pytest.mark.parametrize(("error", "exit_status"), [(SystemExit(3), 3), (OSError("no route"), 1)])
-async def test_a_copy_that_a_handler_forks_ends_with_it(
-    database: str,
-    connection: Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    exit_status: int,
-    in_thread: bool,
-) -> None:
-    """Else the copy goes on as a worker: with the jobs, the connections and the health port of the original, for ever."""
-    jobs = rota.Jobs()
-    ended: list[int | None] = []
-    monkeypatch.setattr(sys, "excepthook", lambda *_: sys.exit(7))  # as an application's may do
-
-    def fork() -> None:
-        pid = os.fork()
-        if pid == 0:
-            raise error
-        ended.append(_status(pid))
-
-    async def fork_awaiting() -> None:
-        fork()
-
-    jobs.job("forks")(fork if in_thread else fork_awaiting)
-    job = put(connection, "forks")
-    await Hand(database, jobs, drain=True).run()
-    assert ended == [exit_status]
-    assert status(connection, job) == "succeeded"
-
-
-def _status(pid: int) -> int | None:
-    """What a child process ended with; None for one that had to be killed."""
-    try:
-        eventually(
-            lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None,
-            what="the copy has ended",
-        )
-    except AssertionError:
-        os.kill(pid, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else None
-
-
 async def test_one_handlers_context_variables_are_not_the_next_ones(connection: Connection) -> None:
     from contextvars import ContextVar
 
@@ -230,14 +179,11 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
         variable.set("used")
 
     insert(connection, 5)
-    ended: asyncio.Queue[Held] = asyncio.Queue()
-    executor = lone_executor(
-        Lane(("default",), 1), ended.put_nowait
-    )  # one slot, so each but the first is started where the one before it has ended
-    executor.take(
-        [Held(job, one, time.monotonic(), 60.0) for job in Claimant(connection).claim().jobs]
-    )
+    # One slot, so each but the first is started where the one before it has ended.
+    executor, others = lone_executor(slots=1)
+    claimed = Claimant(connection).claim().jobs
+    executor.add([Attempt(job, one, time.monotonic(), 60.0) for job in claimed])
     for _ in range(5):
-        await asyncio.wait_for(ended.get(), 30)
+        await asyncio.wait_for(others.ended.get(), 30)
     await executor.close()
     assert seen == ["clean"] * 5

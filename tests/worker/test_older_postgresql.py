@@ -46,15 +46,15 @@ def test_an_older_postgresql_is_migrated_and_works_off_jobs_keys_and_schedules(o
     first, again = (report.using(idempotency_key="once").enqueue(1) for _ in range(2))
     assert (again.id, again.created) == (first.id, False)
     unlucky = report.enqueue(13)
-    tick = app.trigger_schedule("leap")
+    tick = app.schedules.trigger("leap")
     done = app.drain()
     assert (done.succeeded, done.dead) == (2, 1)
-    assert {job.id: job.status for job in app.jobs()} == {
+    assert {job.id: job.status for job in app.find()} == {
         first.id: "succeeded",
         unlucky.id: "dead",
         tick: "succeeded",
     }
-    assert [run.job for run in app.schedule_runs("leap")] == [tick]
+    assert [run.job for run in app.schedules.runs("leap")] == [tick]
     with psycopg.connect(older, autocommit=True) as connection:
         connection.execute(
             "insert into rota.idempotency (job_type, key, job) select 'report', 'k' || n, n from generate_series(1, 20000) n"

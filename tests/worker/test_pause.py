@@ -65,7 +65,7 @@ async def test_a_paused_queue_moves_no_frontier(database: str, connection: Conne
         await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
         await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
         claimer = hand.part(Claimer)
-        [frontier] = claimer._frontiers["email"].values()
+        [frontier] = claimer._frontiers._by_queue["email"].values()
         assert frontier.key[0].year == 1970
         connection.execute("select rota.queue_resume('email')")
         for job in ids:
@@ -78,7 +78,7 @@ def test_a_drain_ends_beside_a_paused_queue_and_says_so(
     database: str, connection: Connection
 ) -> None:
     app = rota.App(database, jobs=[jobs()])
-    app.pause_queue("email", why="mending")
+    app.queues.pause("email", why="mending")
     mail, work = put(connection, "mail"), put(connection, "work")
     report = app.drain()
     assert (report.claimed, report.paused, status(connection, mail), status(connection, work)) == (
@@ -89,10 +89,10 @@ def test_a_drain_ends_beside_a_paused_queue_and_says_so(
     )
     assert report.oldest_due == value(connection, "select run_at from rota.job")
     assert report.line().endswith(", paused: email")
-    app.pause_all()
+    app.queues.pause_all()
     assert (app.drain().claimed, app.drain().paused) == (0, ["default", "email"])
-    app.resume_all()
-    app.resume_queue("email")
+    app.queues.resume_all()
+    app.queues.resume("email")
     report = app.drain()
     assert (report.claimed, report.paused, report.oldest_due) == (1, [], None)
     app.close()
@@ -107,7 +107,7 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
         "update rota.job set status = 'running', locked_by = 'gone', locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1 where id = %s",
         [lost],
     )
-    app.pause_all(by="anna")
+    app.queues.pause_all(by="anna")
     connection.execute("update rota.site set paused_at = paused_at - interval '1 h'")
     connection.execute(
         "update rota.job set run_at = run_at - interval '1 h', expires_at = rota.clock() - interval '1 s' where id = %s",

@@ -22,19 +22,20 @@ import msgspec
 import pytest
 
 import rota
+from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, ProcessDied
 from rota.model.job import Job
 from rota.model.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.observe.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.store.db import Database
-from rota.worker import processes
-from rota.worker.crew import Crew
-from rota.worker.held import Held
-from rota.worker.messages import Begun, Ended, Progressed, Ready, Run, Stop, Stopped
-from rota.worker.process import _BOOT, Process
-from rota.worker.processes import Processes
-from rota.worker.reach import setup_of
+from rota.worker.attempt import Attempt
+from rota.worker.processes import Processes, process_attempt
+from rota.worker.processes import pool as pools
+from rota.worker.processes.handler_child import _BOOT, HandlerChild
+from rota.worker.processes.importable import describe_handler
+from rota.worker.processes.messages import Begun, Ended, Progressed, Ready, RunJob, Stop, Stopped
+from rota.worker.spec import WorkerSpec
 from rota.worker.worker import Worker
 from tests.support import forked
 from tests.support.rules import rule
@@ -175,7 +176,7 @@ async def test_an_exception_comes_out_as_it_was_judged_inside(
         ("retry", "failed", "later", 1),
         ("snooze", "queued", None, 0),
         ("dead", "dead", "no use", 1),
-        ("cancel", "cancelled", "called off", 1),
+        ("cancel", "cancelled", "cancelled", 1),
         ("odd result", "succeeded", None, 1),
     ],
 )
@@ -215,7 +216,7 @@ def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
 
 
 @rule("M12")
-async def test_a_payload_that_does_not_fit_is_a_misfit_here_too(
+async def test_a_payload_that_does_not_fit_is_a_payload_mismatch_here_too(
     database: str, connection: Connection
 ) -> None:
     job = put(connection, "add", a="x", b=2)
@@ -285,7 +286,7 @@ async def test_a_process_is_used_again_and_replaced_after_as_many_jobs_as_its_ty
 async def test_an_idle_process_is_ended_after_a_while(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "IDLE_S", 0.3)
+    monkeypatch.setattr(pools, "IDLE_S", 0.3)
     job = put(connection, "recycled")
     async with Hand(database, heavy.jobs) as hand:
         await hand.heard(JobSucceeded, job=job)
@@ -298,9 +299,9 @@ async def test_an_idle_process_is_ended_after_a_while(
 async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
     """Wait until a handler runs, let its time be over, and wait until that has ended its attempt. Return the processes that it named."""
     named = await asyncio.to_thread(eventually, lambda: pids(place))
-    held = hand.worker._held[job]
-    assert held.begun_at is not None
-    held.begun_at -= held.job_type.settings.timeout_s
+    held = hand.worker.parts.attempts[job]
+    assert held.began_at is not None
+    held.began_at -= held.job_type.options.timeout_s
     await hand.heard(JobFailed, job=job)
     return named
 
@@ -323,7 +324,7 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
 async def test_a_process_that_takes_its_time_to_die_is_not_given_up(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 0.0)  # as if it took longer than that
+    monkeypatch.setattr("rota.worker.executor.STOP_S", 0.0)  # as if it took longer than that
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
         await until_over_its_time(hand, job, tmp_path / "pids")
@@ -360,8 +361,8 @@ async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_
     job_type: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "TOLD_S", 30.0)
-    monkeypatch.setattr("rota.worker.executor.KILLED_S", 60.0)
+    monkeypatch.setattr(process_attempt, "STOP_S", 30.0)
+    monkeypatch.setattr("rota.worker.runners.ProcessRunner.stop_s", 60.0)
     for _ in range(2):
         put(connection, job_type, place=str(tmp_path / "why"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
@@ -422,21 +423,20 @@ async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(
 async def test_a_handler_that_is_told_before_it_begins_never_begins(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: asyncio.Queue[Held] = asyncio.Queue()
+    started: asyncio.Queue[Attempt] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    real = setup_of
+    real = describe_handler
 
     def slow(*given: Any) -> Any:
-        [held] = hand.worker._held.values()
+        [held] = hand.worker.parts.attempts.values()
         loop.call_soon_threadsafe(started.put_nowait, held)
-        eventually(lambda: held.told is not None)
+        eventually(lambda: held.stop_outcome is not None)
         return real(*given)
 
-    monkeypatch.setattr("rota.worker.processes.setup_of", slow)
-    monkeypatch.setattr(
-        processes, "TOLD_S", 30.0
-    )  # it is not for being killed that it does not begin
-    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 30.0)
+    monkeypatch.setattr("rota.worker.processes.pool.describe_handler", slow)
+    # Being killed is not the reason why it does not begin.
+    monkeypatch.setattr(process_attempt, "STOP_S", 30.0)
+    monkeypatch.setattr("rota.worker.executor.STOP_S", 30.0)
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs, grace_s=0) as hand:
         await asyncio.wait_for(started.get(), 30)
@@ -449,7 +449,7 @@ async def test_a_handler_that_is_told_before_it_begins_never_begins(
 async def test_a_process_that_does_not_get_ready_in_time_fails_its_attempt(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "START_S", 0.0)
+    monkeypatch.setattr(process_attempt, "START_S", 0.0)
     job = put(connection, "add", a=1, b=1)
     await drained(database)
     assert (
@@ -458,7 +458,7 @@ async def test_a_process_that_does_not_get_ready_in_time_fails_its_attempt(
     )
 
 
-def held_job(job_type: str, **arguments: str) -> tuple[Held, Context]:
+def held_job(job_type: str, **arguments: str) -> tuple[Attempt, Context]:
     """A claimed job, about to start."""
     now = datetime.now(UTC)
     job = Job(
@@ -478,7 +478,7 @@ def held_job(job_type: str, **arguments: str) -> tuple[Held, Context]:
         meta_json=None,
         created_at=now,
     )
-    held = Held(job, heavy.jobs.types[job_type], time.monotonic(), 60.0)
+    held = Attempt(job, heavy.jobs.types[job_type], time.monotonic(), 60.0)
     held.context = Context(job, "worker")
     return held, held.context
 
@@ -499,7 +499,7 @@ async def test_a_process_that_is_used_again_does_not_begin_what_was_told_to_stop
     first, _ = held_job("until", **arguments)
     assert await pool.attempt(first, arguments) == Succeeded('"went"')
     second, _ = held_job("until", **arguments)
-    second.told = HandedBack("its lease was lost")
+    second.stop_outcome = HandedBack("its lease was lost")
     assert isinstance(await pool.attempt(second, arguments), HandedBack)
     assert len(pids(tmp_path / "begun")) == 1
 
@@ -512,10 +512,10 @@ async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(
     for reason in ("one", "two"):
         held, context = held_job("stops", **arguments)
         attempt = asyncio.create_task(pool.attempt(held, arguments))
-        await asyncio.to_thread(eventually, lambda held=held: held.begun_at is not None)
-        held.told = Cancel(reason)
+        await asyncio.to_thread(eventually, lambda held=held: held.began_at is not None)
+        held.stop_outcome = Cancel(reason)
         context.tell_to_stop(reason)
-        assert await attempt is held.told
+        assert await attempt is held.stop_outcome
     assert why.read_text() == "one\ntwo\n"
 
 
@@ -525,20 +525,20 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
 ) -> None:
     heard: list[Any] = []
     said: list[str] = []
-    hear = Process.hear
+    hear = HandlerChild.hear
 
-    def hearing(process: Process, for_s: float) -> Any:
+    def hearing(process: HandlerChild, for_s: float) -> Any:
         heard.append(hear(process, for_s))
         return heard[-1]
 
-    monkeypatch.setattr(Process, "hear", hearing)
+    monkeypatch.setattr(HandlerChild, "hear", hearing)
     arguments = {"go": str(tmp_path / "go")}
     loud, _ = held_job("speaks late", **arguments)
     ran = await pool.attempt(loud, arguments)
     silent, _ = held_job("speaks late", **arguments)
     silent.job = msgspec.structs.replace(silent.job, id=2)
     silent.context = Context(
-        silent.job, "worker", None, lambda context: said.append(context.said())
+        silent.job, "worker", None, lambda context: said.append(context.encode_progress())
     )
     attempt = asyncio.create_task(pool.attempt(silent, arguments))
     # The second has come when the first was dealt with.
@@ -548,19 +548,6 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     (tmp_path / "go").touch()
     assert await asyncio.wait_for(attempt, 30) == ran, "one process ran both"
     assert said == []
-
-
-@rule("M2")
-@pytest.mark.parametrize("job_type", ["forks", "forks awaiting"])
-@pytest.mark.parametrize(("how", "exit_status"), [("return", 0), ("raise", 1), ("system exit", 3)])
-async def test_a_copy_that_a_handler_forks_does_not_speak_for_it(
-    pool: Processes, job_type: str, how: str, exit_status: int
-) -> None:
-    """Else each later job of the process is given what the one before it came to."""
-    held, _ = held_job(job_type, how=how)
-    assert await pool.attempt(held, {"how": how}) == Succeeded(
-        json.dumps({"status of the copy": exit_status}, separators=(",", ":"))
-    )
 
 
 @rule("M33")
@@ -646,7 +633,7 @@ async def test_a_job_whose_process_does_not_get_what_it_needs_to_come_up_costs_n
     """As under a limit of tasks, files or memory that the process itself runs into, before anything of the application's has been done."""
     job = put(connection, "add", a=1, b=2)
     connection.execute("update rota.job set max_attempts = 1")
-    monkeypatch.setattr("rota.worker.process._BOOT", f"{first_of_all}\n{_BOOT}")
+    monkeypatch.setattr("rota.worker.processes.handler_child._BOOT", f"{first_of_all}\n{_BOOT}")
     report = await Hand(database, heavy.jobs, drain=True).run()
     assert (report.failed, report.dead) == (0, 0)
     assert rows(connection, "select id, status, attempts from rota.job") == [(job, "queued", 0)]
@@ -658,15 +645,15 @@ async def test_a_job_whose_process_does_not_get_what_it_needs_to_come_up_costs_n
 def test_a_copy_of_the_worker_that_outlives_it_keeps_no_process() -> None:
     """Such as the children of `multiprocessing` that a handler in a thread has left."""
     held, _ = held_job("awaited")
-    process = Process(setup_of(held.job_type, "worker", None), set())
+    process = HandlerChild(describe_handler(held.job_type, "worker", None))
     assert isinstance(process.hear(30), Ready)
     copy = os.fork()
     if copy == 0:
         signal.pause()
         os._exit(0)
     try:
-        process._close()  # as when the worker is killed
-        eventually(lambda: process._has_exited, what="the process ends with its worker")
+        process.close()  # as when the worker is killed
+        eventually(lambda: process.has_exited, what="the process ends with its worker")
     finally:
         os.kill(copy, signal.SIGKILL)
         os.waitpid(copy, 0)
@@ -678,14 +665,14 @@ async def test_what_a_process_says_of_another_job_ends_none(
     pool: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
-    hear = Process.hear
+    hear = HandlerChild.hear
 
-    def hearing(process: Process, for_s: float) -> Any:
+    def hearing(process: HandlerChild, for_s: float) -> Any:
         return stale.pop() if process.is_ready and stale else hear(process, for_s)
 
     held, _ = held_job("awaited")
     held.job = msgspec.structs.replace(held.job, id=1, claims=0)
-    monkeypatch.setattr(Process, "hear", hearing)
+    monkeypatch.setattr(HandlerChild, "hear", hearing)
     assert await pool.attempt(held, {}) == Succeeded("1")
     assert stale == []
 
@@ -696,9 +683,9 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     held, context = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
     await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
-    held.told = Cancel("nobody waits for it")
+    held.stop_outcome = Cancel("nobody waits for it")
     context.tell_to_stop("it was cancelled")
-    done, _ = await asyncio.wait([attempt], timeout=2 * processes.TOLD_S)
+    done, _ = await asyncio.wait([attempt], timeout=2 * process_attempt.STOP_S)
     assert not done
     (tmp_path / "go").touch()
     assert await asyncio.wait_for(attempt, 30) == Succeeded('"went"')
@@ -707,9 +694,9 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
 async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops awaiting", **arguments)
-    process = Process(setup_of(held.job_type, "worker", None), set())
+    process = HandlerChild(describe_handler(held.job_type, "worker", None))
     assert isinstance(process.hear(30), Ready)
-    process.tell(Run(held.job, pickle.dumps(arguments)))
+    process.tell(RunJob(held.job, pickle.dumps(arguments)))
     process.tell(Stop("at once"))
     assert process.hear(30) == Begun()
     assert process.hear(30) == Ended(held.job.id, held.job.claims, Stopped())
@@ -722,11 +709,11 @@ async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_
 ) -> None:
     """Else a handler that has run would count as one that never began, and run again."""
     held, _ = held_job("fails", how="os._exit")
-    process = Process(setup_of(held.job_type, "worker", None), set())
+    process = HandlerChild(describe_handler(held.job_type, "worker", None))
     assert isinstance(process.hear(30), Ready)
-    process.tell(Run(held.job, pickle.dumps({"how": "os._exit"})))
+    process.tell(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
     await asyncio.to_thread(
-        eventually, lambda: process._has_exited
+        eventually, lambda: process.has_exited
     )  # with all its threads: only then its end of the connection is closed
     process.tell(Stop("at once"))
     assert process.hear(10) == Begun()
@@ -740,7 +727,7 @@ async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_ove
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: held.begun_at is not None)
+    await asyncio.to_thread(eventually, lambda: held.began_at is not None)
     attempt.cancel()
     await asyncio.wait([attempt], timeout=30)
     pool.close()  # so that it ends at least now
@@ -776,10 +763,10 @@ async def test_closing_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
 def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.worker.process._kill_when_we_are_gone", lambda *_: None)
-    process = Process(setup_of(heavy.jobs.types["until"], "worker", None), set())
+    monkeypatch.setattr("rota.runtime.child_process._kill_at_hang_up", lambda *_: None)
+    process = HandlerChild(describe_handler(heavy.jobs.types["until"], "worker", None))
     assert isinstance(process.hear(30), Ready)
-    process._connection.close()
+    process.channel.close()
     eventually(lambda: not living(process.pid))
     process.end()
 
@@ -923,14 +910,19 @@ def test_the_time_that_importing_a_handler_takes_is_not_the_attempts(
 # What cannot run in a process is refused when the worker starts
 
 
-def crew(jobs: rota.Jobs) -> Crew:
-    return Crew(jobs.types, "hand-1", 120.0, "[]", None)
+def make_spec(jobs: rota.Jobs) -> WorkerSpec:
+    return WorkerSpec(
+        types=jobs.types,
+        release="hand-1",
+        lease_s=120.0,
+        declaration="[]",
+        config=WorkerConfig(),
+    )
 
 
 async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_worker_starts(
     database: str,
 ) -> None:
-    from rota.declare.config import WorkerConfig
     from rota.observe.events import Bus
 
     def local() -> None: ...
@@ -947,18 +939,17 @@ async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_
         with pytest.raises(
             DeclarationError, match=f"job type '{name}': executor=\"process\" needs"
         ):
-            Worker(Database(database), crew(jobs), Bus(), WorkerConfig())
+            Worker(Database(database), make_spec(jobs), Bus())
 
 
 async def test_other_systems_are_refused_when_the_worker_starts(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rota.declare.config import WorkerConfig
     from rota.observe.events import Bus
 
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigurationError, match="works on Linux only"):
-        Worker(Database(database), crew(heavy.jobs), Bus(), WorkerConfig())
+        Worker(Database(database), make_spec(heavy.jobs), Bus())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import rota
 from rota.observe.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
-from rota.worker import lease
+from rota.worker import lease_keeper
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy
@@ -42,7 +42,7 @@ def say(done: float, total: float | None = None, note: str | None = None) -> Non
 async def test_progress_is_seen_while_the_handler_runs(
     database: str, connection: Connection, handler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "BEAT_S", 3600.0)
+    monkeypatch.setattr(lease_keeper, "HEARTBEAT_S", 3600.0)
     jobs = rota.Jobs()
     go = threading.Event()
 
@@ -111,7 +111,7 @@ async def test_it_is_written_once_a_second_at_most_and_the_latest_is_not_lost(
         )
         written = value(connection, "select count(*) from written")
         took_s = time.monotonic() - began_at[0]
-    assert isinstance(written, int) and written - 1 <= took_s / lease.PROGRESS_S, took_s
+    assert isinstance(written, int) and written - 1 <= took_s / lease_keeper.PROGRESS_S, took_s
 
 
 @rule("M72")
@@ -256,7 +256,7 @@ async def test_the_last_that_was_written_goes_to_history(
 async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_back(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(lease_keeper, "PROGRESS_S", 0.0)
     kept = KeptByHand(database, connection)
     context = kept.hold()
     await kept.keeper.tick()

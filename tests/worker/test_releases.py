@@ -29,7 +29,7 @@ MADE_BY["new"] = {
     "thank": {"user": 5},
 }
 ALL = len(MADE_BY["old"]) + len(MADE_BY["new"])
-THIRTY_SECONDS_PASS = "update rota.job set run_at = rota.clock() where status = 'queued' and misfits is not null and run_at > rota.clock()"
+THIRTY_SECONDS_PASS = "update rota.job set run_at = rota.clock() where status = 'queued' and mismatched_releases is not null and run_at > rota.clock()"
 
 
 @pytest.fixture
@@ -61,7 +61,10 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     eventually(
         lambda: (
             over(connection) == 4
-            and value(connection, "select count(*) from rota.job where misfits is not null") == 1
+            and value(
+                connection, "select count(*) from rota.job where mismatched_releases is not null"
+            )
+            == 1
         )
     )
     assert _done(connection) == {
@@ -75,7 +78,7 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     }
     assert rows(
         connection,
-        "select job_type, status, attempts, claims > 0, misfits from rota.job order by id",
+        "select job_type, status, attempts, claims > 0, mismatched_releases from rota.job order by id",
     ) == [
         ("invoice", "queued", 0, False, None),  # never claimed: the old release knows neither name
         ("draw", "queued", 0, True, ["old"]),

@@ -1,17 +1,19 @@
-"""The loop of every actor, while the database is away."""
+"""The loop of every service, while the database is away; its back-off, and its throttled lines."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
-from time import monotonic
-
-import pytest
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from rota.errors import DatabaseUnavailable
 from rota.observe.events import Bus, DatabaseLost, UpkeepRefused
+from rota.runtime.back_off import BackOff
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
-from rota.upkeep.refused import NAMED_MAX, NAMED_S, RefusedJobs
+from rota.runtime.throttle import Throttle
+from rota.upkeep.quarantine import NAMED_MAX, NAMED_S, Quarantine, RefusalLog
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 
 
@@ -20,73 +22,109 @@ class Away(Service):
 
     name = "away"
 
-    def __init__(self, bus: Bus) -> None:
-        super().__init__(bus)
-        self.turned = asyncio.Event()
-        self.turned_at: list[float] = []
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        super().__init__(bus, clock)
+        self.turns = 0
 
     async def tick(self) -> float | None:
         """Fail."""
-        self.turned_at.append(monotonic())
-        self.turned.set()
+        self.turns += 1
         raise DatabaseUnavailable("no answer")
 
 
-async def _turns(service: Away, count: int) -> None:
-    while len(service.turned_at) < count:
-        service.turned.clear()
-        await asyncio.wait_for(service.turned.wait(), 30)
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[None]:
+    """Let it run for a block."""
+    task = asyncio.create_task(service.run())
+    await rest()
+    yield
+    service.stop()
+    await asyncio.wait_for(task, 30)
+
+
+async def rest() -> None:
+    """Turns of the loop, not time: all that does not wait for the clock is done."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 @rule("M84")
 async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_happens_meanwhile_and_told_once() -> (
     None
 ):
-    bus, told = Bus(), list[DatabaseLost]()
+    clock, bus, told = ManualClock(), Bus(), list[DatabaseLost]()
     bus.on(DatabaseLost, told.append)
-    service = Away(bus)
-    running = asyncio.create_task(service.run())
-    try:
-        async with asyncio.timeout(60):
-            while len(service.turned_at) < 5:  # jobs end and bells ring
-                service.wake()
-                await asyncio.sleep(0)
-        pauses_s = [after - before for before, after in pairwise(service.turned_at)]
-        assert all(
-            paused_s > least_s
-            for paused_s, least_s in zip(pauses_s, (0.07, 0.14, 0.29, 0.59), strict=True)
-        ), f"0.1, 0.2, 0.4 and 0.8 s, each strayed by a quarter at most, not {pauses_s}"
-        assert len(told) == 1
-    finally:
-        service.stop()
-        await asyncio.wait_for(running, 30)
+    service = Away(bus, clock)
+    async with running(service):
+        for turns, pause_s in enumerate((0.1, 0.2, 0.4, 0.8), start=1):
+            service.wake()  # a job ends, or a wake-up comes
+            clock.advance(pause_s * 0.74)
+            await rest()
+            assert service.turns == turns, "each pause strays by a quarter at most"
+            clock.advance(pause_s * 0.52)
+            await rest()
+            assert service.turns == turns + 1
+    assert len(told) == 1
 
 
 @rule("M83")
-async def test_whoever_is_in_a_hurry_is_not_kept_by_the_back_off() -> None:
-    service = Away(Bus())
-    service._back_off_s = service.back_off_most_s = 600.0
-    running = asyncio.create_task(service.run())
-    await _turns(service, 1)
-    service.hurry()
-    await _turns(service, 3)
-    service.stop()
-    await asyncio.wait_for(running, 30)
+async def test_a_service_that_is_to_turn_now_is_not_kept_by_the_back_off() -> None:
+    clock = ManualClock()
+    service = Away(Bus(), clock)
+    service.back_off = BackOff(600.0, 600.0)
+    async with running(service):
+        assert service.turns == 1
+        service.wake_now()
+        await rest()
+        assert service.turns == 2
+
+
+def test_pauses_grow_up_to_the_longest_and_begin_again() -> None:
+    back_off = BackOff(0.5, 3.0)
+    assert back_off.is_fresh
+    assert [back_off.next_s() for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert not back_off.is_fresh
+    back_off.reset()
+    assert back_off.next_s() == 0.5
+
+
+def test_the_same_thing_is_said_once_in_a_while_and_another_at_once() -> None:
+    clock = ManualClock()
+    throttle = Throttle(clock, 10.0)
+    assert [throttle.allows("a"), throttle.allows("a"), throttle.allows("b")] == [True, False, True]
+    clock.advance(9.9)
+    assert not throttle.allows("a")
+    clock.advance(0.1)
+    assert throttle.allows("a")
+    throttle.reset()
+    assert throttle.allows("a")
 
 
 @rule("M2", "M84")
-def test_a_trigger_that_refuses_thousands_of_jobs_does_not_fill_the_log(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr("rota.upkeep.refused.monotonic", lambda: now)
+def test_a_trigger_that_refuses_thousands_of_jobs_does_not_fill_the_log() -> None:
+    clock = ManualClock()
     named: list[int] = []
     bus = Bus()
     bus.on(UpkeepRefused, lambda event: named.append(event.job))
-    jobs = RefusedJobs(bus, "claimer")
+    log = RefusalLog(bus, "claimer", clock)
     for first in range(0, 5_000, 50):
-        jobs.tell(dict.fromkeys(range(first, first + 50), "not this one"))
+        log.report(dict.fromkeys(range(first, first + 50), "not this one"))
     assert named == list(range(NAMED_MAX))
-    now = NAMED_S
-    jobs.tell(dict.fromkeys(range(50), "not this one"))
+    clock.advance(NAMED_S)
+    log.report(dict.fromkeys(range(50), "not this one"))
     assert named == list(range(2 * NAMED_MAX)), "the others are named when they are refused again"
+
+
+@rule("M2")
+def test_a_job_that_is_refused_again_waits_twice_as_long_each_time() -> None:
+    clock = ManualClock()
+    quarantine: Quarantine[int] = Quarantine(clock, 1.0, 4.0)
+    for pause_s in (1.0, 2.0, 4.0, 4.0):
+        quarantine.put(7)
+        assert (quarantine.find_due(), quarantine.find_waiting()) == ([], [7])
+        assert quarantine.next_in_s() == pause_s
+        clock.advance(pause_s)
+        assert (quarantine.find_due(), quarantine.find_waiting()) == ([7], [])
+    clock.advance(4.0)
+    quarantine.release_accepted()
+    assert quarantine.cases == {}

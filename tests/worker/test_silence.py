@@ -69,7 +69,7 @@ async def test_a_bell_that_died_silently_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rung = asyncio.Event()
-    monkeypatch.setattr(Claimer, "ring", lambda claimer, queue: rung.set())
+    monkeypatch.setattr(Claimer, "wake_for", lambda claimer, queue: rung.set())
     async with Hand(through, jobs) as hand:
         await asyncio.to_thread(_in_use, connection, "listen")
         opened = proxy.seen.count("listen")
@@ -195,7 +195,7 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
     loop = asyncio.get_running_loop()
     told_at = loop.time()
     if hurried:
-        hand.worker.hurry()
+        hand.worker.stop_now()
     else:
         hand.worker.stop()
     assert hand._task is not None

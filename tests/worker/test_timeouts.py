@@ -330,15 +330,15 @@ async def test_a_plain_function_that_is_told_at_shutdown_has_a_moment_to_stop(
             tidies.set()
             tidy_now.wait(60)
 
-    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 60.0)
+    monkeypatch.setattr("rota.worker.executor.STOP_S", 60.0)
     put(connection, "tidy")
     async with Hand(database, jobs, grace_s=0.0) as hand:
         await asyncio.to_thread(running.wait, 30)
-        [held] = hand.worker._held.values()
+        [attempt] = hand.worker.parts.attempts.values()
         hand.worker.stop()
         await asyncio.to_thread(tidies.wait, 30)
         await hand.part(Executor).tick()  # this is when an attempt ends that is not waited for
-        has_ended = held.end is not None
+        has_ended = attempt.is_over
         tidy_now.set()
         back = await hand.heard(JobHandedBack)
     assert not has_ended
@@ -349,7 +349,7 @@ async def test_a_plain_function_that_is_told_at_shutdown_has_a_moment_to_stop(
 async def test_a_handler_that_lost_its_lease_is_told_once_and_can_clean_up(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.PATIENCE_S", 60.0)
+    monkeypatch.setattr("rota.worker.executor.STOP_S", 60.0)
     jobs = rota.Jobs()
     running, told, go, over = (asyncio.Event() for _ in range(4))
     cleaned: list[bool] = []

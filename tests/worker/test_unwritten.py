@@ -24,6 +24,7 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.store.migrate import migrate
 from rota.upkeep.reaper import Reaper
+from rota.worker.attempt import State
 from rota.worker.claimer import Claimer
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -40,7 +41,7 @@ RENEWED_S = 2 / 3
 
 @pytest.fixture(autouse=True)
 def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.worker.lease.RENEWALS_A_LEASE", LEASE_S / RENEWED_S)
+    monkeypatch.setattr("rota.worker.lease_keeper.RENEWALS_A_LEASE", LEASE_S / RENEWED_S)
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 1.0)
-    monkeypatch.setattr("rota.worker.lease.RENEWALS_A_LEASE", 3)
+    monkeypatch.setattr("rota.worker.lease_keeper.RENEWALS_A_LEASE", 3)
     monkeypatch.setattr(
         "rota.upkeep.reaper.PERIOD_S", 3600
     )  # it is the test that reaps, and only what was refused
@@ -208,7 +209,11 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
         go.set()
         await _until(lambda: _running(connection) == len(locked) == 2)
         # From here on these two are known, and nothing waits for them: with each wait the ends of others would wait as well.
-        await _until(lambda: all(held.unwritten for held in list(hand.worker._held.values())))
+        await _until(
+            lambda: all(
+                one.state is State.UNWRITTEN for one in list(hand.worker.parts.attempts.values())
+            )
+        )
         waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event in ('transactionid', 'tuple')"
         for _ in range(100):
             assert (await asyncio.to_thread(rows, connection, f"select pg_sleep(0.02), ({waits})"))[
@@ -339,8 +344,8 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.left_out.TRY_AGAIN_S", (0.2, 1.0))
-    monkeypatch.setattr("rota.worker.lease.BEAT_S", 0.5)
+    monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
     # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is waited out.
     go = asyncio.Event()
     held = put(connection, "work")
@@ -446,7 +451,7 @@ async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away
     try:
         with pytest.raises(DatabaseUnavailable) as refused:
             await reaper.tick()
-        reaper.away(refused.value, 0.1)
+        reaper.handle_outage(refused.value, 0.1)
         connection.execute("alter function rota.out_of_reach(bigint[]) rename to wait_briefly")
         await reaper.tick()
         assert value(connection, "select status from rota.job") == "queued"
@@ -475,7 +480,7 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(
 async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.left_out.TRY_AGAIN_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
     migrate(database, payload_bytes_max=2_000)
     small = put(connection, "work")
     go = asyncio.Event()
@@ -512,7 +517,7 @@ def _turns(claimer: Claimer) -> list[tuple[int, int]]:
     tick = claimer.tick
 
     async def counted() -> float | None:
-        turns.append((claimer._unwritten, claimer.claimed))
+        turns.append((claimer._count_unwritten(), claimer.claimed))
         return await tick()
 
     claimer.tick = counted  # type: ignore[method-assign]

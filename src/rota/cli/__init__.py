@@ -11,11 +11,8 @@ processes gave up, 5 database unavailable, 6 drain refused in a restored copy.
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Annotated
 
@@ -37,16 +34,13 @@ from rota.cli import (
     top,
     work,
 )
-from rota.cli.leaving import leave
 from rota.cli.output import json_line
-from rota.cli.streams import escape_what_does_not_fit, is_of_stdout, unwritten
+from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
 from rota.model.failure import one_line
 from rota.model.job import Action
-from rota.model.resources import told
 from rota.runtime import logs
-from rota.runtime.loop import keep_standard_descriptors
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
@@ -86,27 +80,16 @@ cli.add_typer(db.app, name="db")
 # from click, newer ones define it themselves.
 _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
-_UNWRITTEN = "what it has to say cannot be written to stdout"
-
 
 def main() -> None:
     """Run the command that this process's arguments name, and exit."""
-    keep_standard_descriptors()
-    escape_what_does_not_fit()
-    if os.getpid() == 1:
-        # The kernel ignores a signal to pid 1 that has no handler. A worker sets its own later.
-        signal.signal(signal.SIGTERM, _end)
+    prepare()
     status = 1  # if `run` raises; Python then prints the traceback
     try:
         status = run(sys.argv[1:])
-        unwritten(sys.stderr)  # an error here can be reported nowhere
     finally:
         leave(status)
     sys.exit(status)
-
-
-def _end(number: int, frame: object) -> None:
-    os._exit(128 + number)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -118,10 +101,8 @@ def run(arguments: Sequence[str]) -> int:
             raise ConfigurationError(
                 "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
             )
-        with told():
-            status = typer.main.get_command(cli)(
-                list(arguments), prog_name="rota", standalone_mode=False
-            )
+        command = typer.main.get_command(cli)
+        status = command(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
         return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:
@@ -129,21 +110,12 @@ def run(arguments: Sequence[str]) -> int:
     except _TyperError as error:
         return _fail_usage(error, as_json=as_json, logs_json=_logs_json(own))
     except Exception as error:
-        if is_of_stdout(error):
-            unwritten(sys.stdout)
-            return _fail(
-                error, f"{_UNWRITTEN}: {error}", 1, as_json=as_json, logs_json=_logs_json(own)
-            )
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
             raise  # a bug in Rota or in the imported module: the traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
-    if refused := unwritten(sys.stdout):
-        return _fail(
-            refused, f"{_UNWRITTEN}: {refused}", 1, as_json=as_json, logs_json=_logs_json(own)
-        )
     return status if isinstance(status, int) else 0
 
 
@@ -198,6 +170,5 @@ def _fail(
         logger.error("%s", message.strip())
         return status
     what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}
-    with suppress(OSError):  # stderr is full as well: only the status reports the error
-        typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
+    typer.echo(json_line(what) if as_json else f"rota: {message.strip()}", err=True)
     return status

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.enqueue import arguments
-from rota.cli.jobs import TIME, typed_moment
+from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import (
     AppOption,
@@ -24,12 +24,19 @@ from rota.cli.target import (
     find_app,
     session,
 )
-from rota.client.base import ID_MAX, reason, who
-from rota.client.deeds import MANY, MANY_MAX, chosen, corrected, named, sort_errors
+from rota.client.actions import (
+    MANY,
+    MANY_MAX,
+    correct_payload,
+    index_by_name,
+    select_jobs,
+    sort_errors,
+)
+from rota.client.base import ID_MAX, check_by, check_why
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action, Status
 from rota.store import ops
-from rota.store.ops import Act, Answer, Which
+from rota.store.ops import ActionRequest, Answer, Which
 
 SHOWN_MAX = 20
 """Beyond this many rows only counts are printed: more do not fit on a screen."""
@@ -148,7 +155,7 @@ def command(action: Action) -> Callable[..., None]:
         given = Given(
             ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json
         )
-        _do(_act(action, why, by), given, app, url, schema)
+        _do(_make_request(action, why, by), given, app, url, schema)
 
     do.__doc__ = _HELP[action]
     return do
@@ -183,14 +190,14 @@ def requeue(
     given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
     if payload is not None and len(ids or ()) != 1:
         raise UsageError("--payload needs exactly one job id")
-    _do(_act(Action.REQUEUE, why, by), given, app, url, schema, payload)
+    _do(_make_request(Action.REQUEUE, why, by), given, app, url, schema, payload)
 
 
-def _act(action: Action, why: str | None, by: str | None) -> Act:
-    said = reason(why)
-    if action is Action.IGNORE and said is None:
+def _make_request(action: Action, why: str | None, by: str | None) -> ActionRequest:
+    reason = check_why(why)
+    if action is Action.IGNORE and reason is None:
         raise UsageError("--why is required: it records why these jobs are ignored")
-    return Act(action, who(by), said)
+    return ActionRequest(action, check_by(by), reason)
 
 
 def _filters(
@@ -207,7 +214,7 @@ def _filters(
         "queue": queue,
         "error_type": error,
         "release": release,
-        "since": typed_moment(since, "--since"),
+        "since": read_moment(since, "--since"),
         "status": status,
     }
     return {name: value for name, value in filters.items() if value is not None} | (
@@ -216,7 +223,7 @@ def _filters(
 
 
 def _do(
-    act: Act,
+    request: ActionRequest,
     given: Given,
     app: str | None,
     url: str | None,
@@ -225,26 +232,28 @@ def _do(
 ) -> None:
     if given.ids and given.filters:
         raise UsageError("give ids or a filter, not both")
-    which = None if given.ids else chosen(act.action, **given.filters)
+    which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(
-            f"{act.action.value} with a filter asks for confirmation, but stdin is not a terminal: "
-            "add --yes"
+            f"{request.action.value} with a filter asks for confirmation, "
+            "but stdin is not a terminal: add --yes"
         )
     with session(app, url, schema) as opened:
         if payload is not None and given.ids:
-            act = _corrected(opened, act, given.ids[0], payload, app)
+            request = _correct_payload(opened, request, given.ids[0], payload, app)
         ids = given.ids or []
         if which is not None:
-            ids = _agreed(opened, act, which, given)
-        answers, refusals = opened.run(ops.act_on_many(act, ids))
-    _say(act.action, answers, refusals, given)
+            ids = _confirm(opened, request, which, given)
+        answers, refusals = opened.run(ops.act_on_many(request, ids))
+    _say(request.action, answers, refusals, given)
 
 
-def _corrected(opened: Session, act: Act, id: int, payload: str, app: str | None) -> Act:
+def _correct_payload(
+    opened: Session, request: ActionRequest, id: int, payload: str, app: str | None
+) -> ActionRequest:
     owner = find_app(app)
-    types = named(owner.types) if owner is not None else {}
-    return opened.run(corrected(act, id, _payload(id, payload), types.get))
+    types = index_by_name(owner.types) if owner is not None else {}
+    return opened.run(correct_payload(request, id, _payload(id, payload), types.get))
 
 
 def _payload(id: int, text: str) -> dict[str, Any]:
@@ -254,12 +263,12 @@ def _payload(id: int, text: str) -> dict[str, Any]:
         raise UsageError(f"--payload for job {id}: {error.reason}") from None
 
 
-def _agreed(opened: Session, act: Act, which: Which, given: Given) -> list[int]:
+def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given) -> list[int]:
     """Find the jobs of a filter, print how many there are, and ask for confirmation."""
     ids = opened.run(ops.choose(which))
     more = " (limited by --limit; there may be more)" if len(ids) == which.limit else ""
     typer.echo(
-        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[act.action]}{more}",
+        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[request.action]}{more}",
         err=True,
     )
     if ids and not given.yes:

@@ -9,7 +9,7 @@ import typer
 from rota.cli.output import print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
-from rota.model.alert import Finding
+from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
 from rota.store import ops
 
@@ -23,17 +23,6 @@ _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
     "repeat_after", "tell_job", "enabled",
 )  # fmt: skip
-_ALERTS = (
-    "rule",
-    "subject",
-    "state",
-    "since",
-    "last_told_at",
-    "told",
-    "over_at",
-    "value",
-    "message",
-)
 
 
 def check(
@@ -94,7 +83,7 @@ def alerts(
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
     with session(app, url, schema) as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
-        told = opened.run(ops.table("alerts", columns=_ALERTS))
+        told = opened.run(ops.read_alerts())
     if as_json:
         print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": told})
         return
@@ -120,22 +109,22 @@ def alerts(
     shown = ("rule", "subject", "state", "since", "last_told_at", "message")
     print_table(
         [name.replace("_", " ") for name in shown],
-        [[one[name] for name in shown] for one in told],
+        [[getattr(one, name) for name in shown] for one in told],
         empty="no alerts",
     )
 
 
 def _evaluate(
     opened: Session, names: list[str] | None
-) -> list[tuple[dict[str, Any], list[Finding]]]:
+) -> list[tuple[dict[str, Any], list[AlertMatch]]]:
     rules = opened.run(ops.table("alert_rules", columns=_RULES))
     if unknown := sorted(set(names or ()) - {rule["name"] for rule in rules}):
         raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists the rules")
     wanted = [rule for rule in rules if (rule["name"] in names if names else rule["enabled"])]
-    return [(rule, opened.run(ops.findings(rule["name"]))) for rule in wanted]
+    return [(rule, opened.run(ops.find_alert_matches(rule["name"]))) for rule in wanted]
 
 
-def _line(worst: int, found: list[tuple[dict[str, Any], list[Finding]]]) -> str:
+def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> str:
     said = [
         (rule["severity"], f"{rule['name']}: {finding.message}")
         for rule, findings in found
@@ -151,7 +140,7 @@ def _line(worst: int, found: list[tuple[dict[str, Any], list[Finding]]]) -> str:
     return f"{_WORDS[worst]} - {_plain(text)}"
 
 
-def _figure(rule: dict[str, Any], findings: list[Finding]) -> str:
+def _figure(rule: dict[str, Any], findings: list[AlertMatch]) -> str:
     """Format performance data: the highest value that a rule found, 0 if it found nothing."""
     label = one_line(rule["name"]).replace("'", " ").replace("=", " ").replace("|", " ")
     return f"'{label}'={max((finding.value for finding in findings), default=0):.6g}"
@@ -162,7 +151,7 @@ def _plain(text: str) -> str:
     return one_line(text, 2000).replace("|", "/")
 
 
-def _as_facts(rule: dict[str, Any], findings: list[Finding]) -> dict[str, Any]:
+def _as_facts(rule: dict[str, Any], findings: list[AlertMatch]) -> dict[str, Any]:
     found = [
         {"subject": finding.subject, "value": finding.value, "message": finding.message}
         for finding in findings

@@ -36,7 +36,7 @@ DEADLINE_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CronUnit:
     """The drain to start: where, how often, and as which user."""
 
     app: str
@@ -134,7 +134,7 @@ def crontab(
     directory, reference = need_reference(app)
     if env_file is None and os.environ.get("ROTA_DATABASE_URL"):
         env_file = directory / "rota.env"
-    plan = Plan(
+    unit = CronUnit(
         reference,
         directory,
         every,
@@ -146,47 +146,47 @@ def crontab(
         image or "YOUR-IMAGE",
         check_schema(schema) if (schema := os.environ.get("ROTA_SCHEMA")) else None,
     )
-    _refuse_what_a_line_cannot_hold(plan)
-    files = systemd_units(plan) if systemd else kubernetes(plan) if k8s else crontab_file(plan)
+    _refuse_what_a_line_cannot_hold(unit)
+    files = systemd_units(unit) if systemd else kubernetes(unit) if k8s else crontab_file(unit)
     if as_json:
         print_json({"files": files})
     else:
         typer.echo("\n".join(files.values()), nl=False)
 
 
-def crontab_file(plan: Plan) -> dict[str, str]:
+def crontab_file(unit: CronUnit) -> dict[str, str]:
     """Make the crontab. Returns its text by name."""
-    command = shlex.join([sys.executable, "-m", "rota", *plan.work])
+    command = shlex.join([sys.executable, "-m", "rota", *unit.work])
     # Only the drain's output goes to the log. cron mails what the steps before it print.
-    kept = f">> {shlex.quote(str(plan.log))} 2>&1" if plan.log else "2>&1 | logger -t rota"
-    steps = [f"cd {shlex.quote(str(plan.directory))}"]
-    if plan.env_file:
-        steps.append(f"set -a && . {shlex.quote(str(plan.env_file))}")
-    if plan.schema:
-        command = f"ROTA_SCHEMA={plan.schema} {command}"
+    kept = f">> {shlex.quote(str(unit.log))} 2>&1" if unit.log else "2>&1 | logger -t rota"
+    steps = [f"cd {shlex.quote(str(unit.directory))}"]
+    if unit.env_file:
+        steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
+    if unit.schema:
+        command = f"ROTA_SCHEMA={unit.schema} {command}"
     line = " && ".join([*steps, f"{command} {kept}"])
     line = line.replace("%", r"\%")  # cron reads a bare % as the end of the line
-    user = f" {plan.user} " if plan.user else " "
-    where = "/etc/cron.d/rota" if plan.user else "the crontab of the user to run as (crontab -e)"
+    user = f" {unit.user} " if unit.user else " "
+    where = "/etc/cron.d/rota" if unit.user else "the crontab of the user to run as (crontab -e)"
     text = f"""\
-# Rota: runs all due jobs, every {_minutes(plan.every)}. For {where}.
-{_about_url(plan)}
+# Rota: runs all due jobs, every {_minutes(unit.every)}. For {where}.
+{_about_url(unit)}
 # No flock needed: runs may overlap. Each job is claimed by one run, and a long run delays no other.
-{f'MAILTO="{plan.mailto}"' if plan.mailto else "# MAILTO=you@example.com"}
-{plan.fields} {user}{line}
+{f'MAILTO="{unit.mailto}"' if unit.mailto else "# MAILTO=you@example.com"}
+{unit.fields} {user}{line}
 """
     return {"crontab": text}
 
 
-def systemd_units(plan: Plan) -> dict[str, str]:
+def systemd_units(unit: CronUnit) -> dict[str, str]:
     """Make the service and its timer. Returns their texts by file name."""
-    environment = f"EnvironmentFile={_specifiers(str(plan.env_file))}\n" if plan.env_file else ""
-    if plan.schema:
-        environment += f"Environment=ROTA_SCHEMA={plan.schema}\n"
-    command = " ".join(_systemd_word(word) for word in (sys.executable, "-m", "rota", *plan.work))
+    environment = f"EnvironmentFile={_specifiers(str(unit.env_file))}\n" if unit.env_file else ""
+    if unit.schema:
+        environment += f"Environment=ROTA_SCHEMA={unit.schema}\n"
+    command = " ".join(_systemd_word(word) for word in (sys.executable, "-m", "rota", *unit.work))
     service = f"""\
 # /etc/systemd/system/rota.service
-{_about_url(plan)}
+{_about_url(unit)}
 # To read its output: journalctl -u rota
 [Unit]
 Description=Rota: run due jobs
@@ -195,19 +195,19 @@ After=network-online.target
 
 [Service]
 Type=oneshot
-User={_specifiers(plan.user or getpass.getuser())}
-WorkingDirectory={_specifiers(str(plan.directory))}
+User={_specifiers(unit.user or getpass.getuser())}
+WorkingDirectory={_specifiers(str(unit.directory))}
 {environment}ExecStart={command}
 # When stopped it finishes running jobs, or hands them back.
 TimeoutStopSec={STOP_S}
 """
-    when = {1: "*:*", 60: "*:00"}.get(plan.every, f"*:00/{plan.every}")
+    when = {1: "*:*", 60: "*:00"}.get(unit.every, f"*:00/{unit.every}")
     timer = f"""\
 # /etc/systemd/system/rota.timer
 # systemctl daemon-reload && systemctl enable --now rota.timer
 # A timer does not start a service that still runs: the next run waits for the last job of this one.
 [Unit]
-Description=Rota: every {_minutes(plan.every)}
+Description=Rota: every {_minutes(unit.every)}
 
 [Timer]
 OnCalendar={when}
@@ -219,16 +219,16 @@ WantedBy=timers.target
     return {"rota.service": service, "rota.timer": timer}
 
 
-def kubernetes(plan: Plan) -> dict[str, str]:
+def kubernetes(unit: CronUnit) -> dict[str, str]:
     """Make the manifest. Returns its text by file name."""
-    command = json.dumps(["rota", *plan.work])
+    command = json.dumps(["rota", *unit.work])
     schema = (
-        f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(plan.schema)}"
-        if plan.schema
+        f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(unit.schema)}"
+        if unit.schema
         else ""
     )
     manifest = f"""\
-# Rota: runs all due jobs, every {_minutes(plan.every)}. kubectl apply -f rota-cronjob.yaml
+# Rota: runs all due jobs, every {_minutes(unit.every)}. kubectl apply -f rota-cronjob.yaml
 # The database URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE
 # FILE contains the line ROTA_DATABASE_URL=… without quotes.
 apiVersion: batch/v1
@@ -236,7 +236,7 @@ kind: CronJob
 metadata:
   name: rota
 spec:
-  schedule: {json.dumps(plan.fields)}
+  schedule: {json.dumps(unit.fields)}
   concurrencyPolicy: Allow # runs may overlap: a long run delays no other
   startingDeadlineSeconds: 60
   successfulJobsHistoryLimit: 1
@@ -245,14 +245,14 @@ spec:
     spec:
       backoffLimit: 0 # the next run is the retry
       # Longer than --for and your longest job. Jobs that run at the deadline are handed back.
-      activeDeadlineSeconds: {plan.every * 60 + DEADLINE_S}
+      activeDeadlineSeconds: {unit.every * 60 + DEADLINE_S}
       template:
         spec:
           restartPolicy: Never
           terminationGracePeriodSeconds: {STOP_S}
           containers:
             - name: rota
-              image: {json.dumps(plan.image)}
+              image: {json.dumps(unit.image)}
               command: {command}
               env:
                 - name: ROTA_ENV
@@ -266,10 +266,10 @@ spec:
     return {"rota-cronjob.yaml": manifest}
 
 
-def _about_url(plan: Plan) -> str:
-    if plan.env_file:
+def _about_url(unit: CronUnit) -> str:
+    if unit.env_file:
         return (
-            f"# The database URL is not in this file. {plan.env_file} contains the line\n"
+            f"# The database URL is not in this file. {unit.env_file} contains the line\n"
             "# ROTA_DATABASE_URL='postgresql://…' and is readable only by that user (chmod 600)."
         )
     return (
@@ -298,22 +298,22 @@ def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
             raise UsageError(f"{option} does not apply here: it is for {instead}")
 
 
-def _refuse_what_a_line_cannot_hold(plan: Plan) -> None:
+def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
     for text in (
-        plan.directory,
-        plan.env_file,
-        plan.log,
-        plan.mailto,
-        plan.user,
-        plan.image,
+        unit.directory,
+        unit.env_file,
+        unit.log,
+        unit.mailto,
+        unit.user,
+        unit.image,
         sys.executable,
-        plan.app,
+        unit.app,
     ):
         if text is not None and not str(text).isprintable():
             raise UsageError(
                 f"{str(text)!r} contains characters that a line of such a file cannot hold"
             )
-    for option, word in (("--user", plan.user), ("--mailto", plan.mailto), ("--image", plan.image)):
+    for option, word in (("--user", unit.user), ("--mailto", unit.mailto), ("--image", unit.image)):
         if word is not None and (not word or set(word) & set(" '\"\\%")):
             raise UsageError(f"{option} takes one word without quotes, not {word!r}")
 

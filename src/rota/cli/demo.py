@@ -16,7 +16,7 @@ from rota.cli.output import cell, print_json
 from rota.cli.target import JsonOption
 
 if TYPE_CHECKING:
-    from rota.demo.checks import Checked
+    from rota.demo.checks import PromiseResult
 
 PIPE_COLUMNS = 150
 """Width of the table if stdout is no terminal."""
@@ -50,7 +50,7 @@ def demo(as_json: JsonOption = False) -> None:
     raise typer.Exit(0 if is_kept else 1)
 
 
-def _facts(one: Checked) -> dict[str, object]:
+def _facts(one: PromiseResult) -> dict[str, object]:
     check = one.check
     return {
         "what": check.what,
@@ -61,7 +61,7 @@ def _facts(one: Checked) -> dict[str, object]:
     }
 
 
-def _print(checked: list[Checked]) -> None:
+def _print(checked: list[PromiseResult]) -> None:
     table = Table(
         "",
         "SELECT",
@@ -76,13 +76,13 @@ def _print(checked: list[Checked]) -> None:
         verdict = (
             Text("ok", style="green")
             if one.is_kept
-            else Text(f"WRONG, expected {_shown(one.check.expected)}", style="bold red")
+            else Text(f"WRONG, expected {_in_words(one.check.expected)}", style="bold red")
         )
         table.add_row(
-            cell(one.check.what), cell(one.check.select), cell(_shown(one.result)), verdict
+            cell(one.check.what), cell(one.check.select), cell(_in_words(one.result)), verdict
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
 
 
-def _shown(result: tuple[object, ...]) -> str:
+def _in_words(result: tuple[object, ...]) -> str:
     return ", ".join(map(str, result)) if result else "no row"

@@ -36,7 +36,7 @@ def doctor(
         types=None
         if owner is None
         else [
-            {"name": one.name, "queue": one.settings.queue, "priority": one.settings.priority}
+            {"name": one.name, "queue": one.options.queue, "priority": one.options.priority}
             for one in owner.types.values()
         ],
     )

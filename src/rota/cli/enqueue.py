@@ -20,12 +20,12 @@ from rota.cli.target import (
     find_app,
     session,
 )
-from rota.client import Direct
-from rota.client.enqueueing import too_large
+from rota.client import DirectClient
+from rota.client.enqueue import explain_too_large
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jsonb import text_bytes
-from rota.declare.options import Chosen, Options
-from rota.declare.payload import untyped
+from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
@@ -107,7 +107,7 @@ def enqueue(
     as_json: JsonOption = False,
 ) -> None:
     """Insert a job. The payload is checked against its type."""
-    options: Options = {
+    options: UsingOptions = {
         "queue": queue,
         "priority": priority,
         "run_at": instant(run_at),
@@ -117,15 +117,17 @@ def enqueue(
         "idempotency_key": idempotency_key,
         "meta": read_meta(meta),
     }
-    chosen = Chosen().updated(options)
+    checked = EnqueueOptions().update(options)
     given = arguments(job_type, payload)
-    declared = declared_type(find_app(app), job_type, force=force)
+    declared = find_type(find_app(app), job_type, force=force)
     if declared is not None:
-        new = NewJob(declared, declared.codec.encode((), given), chosen)
+        new = NewJob(declared, declared.codec.encode((), given), checked)
         with session(app, url, schema) as opened:
-            enqueued = Direct(opened.database).enqueue(new.using(connection=opened.connection))
+            enqueued = DirectClient(opened.database).enqueue(
+                new.using(connection=opened.connection)
+            )
     else:
-        row = _row(job_type, untyped(job_type, given), chosen)
+        row = _row(job_type, encode_untyped(job_type, given), checked)
         with session(app, url, schema) as opened:
             enqueued = _enqueue_row(opened, row)
     _say(enqueued, as_json=as_json)
@@ -172,7 +174,7 @@ def read_meta(text: str | None) -> dict[str, Any] | None:
         raise UsageError(f"--meta: {error.reason}") from None
 
 
-def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
+def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
     """Find the type with this name or alias. None if there is none and `force` is given."""
     if app is None:
         if force:
@@ -184,7 +186,7 @@ def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..
     known = {
         each: job_type
         for job_type in app.types.values()
-        for each in (job_type.name, *job_type.settings.aliases)
+        for each in (job_type.name, *job_type.options.aliases)
     }
     if name not in known and not force:
         nearest = difflib.get_close_matches(name, known, n=1)
@@ -192,19 +194,19 @@ def declared_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..
     return known.get(name)
 
 
-def _row(job_type: str, payload: str, chosen: Chosen) -> ops.NewRow:
+def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
     return ops.NewRow(
-        queue=chosen.queue,  # None: the queue that the database has for the type, if any
+        queue=checked.queue,  # None: the queue that the database has for the type, if any
         job_type=check_text(job_type, "the job type's name", NAME_MAX),
         payload=payload,
         payload_version=None,
-        priority=chosen.priority,
-        run_at=chosen.run_at,
-        delay_s=chosen.delay_s,
-        expires_s=chosen.expires_s,
-        max_attempts=chosen.max_attempts,
-        idempotency_key=chosen.idempotency_key,
-        meta=chosen.meta_json,
+        priority=checked.priority,
+        run_at=checked.run_at,
+        delay_s=checked.delay_s,
+        expires_s=checked.expires_s,
+        max_attempts=checked.max_attempts,
+        idempotency_key=checked.idempotency_key,
+        meta=checked.meta_json,
     )
 
 
@@ -213,7 +215,7 @@ def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
         most = yield from ops.payload_bytes_max()
         for argument, text in ((None, row.payload), ("meta", row.meta)):
             if text is not None and (size := text_bytes(text)) > most:
-                raise PayloadError(row.job_type, argument, too_large(size, most))
+                raise PayloadError(row.job_type, argument, explain_too_large(size, most))
         return (yield from ops.insert(row))
 
     inserted = opened.run(operation())

@@ -31,7 +31,7 @@ class Rates:
         now: dict[str, tuple[float, int]] = {}
         rates: dict[str, float] = {}
         for one in workers:
-            if (done := finished(one)) is None:
+            if (done := count_finished(one)) is None:
                 continue
             beat = float(one["beat"])
             before, done_before = self._before.get(
@@ -53,7 +53,7 @@ class Rates:
         return sum(rates.values())
 
 
-def finished(worker: dict[str, Any]) -> int | None:
+def count_finished(worker: dict[str, Any]) -> int | None:
     """Count a worker's finished attempts. None: a worker in another language does not report it."""
     return (
         None
@@ -72,13 +72,13 @@ def frame(
         f"due {_count(due)} · running {sum(one['running'] for one in alive)}"
         f" · workers {len(alive)} · {rate:.1f} finished/s · dead {_count(facts['dead'])}"
     )
-    stopped = _stopped(facts["site"])
+    stopped = _name_stop(facts["site"])
     lines = [cell(trouble or f"{stopped}{head}").copy()]
     lines[0].stylize("bold red" if trouble or stopped else "bold")
     sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
     # The sections share the screen: a section that needs less leaves the rest to the others.
     room = height - len(lines)
-    shown = _shared([len(rows) for _, _, rows in sections], max(0, room - 2 * len(sections)))
+    shown = _share([len(rows) for _, _, rows in sections], max(0, room - 2 * len(sections)))
     for (title, columns, rows), count in zip(sections, shown, strict=True):
         more = f" ({len(rows) - count} more)" if count < len(rows) else ""
         lines.append(Text(f"{title}{more}" if rows else f"{title}: none", style="bold cyan"))
@@ -89,13 +89,13 @@ def frame(
     return lines[:height]
 
 
-def _stopped(site: dict[str, Any] | None) -> str:
+def _name_stop(site: dict[str, Any] | None) -> str:
     if site is None:
         return ""
     return "RESTORED COPY: NOTHING RUNS · " if site["copied"] else "EVERYTHING IS PAUSED · "
 
 
-def _shared(wanted: list[int], room: int) -> list[int]:
+def _share(wanted: list[int], room: int) -> list[int]:
     """Distribute lines evenly among the sections, at most as many as each wants."""
     given = [0] * len(wanted)
     while room and any(one < most for one, most in zip(given, wanted, strict=True)):
@@ -171,7 +171,8 @@ def _workers(facts: dict[str, Any]) -> _Section:
         busy = f"{one['running']}/{one['slots']}" if one["slots"] is not None else one["running"]
         sign = "stopped" if one["stopped"] else words(one["silent_s"])
         counts = (
-            "-" if count is None else count for count in (finished(one), one["failed"], one["dead"])
+            "-" if count is None else count
+            for count in (count_finished(one), one["failed"], one["dead"])
         )
         rows.append((one["name"], one["release"], busy, sign, *counts))
     return (

@@ -11,9 +11,9 @@ import typer
 
 from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client.base import ID_MAX, LIST_MAX, moment
-from rota.client.reading import checked
-from rota.client.story import put_away, tell
+from rota.client.base import ID_MAX, LIST_MAX, parse_moment
+from rota.client.find import check_filter
+from rota.client.timeline import describe_resolution, read_timeline
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
 from rota.store import ops
@@ -79,7 +79,7 @@ def jobs(
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first. Finished jobs: of the last 24 h, unless --since is given."""
-    wanted = checked(
+    wanted = check_filter(
         Filter(
             status=status,
             job_type=job_type,
@@ -87,8 +87,8 @@ def jobs(
             idempotency_key=idempotency_key,
             error_type=error_type,
             error=error,
-            since=typed_moment(since, "--since"),
-            until=typed_moment(until, "--until"),
+            since=read_moment(since, "--since"),
+            until=read_moment(until, "--until"),
             before=before,
             limit=limit,
         )
@@ -119,7 +119,7 @@ def jobs(
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
-def typed_moment(text: str | None, name: str) -> datetime | timedelta | None:
+def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
     """Read a time from the command line, local if it has no UTC offset; or an age.
 
     Raises UsageError.
@@ -127,7 +127,7 @@ def typed_moment(text: str | None, name: str) -> datetime | timedelta | None:
     try:
         if text is not None and text[:4].isdigit() and "-" in text:
             return datetime.fromisoformat(text).astimezone()
-        return moment(text, name)
+        return parse_moment(text, name)
     except (ValueError, OverflowError, UsageError):
         raise UsageError(
             f"{name} must be a time such as 2026-01-14T09:30 or an age such as 2h, not {text!r}"
@@ -146,34 +146,36 @@ def job(
     The timeline includes the jobs that it was requeued from and requeued as.
     """
     with session(app, url, schema) as opened:
-        story = opened.run(tell(id))
+        timeline = opened.run(read_timeline(id))
     if as_json:
-        steps = [
-            {"at": step.at, "job": step.job, "what": step.what, "text": step.text}
-            for step in story.steps
+        entries = [
+            {"at": entry.at, "job": entry.job, "what": entry.what, "text": entry.text}
+            for entry in timeline.entries
         ]
-        attempts = [msgspec.structs.asdict(attempt) for attempt in story.attempts]
+        attempts = [msgspec.structs.asdict(attempt) for attempt in timeline.attempts]
         print_json(
             {
-                "job": job_facts(story.job),
+                "job": job_facts(timeline.job),
                 "attempts": attempts,
-                "chain": [one.id for one in story.chain],
-                "story": steps,
+                "chain": [one.id for one in timeline.chain],
+                "timeline": entries,
             }
         )
         return
-    print_facts(_facts(story.job))
+    print_facts(_facts(timeline.job))
     typer.echo("\nTimeline")
-    alone = len(story.chain) == 1
+    alone = len(timeline.chain) == 1
     print_table(
         ("at", "what", "") if alone else ("at", "job", "what", ""),
         [
-            (step.at, step.what, step.text) if alone else (step.at, step.job, step.what, step.text)
-            for step in story.steps
+            (entry.at, entry.what, entry.text)
+            if alone
+            else (entry.at, entry.job, entry.what, entry.text)
+            for entry in timeline.entries
         ],
         empty="",
     )
-    if story.attempts and (stack := story.attempts[-1].stack):
+    if timeline.attempts and (stack := timeline.attempts[-1].stack):
         typer.echo("\nStack trace of the last failed attempt")
         console().print(cell(stack.rstrip()))
 
@@ -203,7 +205,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "last error", _error(job.error_type, job.last_error)
     yield "response code", job.response_code
     yield "verdict", _verdict(job.verdict, job.verdict_rule)
-    yield "archived", put_away(job)
+    yield "archived", describe_resolution(job)
 
 
 def _attempts(job: Job) -> str:

@@ -21,21 +21,21 @@ PIPE_COLUMNS = 10_000
 
 def json_line(value: Any) -> str:
     """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields."""
-    return msgspec.json.encode(_told(value)).decode()
+    return msgspec.json.encode(_convert(value)).decode()
 
 
-def _told(value: Any) -> Any:
+def _convert(value: Any) -> Any:
     match value:
         case datetime():
             return value.astimezone(UTC)
         case timedelta():
             return value.total_seconds()
         case msgspec.Struct():
-            return {name: _told(getattr(value, name)) for name in value.__struct_fields__}
+            return {name: _convert(getattr(value, name)) for name in value.__struct_fields__}
         case dict():
-            return {name: _told(one) for name, one in value.items()}
+            return {name: _convert(one) for name, one in value.items()}
         case list() | tuple():
-            return [_told(one) for one in value]
+            return [_convert(one) for one in value]
         case _:
             return value
 
@@ -79,7 +79,7 @@ def cell(value: Any) -> Text:
     Anyone who may insert a row can put control characters into it. They would move the cursor or
     colour the screen.
     """
-    text = _shown(value)
+    text = _show(value)
     return Text(
         "".join(
             sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}"
@@ -88,7 +88,7 @@ def cell(value: Any) -> Text:
     )
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     match value:
         case None:
             return ""
@@ -97,7 +97,7 @@ def _shown(value: Any) -> str:
         case timedelta():
             return words(value.total_seconds())
         case list() | tuple():
-            return ", ".join(map(_shown, value))
+            return ", ".join(map(_show, value))
         case dict():
             return json_line(value)
         case int() if not isinstance(value, bool):
@@ -114,11 +114,11 @@ def job_facts(job: Job) -> dict[str, Any]:
         facts[name] = None if text is None else msgspec.Raw(text.encode())
     for name in ("progress", "resolution"):  # written by Rota, and contain an instant
         if facts[name] is not None:
-            facts[name] = _dated(msgspec.json.decode(facts[name]))
+            facts[name] = _read_instant(msgspec.json.decode(facts[name]))
     return facts
 
 
-def _dated(value: Any) -> Any:
+def _read_instant(value: Any) -> Any:
     try:
         return value | {"at": datetime.fromisoformat(value["at"])}
     except (TypeError, KeyError, ValueError):  # not written by Rota

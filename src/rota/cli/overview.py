@@ -10,13 +10,12 @@ import typer
 from rota.cli.output import cell, print_json, print_table
 from rota.cli.pause import in_words, what
 from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
-from rota.client.reading import HOURS_MAX
+from rota.client.find import HOURS_MAX
 from rota.model.retry import plan_in_words
 from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 
-_QUEUES = ("queue", "priority", "due", "later", "oldest_run_at", "oldest_due", "oldest_due_s")
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running",
     "started_at", "heartbeat_at", "stopped_at",
@@ -78,7 +77,7 @@ def stats(
 
 
 def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
-    until = "" if found.folded_to is None else f", until {cell(found.folded_to).plain}"
+    until = "" if found.complete_to is None else f", until {cell(found.complete_to).plain}"
     typer.echo(f"\nEnded in the last {hours} h{until}; times are accurate to 10 %")
     columns = (
         "succeeded",
@@ -128,7 +127,7 @@ def queues(
 ) -> None:
     """List queues and priorities with jobs that are due or due later, and all pauses."""
     with session(app, url, schema) as opened:
-        found = opened.run(ops.table("queues", {"limit": COUNT_MAX}, columns=_QUEUES))
+        found = opened.run(ops.read_queues())
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
     if as_json:
         print_json(
@@ -142,11 +141,11 @@ def queues(
         return
     rows = [
         (
-            row["queue"],
-            row["priority"],
-            _at_least(row["due"]),
-            _at_least(row["later"]),
-            row["oldest_run_at"],
+            row.queue,
+            row.priority,
+            _at_least(row.due),
+            _at_least(row.later),
+            row.oldest_run_at,
         )
         for row in found
     ]

@@ -16,8 +16,8 @@ from rota.cli.target import (
     WhyOption,
     session,
 )
-from rota.client.base import reason, who
-from rota.client.pausing import checked_until
+from rota.client.base import check_by, check_why
+from rota.client.queues import parse_until
 from rota.errors import UsageError
 from rota.model.bounds import check_queue
 from rota.store import ops
@@ -54,13 +54,13 @@ def pause(
     Running jobs continue, and new jobs can be enqueued.
     """
     _refuse_unclear(queue=queue is not None, all=everything)
-    when, said, actor = checked_until(until), reason(why), who(by)
+    when, reason, actor = parse_until(until), check_why(why), check_by(by)
     with session(app, url, schema) as opened:
         if queue is None:
-            paused = opened.run(ops.pause_all(when, said, actor))
+            paused = opened.run(ops.pause_all(when, reason, actor))
         else:
             paused = opened.run(
-                ops.pause_queue(check_queue(queue, "a queue's name"), when, said, actor)
+                ops.pause_queue(check_queue(queue, "a queue's name"), when, reason, actor)
             )
     print_json({"paused": paused}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
 
@@ -86,18 +86,18 @@ def resume(
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
-    said, actor = reason(why), who(by)
+    reason, actor = check_why(why), check_by(by)
     if copy:
-        name, resuming = "this copy", ops.resume_copy(said, actor)
+        name, resuming = "this copy", ops.resume_copy(reason, actor)
     elif queue is None:
-        name, resuming = "everything", ops.resume_all(said, actor)
+        name, resuming = "everything", ops.resume_all(reason, actor)
     else:
         name, resuming = (
             f"queue {cell(queue).plain}",
-            ops.resume_queue(check_queue(queue, "a queue's name"), said, actor),
+            ops.resume_queue(check_queue(queue, "a queue's name"), reason, actor),
         )
     with session(app, url, schema) as opened:
-        resumed, left = opened.run(_resumed(resuming), atomic=True)
+        resumed, left = opened.run(_resume_and_list(resuming), atomic=True)
     if as_json:
         print_json({"resumed": resumed, "still_paused": left})
         return
@@ -107,7 +107,7 @@ def resume(
         typer.echo(f"still paused: {what(one)}: {in_words(one)}")
 
 
-def _resumed(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
+def _resume_and_list(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
     """Resume; return whether anything was paused, and the remaining pauses."""
     return (yield from resuming), (yield from ops.pauses())
 

@@ -18,7 +18,7 @@ from rota.cli.enqueue import (
     PayloadOption,
     PriorityOption,
     QueueOption,
-    declared_type,
+    find_type,
     read_meta,
 )
 from rota.cli.enqueue import arguments as read_arguments
@@ -33,12 +33,18 @@ from rota.cli.target import (
     find_app,
     session,
 )
-from rota.client import scheduling
 from rota.client.base import ID_MAX, LIST_MAX
+from rota.client.schedules import (
+    act_on_schedule,
+    delete_schedule,
+    put_schedule,
+    read_runs,
+    trigger_schedule,
+)
 from rota.declare.job_type import NewJob
-from rota.declare.options import Chosen, Options
-from rota.declare.payload import untyped
-from rota.declare.schedule import Definition, check_options, defined
+from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.payload import encode_untyped
+from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
@@ -136,7 +142,7 @@ def show(
     Of a deleted schedule only the runs are shown.
     """
     with session(app, url, schema) as opened:
-        runs = opened.run(scheduling.runs(name, before, max(limit, 1)))[:limit]
+        runs = opened.run(read_runs(name, before, max(limit, 1)))[:limit]
         found = next(iter(opened.run(ops.schedules(name))), None)
     coming, trouble = ([], None) if found is None else _coming(found, times)
     if as_json:
@@ -213,8 +219,8 @@ def put(
 
     The payload is checked against the job type. A paused schedule stays paused.
     """
-    chosen = Chosen().updated(
-        Options(
+    options = EnqueueOptions().update(
+        UsingOptions(
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
@@ -223,25 +229,23 @@ def put(
         )
     )
     arguments = read_arguments(job_type, payload)
-    declared = declared_type(find_app(app), job_type, force=force)
-    timing: dict[str, Any] = {
+    declared = find_type(find_app(app), job_type, force=force)
+    timing: Any = {
         "timezone": timezone,
         "catch_up": catch_up,
         "overlap": overlap,
         "jitter": jitter,
     }
     if declared is not None:
-        definition = defined(
-            name, cron, NewJob(declared, declared.codec.encode((), arguments), chosen), **timing
-        )
+        new = NewJob(declared, declared.codec.encode((), arguments), options)
+        schedule = check_schedule(name, cron, new, timing)
     else:
-        jitter_s = check_options(name, cron, **timing)
-        payload_json = untyped(check_text(job_type, "the job type's name", NAME_MAX), arguments)
-        definition = Definition(
-            name, cron, job_type, payload_json, None, chosen, timezone, catch_up, overlap, jitter_s
-        )
+        checked = check_timing(name, cron, timing)
+        check_text(job_type, "the job type's name", NAME_MAX)
+        payload_json = encode_untyped(job_type, arguments)
+        schedule = ScheduleOptions(name, cron, job_type, payload_json, None, options, *checked)
     with session(app, url, schema) as opened, opened.connection.transaction():
-        put_now = opened.run(scheduling.put(definition.row(), "cli", by, why), atomic=True)
+        put_now = opened.run(put_schedule(schedule.make_row(), "cli", by, why), atomic=True)
     _say(put_now, as_json=as_json)
 
 
@@ -257,7 +261,7 @@ def pause(
 ) -> None:
     """Pause a schedule until it is resumed, across deploys. Jobs already enqueued run."""
     with session(app, url, schema) as opened:
-        _say(opened.run(scheduling.act("pause", name, by, why), atomic=True), as_json=as_json)
+        _say(opened.run(act_on_schedule("pause", name, by, why), atomic=True), as_json=as_json)
 
 
 @app.command()
@@ -272,7 +276,7 @@ def resume(
 ) -> None:
     """End a pause. The ticks missed during the pause are not made up."""
     with session(app, url, schema) as opened:
-        _say(opened.run(scheduling.act("resume", name, by, why), atomic=True), as_json=as_json)
+        _say(opened.run(act_on_schedule("resume", name, by, why), atomic=True), as_json=as_json)
 
 
 @app.command()
@@ -287,7 +291,7 @@ def trigger(
 ) -> None:
     """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
     with session(app, url, schema) as opened:
-        job = opened.run(scheduling.trigger(name, by, why))
+        job = opened.run(trigger_schedule(name, by, why))
     if as_json:
         print_json({"schedule": name, "job": job})
     else:
@@ -306,7 +310,7 @@ def delete(
 ) -> None:
     """Delete a schedule that is not declared in code. Its runs remain."""
     with session(app, url, schema) as opened:
-        opened.run(scheduling.delete(name, by, why))
+        opened.run(delete_schedule(name, by, why))
     if as_json:
         print_json({"schedule": name, "deleted": True})
     else:

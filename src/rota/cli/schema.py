@@ -13,7 +13,7 @@ from rota.cli.target import (
     JsonOption,
     SchemaOption,
     UrlOption,
-    connected,
+    connect,
     find_app,
     need_app,
     schema_of,
@@ -164,11 +164,10 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     A worker does the same when it starts. Run it at each deploy, before the first INSERT.
     """
     chosen = need_app(app)
-    with connected(chosen.database) as opened:
+    with connect(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
-    chosen.sync()
-    names = sorted(chosen.types)
-    schedules = sorted(chosen.definitions)
+    synced = chosen.sync()
+    names, schedules = synced.job_types, synced.schedules
     if as_json:
         print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
     else:

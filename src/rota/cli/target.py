@@ -15,7 +15,7 @@ import typer
 
 from rota import embedded
 from rota.app import App
-from rota.declare.config import given_url
+from rota.declare.config import find_url
 from rota.declare.load import load
 from rota.errors import ConfigurationError
 from rota.store.db import Database
@@ -83,20 +83,20 @@ def session(
     database = _database(owner, url, schema)
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(connected(database))
+            opened = stack.enter_context(connect(database))
         except ConfigurationError as error:
             if owner is not None or not is_of_pooler(error):
                 raise
             opened = stack.enter_context(
-                connected(database.unsettled())
+                connect(database.strip_settings())
             )  # there is no App to say notify=False
         yield opened
 
 
 @contextmanager
-def connected(database: Database) -> Iterator[Session]:
+def connect(database: Database) -> Iterator[Session]:
     """Connect to a database while the block runs."""
-    with database.connected("cli") as connection:
+    with database.open_connection("cli") as connection:
         yield Session(database, connection)
 
 
@@ -116,7 +116,7 @@ def _owner(app: str | None, url: str | None, schema: str | None) -> App | None:
 
 
 def _target(owner: App | None, url: str | None, schema: str | None) -> tuple[str, str]:
-    chosen = given_url(url) if url or owner is None else owner.url
+    chosen = find_url(url) if url or owner is None else owner.url
     return chosen or embedded.start(), schema_of(owner, schema)
 
 
@@ -172,12 +172,7 @@ def _here() -> Path:
     A link such as `current` points to the latest release. A printed crontab must follow the link
     after the next deploy, so the link is not resolved.
     """
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:
-        raise ConfigurationError(
-            "the directory that you are in was deleted: cd into one that is there"
-        ) from None
+    here = Path.cwd()
     named = Path(os.environ.get("PWD", ""))
     with suppress(OSError):  # missing, or not readable by this user
         if named.is_absolute() and ".." not in named.parts and named.samefile(here):

@@ -58,7 +58,7 @@ def top(
     watch.look()
     if as_json:
         watch.close()
-        print_json(_told(watch.facts or {}))
+        print_json(_shape(watch.facts or {}))
         return
     out = console()
     # rich draws nothing live on a dumb terminal.
@@ -75,7 +75,7 @@ def top(
         watch.close()
 
 
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
+def _shape(facts: dict[str, Any]) -> dict[str, Any]:
     """Make JSON of the facts of a frame, with the names and shapes of the other commands."""
     queues = [
         {name: one[name] for name in ("queue", "priority", "due", "later")}
@@ -183,13 +183,13 @@ class Watch(threading.Thread):
 def _show(watch: Watch) -> None:
     out = Console(highlight=False)
     shown: tuple[int, int, int] | None = None
-    with _keys() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
+    with _keys() as read_key, Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
             width, height = out.size
             if shown != (watch.turn, width, height):
                 shown = (watch.turn, width, height)
                 live.update(Group(*watch.frame(width, height)), refresh=True)
-            if pressed() in ("q", "Q", "\x03"):
+            if read_key() in ("q", "Q", "\x03"):
                 return
 
 
@@ -206,13 +206,13 @@ def _keys() -> Iterator[Any]:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     }
 
-    def pressed() -> str:
+    def read_key() -> str:
         ready, _, _ = select.select([stdin], [], [], KEY_S)
         return os.read(stdin, 1).decode(errors="replace") or "q" if ready else ""
 
     try:
         tty.setcbreak(stdin)
-        yield pressed
+        yield read_key
     finally:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
         for number, handler in handlers.items():

@@ -12,18 +12,18 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, connected, need_app
+from rota.cli.target import AppOption, JsonOption, connect, need_app
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
 from rota.runtime.health_server import answering
 from rota.runtime.http import check_url
-from rota.runtime.supervisor import Fleet
+from rota.runtime.supervisor import Supervisor
 from rota.store import migrate
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """The least severe level that is logged."""
 
     DEBUG = "debug"
@@ -100,8 +100,8 @@ def work(
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[
-        Level, typer.Option(help="Least severe level logged to stderr. Steps of a job are info.")
-    ] = Level.INFO,
+        LogLevel, typer.Option(help="Least severe level logged to stderr. Steps of a job are info.")
+    ] = LogLevel.INFO,
     log_format: Annotated[
         logs.Form, typer.Option(help="Format of log lines: plain text or JSON.")
     ] = logs.Form.PLAIN,
@@ -150,8 +150,8 @@ def work(
         report = chosen.run(
             queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping
         )
-    if supervised.joined is not None:
-        supervised.joined.report(report)
+    if supervised.current is not None:
+        supervised.current.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
 
@@ -164,7 +164,7 @@ def _ping_url(given: str | None) -> str | None:
 def _work_in_processes(
     count: int,
     arguments: list[str],
-    log_level: Level,
+    log_level: LogLevel,
     log_format: logs.Form,
     health_port: int | None,
     ping: str | None,
@@ -177,17 +177,13 @@ def _work_in_processes(
             "--processes works on Linux only: start `rota work` several times instead"
         )
     logs.setup(log_format, log_level)
-    fleet = Fleet(
-        [sys.executable, "-m", "rota", "work", *arguments, "--channel"],
-        count,
-        drain=drain,
-        ping_url=ping,
-    )
-    with answering(health_port, fleet.unwell, fleet.unready):
-        status = fleet.run()
-    if status == 0 or fleet.reports:
+    command = ["-m", "rota", "work", *arguments, "--channel"]
+    supervisor = Supervisor(command, count, drain=drain, ping_url=ping)
+    with answering(health_port, supervisor.unwell, supervisor.unready):
+        status = supervisor.run()
+    if status == 0 or supervisor.reports:
         _say(
-            _sum([msgspec.convert(report, Report) for report in fleet.reports]),
+            _sum([msgspec.convert(report, Summary) for report in supervisor.reports]),
             drain=drain,
             as_json=as_json,
         )
@@ -208,9 +204,9 @@ def _arguments(context: typer.Context) -> list[str]:
     return arguments
 
 
-def _sum(reports: list[Report]) -> Report:
+def _sum(reports: list[Summary]) -> Summary:
     """Add up the reports. `oldest_due` is that of the last process to end."""
-    return Report(
+    return Summary(
         sum(report.claimed for report in reports),
         sum(report.succeeded for report in reports),
         sum(report.failed for report in reports),
@@ -234,11 +230,11 @@ def _queues(given: list[str]) -> dict[str, int]:
 
 def _refuse_unfit(app: App) -> None:
     """Raise at once if the database or its schema would keep the worker from working."""
-    with connected(app.database) as opened:
+    with connect(app.database) as opened:
         opened.run(migrate.check(app.schema))
 
 
-def _say(report: Report, *, drain: bool, as_json: bool) -> None:
+def _say(report: Summary, *, drain: bool, as_json: bool) -> None:
     if as_json:
         print_json(report)
     elif drain:

@@ -1,24 +1,46 @@
-"""What an application asks of the database, sync and async."""
+"""What an application asks of Rota, sync and async: one file per namespace."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from rota.client.acting import Acting
-from rota.client.enqueueing import Enqueueing
-from rota.client.pausing import Pausing
-from rota.client.reading import Reading
-from rota.client.scheduling import Scheduling
+from rota.client.actions import ActionCalls, Actions
+from rota.client.alerts import Alerts
+from rota.client.enqueue import EnqueueCalls
+from rota.client.find import FindCalls
+from rota.client.queues import Queues
+from rota.client.schedules import Schedules
 
 if TYPE_CHECKING:
     from rota.store.db import Database
 
 
-class Client(Enqueueing, Reading, Acting, Pausing, Scheduling):
-    """All of it. An App is one."""
+class Client(EnqueueCalls, FindCalls, ActionCalls):
+    """All calls: those of every day, and the namespaces for the rest. An App is one."""
+
+    @cached_property
+    def actions(self) -> Actions:
+        """Bury, ignore and run again one job; act on many at once; read the log of actions."""
+        return Actions(self)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Put, read, pause, resume, trigger and delete schedules."""
+        return Schedules(self)
+
+    @cached_property
+    def queues(self) -> Queues:
+        """Read, pause and resume queues, or everything."""
+        return Queues(self)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """Read alerts."""
+        return Alerts(self)
 
 
-class Direct(Client):
+class DirectClient(Client):
     """A client of a database, without an App."""
 
     def __init__(self, database: Database) -> None:

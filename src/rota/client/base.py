@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 T = TypeVar("T")
-Which = TypeVar("Which", bound=Mapping[str, object])
+Options = TypeVar("Options", bound=Mapping[str, object])
 
 ID_MAX = 2**63 - 1
 LIST_MAX = 10_000
 
 
-class Asking(ABC):
-    """Asks the database, on its own connections or on the caller's."""
+class Caller(ABC):
+    """Runs store operations, on its own connections or on the application's."""
 
     _warned = False
 
     @property
     @abstractmethod
     def database(self) -> Database:
-        """The database that is asked."""
+        """The database that the operations run on."""
 
     def _run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
-        """Run an operation in plain code. Warns once where that blocks a running loop: there the call's twin should be awaited."""
+        """Run an operation in plain code. Warn once where that blocks a running loop."""
         self._warn_in_loop()
         return self.database.run(operation, connection, atomic=atomic)
 
@@ -56,7 +56,7 @@ class Asking(ABC):
             asyncio.get_running_loop()
         except RuntimeError:
             return
-        verb, level = _called()
+        verb, level = _find_call()
         warnings.warn(
             f"{verb}() blocks the running event loop; await a{verb}() instead",
             RuntimeWarning,
@@ -65,8 +65,17 @@ class Asking(ABC):
         self._warned = True
 
 
-def _called() -> tuple[str, int]:
-    """Which of Rota's calls was made, and how far up the stack of `_warn_in_loop` the line stands that made it: the first that is not Rota's own."""
+class Namespace:
+    """One part of the client, such as `app.queues`. It runs operations as its App does."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._run = caller._run
+        self._arun = caller._arun
+
+
+def _find_call() -> tuple[str, int]:
+    """Return the name of Rota's method that the application called, and the level of the
+    application's line above `_warn_in_loop`."""
     frame, verb, level = sys._getframe(2), "", 2
     while (
         frame.f_back is not None
@@ -76,57 +85,59 @@ def _called() -> tuple[str, int]:
     return verb, level
 
 
-def refuse_unknown(which: Which, known: type[Which]) -> Which:
-    """Return filters as they were given. Raises UsageError where one is none: Python does not look at the names of an unpacked TypedDict."""
-    unknown = sorted(set(which) - known.__annotations__.keys())
+def refuse_unknown(options: Options, known: type[Options]) -> Options:
+    """Return filters unchanged. Raises UsageError for an unknown name: Python itself does not
+    check the names of an unpacked TypedDict."""
+    unknown = sorted(set(options) - known.__annotations__.keys())
     if unknown:
         raise UsageError(
             f"there is no filter {unknown[0]!r}; there are {', '.join(known.__annotations__)}"
         )
-    return which
+    return options
 
 
-def check_id(given: object) -> None:
-    """Raise UsageError unless it can be the id of a job."""
-    check_integer(given, "a job's id", 1, ID_MAX)
+def check_id(value: object) -> int:
+    """Return the id of a job. Raises UsageError where it cannot be one."""
+    return check_integer(value, "a job's id", 1, ID_MAX)
 
 
-def moment(given: object, name: str) -> datetime | timedelta | None:
-    """Return a point in time as given, or how long ago it was. Raises UsageError."""
-    if given is None:
+def parse_moment(value: object, name: str) -> datetime | timedelta | None:
+    """Return an instant, or how long ago it was. Raises UsageError."""
+    if value is None:
         return None
-    if isinstance(given, datetime):
-        if given.utcoffset() is None:
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
             raise UsageError(
-                f"{name} must have a time zone: {given!r} is another instant on another machine"
+                f"{name} must have a time zone: {value!r} is another instant on another machine"
             )
-        return given
-    if isinstance(given, timedelta) or (
-        isinstance(given, str) and any(sign.isdigit() for sign in given)
+        return value
+    if isinstance(value, timedelta) or (
+        isinstance(value, str) and any(sign.isdigit() for sign in value)
     ):
-        return timedelta(seconds=seconds(given, name=name))
+        return timedelta(seconds=seconds(value, name=name))
     raise UsageError(
-        f'{name} must be an aware datetime, or how long ago, such as "2h", not {given!r}'
+        f'{name} must be an aware datetime, or how long ago, such as "2h", not {value!r}'
     )
 
 
-def reason(why: object) -> str | None:
-    """What somebody gave as their reason, fit to be stored. Raises UsageError."""
+def check_why(why: object) -> str | None:
+    """Return a reason on one line of at most 500 characters; None for none. Raises UsageError."""
     if why is not None and not isinstance(why, str):
         raise UsageError(f"why must be a string, not {why!r}")
     return (one_line(why, WHY_MAX) if why else "") or None
 
 
-def who(by: object) -> str:
-    """Who acts: what they say of themselves, on one line of at most 200 characters, else `user@host` of this process. Raises UsageError."""
+def check_by(by: object) -> str:
+    """Return who acts, on one line of at most 200 characters. Defaults to `user@host` of this
+    process. Raises UsageError."""
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by must be a string, not {by!r}")
     return (one_line(by, NAME_MAX) if by else "") or one_line(
-        f"{_user()}@{socket.gethostname()}", NAME_MAX
+        f"{_read_user()}@{socket.gethostname()}", NAME_MAX
     )
 
 
-def _user() -> str:
+def _read_user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have a number and no name

@@ -57,15 +57,15 @@ class WorkerConfig:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
 
 
-def given_url(url: str | None) -> str | None:
+def find_url(url: str | None) -> str | None:
     """Return the database URL given in code or in the environment; None means the embedded server.
 
     Raises:
         ConfigurationError: only DATABASE_URL is set. It is never used by itself: it may be another application's.
     """
-    chosen = url or os.environ.get("ROTA_DATABASE_URL")
-    if chosen:
-        return chosen
+    found = url or os.environ.get("ROTA_DATABASE_URL")
+    if found:
+        return found
     if os.environ.get("DATABASE_URL"):
         raise ConfigurationError(
             "DATABASE_URL is set, but ROTA_DATABASE_URL is not; Rota does not use DATABASE_URL, "

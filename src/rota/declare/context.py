@@ -87,8 +87,8 @@ class Context:
         if self._on_progress is not None:
             self._on_progress(self)
 
-    def said(self) -> str:
-        """What `progress` was told last, in JSON. Called by the worker, from any thread, after it was told something."""
+    def encode_progress(self) -> str:
+        """Return what `progress` was told last, in JSON. Called by the worker, from any thread, after it was told something."""
         assert self._said is not None
         done, total, note = self._said
         return msgspec.json.encode(

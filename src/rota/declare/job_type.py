@@ -13,13 +13,12 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 
-from rota.declare.options import Chosen, Options
+from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
 from rota.declare.payload import Codec
-from rota.declare.settings import Settings
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Job
 from rota.model.retry import PLAN_MAX
-from rota.model.settle import Rules
+from rota.model.settle import RetryRules
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -40,11 +39,11 @@ class NewJob:
 
     job_type: JobType[..., ..., Any]
     payload_json: str
-    chosen: Chosen = field(default_factory=Chosen)
+    options: EnqueueOptions = field(default_factory=EnqueueOptions)
 
-    def using(self, **options: Unpack[Options]) -> NewJob:
-        """Return the same job with other options; those of `JobType.using`."""
-        return replace(self, chosen=self.chosen.updated(options))
+    def using(self, **options: Unpack[UsingOptions]) -> NewJob:
+        """Return the same job with other options: those of `JobType.using`."""
+        return replace(self, options=self.options.update(options))
 
 
 class Sender(Protocol):
@@ -79,13 +78,13 @@ class JobType(Generic[P, Q, R]):
         name: str,
         func: Callable[Q, R],
         takes_context: bool,
-        settings: Settings,
+        options: JobTypeOptions,
     ) -> None:
         self.registry = registry
         self.name = name
         self.func = func
         self.takes_context = takes_context
-        self.settings = settings
+        self.options = options
         # Also under a plain decorator: what that returns is awaited.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
         if (
@@ -97,14 +96,14 @@ class JobType(Generic[P, Q, R]):
                 f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
             )
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self.rules = Rules(
-            settings.max_attempts,
-            settings.retry,
-            settings.retry_on,
-            settings.fatal_on,
-            settings.on_lost == "dead",
+        self.rules = RetryRules(
+            options.max_attempts,
+            options.retry,
+            options.retry_on,
+            options.fatal_on,
+            options.on_lost == "dead",
         )
-        self.chosen = Chosen()
+        self.enqueue_options = EnqueueOptions()
 
     def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
         """Run the function here and now, as if it were not decorated."""
@@ -119,30 +118,22 @@ class JobType(Generic[P, Q, R]):
         code = getattr(inspect.unwrap(self.func), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.func)
 
-    def using(self, **options: Unpack[Options]) -> JobType[P, Q, R]:
+    def using(self, **options: Unpack[UsingOptions]) -> JobType[P, Q, R]:
         """Return the same job type with options for the jobs enqueued through it.
 
         Args:
-            run_at: aware datetime, the earliest time to run; one in the past means now. Defaults to now, by the database's clock.
-            delay: the same as a duration from now.
-            priority: −100 … 100, higher first. Defaults to the type's.
-            queue: where to put it. Defaults to the type's.
-            max_attempts: 1 … 10,000. Defaults to the type's when the attempt is settled.
-            expires: duration from run_at after which it is not started any more. Defaults to the type's.
-            idempotency_key: 1 … 255 characters; a second job of this type with the same key is not inserted.
-            meta: a mapping kept with the job, in JSON; no handler argument.
-            connection: a psycopg connection (async for the `a…` calls) whose transaction the INSERT joins; never committed, rolled back or closed.
+            options: those of `UsingOptions`, each documented there.
 
         Raises:
-            UsageError: an option is out of range or unknown.
+            UsageError: an option is unknown or out of range.
         """
         other = copy.copy(self)
-        other.chosen = self.chosen.updated(options)
+        other.enqueue_options = self.enqueue_options.update(options)
         return other
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError when they do not fit."""
-        return NewJob(self, self.codec.encode(args, kwargs), self.chosen)
+        return NewJob(self, self.codec.encode(args, kwargs), self.enqueue_options)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
@@ -155,31 +146,37 @@ class JobType(Generic[P, Q, R]):
 
     def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
         """Insert a job with these arguments; `await` it. The arguments are checked at the call."""
-        return self._named("aenqueue", self.registry.sender.aenqueue(self.new(*args, **kwargs)))
+        return self._name_coroutine(
+            "aenqueue", self.registry.sender.aenqueue(self.new(*args, **kwargs))
+        )
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
         """Insert a job for each mapping of arguments, all or none; results are in the order of the input."""
-        return self.registry.sender.enqueue_many(self._new_many(arguments))
+        return self.registry.sender.enqueue_many(self._make_many(arguments))
 
     def aenqueue_many(
         self, arguments: Iterable[Mapping[str, Any]]
     ) -> Coroutine[Any, Any, list[Enqueued]]:
         """Insert a job for each mapping of arguments, all or none; `await` it."""
-        return self._named(
-            "aenqueue_many", self.registry.sender.aenqueue_many(self._new_many(arguments))
+        return self._name_coroutine(
+            "aenqueue_many", self.registry.sender.aenqueue_many(self._make_many(arguments))
         )
 
-    def _new_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:
+    def _make_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:
         if isinstance(arguments, Mapping):
             raise UsageError(
                 f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping"
             )
         return [
-            NewJob(self, self.codec.encode((), self._mapping(given, index), index), self.chosen)
+            NewJob(
+                self,
+                self.codec.encode((), self._check_mapping(given, index), index),
+                self.enqueue_options,
+            )
             for index, given in enumerate(arguments)
         ]
 
-    def _mapping(self, given: object, index: int) -> dict[str, Any]:
+    def _check_mapping(self, given: object, index: int) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise UsageError(
                 f"job type {self.name!r}: job {index} of the list is {given!r}; "
@@ -187,18 +184,20 @@ class JobType(Generic[P, Q, R]):
             )
         return dict(given)
 
-    def _named(self, verb: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    def _name_coroutine(
+        self, verb: str, coroutine: Coroutine[Any, Any, Any]
+    ) -> Coroutine[Any, Any, Any]:
         # What Python's warning prints of a coroutine that was never awaited.
         coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # type: ignore[attr-defined]
         return coroutine
 
     def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
         """Decode a stored payload into arguments, and the names of unknown fields that were ignored. Raises PayloadError when it does not fit."""
-        stored, current = job.payload_version, self.settings.version or 1
+        stored, current = job.payload_version, self.options.version or 1
         if stored == current:
             return self.codec.decode(job.payload_json)
         if stored is None:
-            if not self.settings.upgrade:
+            if not self.options.upgrade:
                 return self.codec.decode(job.payload_json)
             try:
                 return self.codec.decode(job.payload_json)
@@ -213,25 +212,25 @@ class JobType(Generic[P, Q, R]):
             raise PayloadError(self.name, None, f"stored as version {stored}, {knows}")
         payload = job.payload
         for version in range(stored, current):
-            payload = self.settings.upgrade[version](payload)
+            payload = self.options.upgrade[version](payload)
         return self.codec.validate(payload)
 
 
-def declared(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
-    """What the row of a job type says."""
-    settings = job_type.settings
+def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
+    """Return the columns of the row of a job type."""
+    options = job_type.options
     return {
         "name": job_type.name,
-        "aliases": settings.aliases,
-        "queue": settings.queue,
-        "priority": settings.priority,
-        "max_attempts": settings.max_attempts,
-        "timeout_s": settings.timeout_s,
-        "lease_s": settings.lease_s or lease_s,
-        "expires_s": settings.expires_s,
-        "key_ttl_s": settings.key_ttl_s,
-        "history": settings.history,
-        "on_lost": settings.on_lost,
-        "version": settings.version,
-        "retry_after_s": settings.retry.plan_s(PLAN_MAX),
+        "aliases": options.aliases,
+        "queue": options.queue,
+        "priority": options.priority,
+        "max_attempts": options.max_attempts,
+        "timeout_s": options.timeout_s,
+        "lease_s": options.lease_s or lease_s,
+        "expires_s": options.expires_s,
+        "key_ttl_s": options.key_ttl_s,
+        "history": options.history,
+        "on_lost": options.on_lost,
+        "version": options.version,
+        "retry_after_s": options.retry.plan_s(PLAN_MAX),
     }

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from rota.declare.context import Context
 from rota.declare.job_type import JobType, NewJob, Sender
-from rota.declare.schedule import Definition, check_options, defined, without_arguments
-from rota.declare.settings import (
-    LEASE_S_MIN,
-    MAX_MEMORY,
-    RECYCLE_AFTER,
-    TIMEOUT_S_MIN,
-    ExecutorKind,
-    History,
-    OnLost,
-    Settings,
-    Upgrade,
-    check_aliases,
-    check_errors,
-    check_process,
-    check_retry,
-    check_upgrades,
+from rota.declare.options import JobOptions, JobTypeOptions
+from rota.declare.schedule import (
+    ScheduleOptions,
+    Timing,
+    check_schedule,
+    check_timing,
+    make_bare_job,
 )
 from rota.errors import DeclarationError, UsageError
-from rota.model.bounds import (
-    EXPIRES_S_MIN,
-    NAME_MAX,
-    check_choice,
-    check_integer,
-    check_max_attempts,
-    check_priority,
-    check_queue,
-    check_text,
-)
-from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, ErrorTypes, RetryPolicy
-from rota.model.schedule import CatchUp, Overlap
-from rota.model.units import Duration, Size, seconds
+from rota.model.bounds import NAME_MAX, check_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,7 +40,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.types: dict[str, JobType[..., ..., Any]] = {}
-        self.definitions: dict[str, Definition] = {}
+        self.schedules: dict[str, ScheduleOptions] = {}
         self._sender: Sender | None = None
 
     @property
@@ -87,84 +66,26 @@ class Jobs:
 
     @overload
     def job(
-        self,
-        name: str,
-        *,
-        takes_context: Literal[True],
-        queue: str = ...,
-        priority: int = ...,
-        max_attempts: int = ...,
-        retry: RetryPolicy = ...,
-        timeout: Duration = ...,
-        lease: Duration | None = ...,
-        expires: Duration | None = ...,
-        retry_on: ErrorTypes = ...,
-        fatal_on: ErrorTypes = ...,
-        version: int | None = ...,
-        upgrade: Mapping[int, Upgrade] | None = ...,
-        aliases: tuple[str, ...] = ...,
-        key_ttl: Duration = ...,
-        history: History = ...,
-        on_lost: OnLost = ...,
-        executor: ExecutorKind | None = ...,
-        max_memory: Size | None = ...,
-        recycle_after: int = ...,
+        self, name: str, *, takes_context: Literal[True], **options: Unpack[JobOptions]
     ) -> _WithContext: ...
 
     @overload
     def job(
-        self,
-        name: str,
-        *,
-        takes_context: Literal[False] = ...,
-        queue: str = ...,
-        priority: int = ...,
-        max_attempts: int = ...,
-        retry: RetryPolicy = ...,
-        timeout: Duration = ...,
-        lease: Duration | None = ...,
-        expires: Duration | None = ...,
-        retry_on: ErrorTypes = ...,
-        fatal_on: ErrorTypes = ...,
-        version: int | None = ...,
-        upgrade: Mapping[int, Upgrade] | None = ...,
-        aliases: tuple[str, ...] = ...,
-        key_ttl: Duration = ...,
-        history: History = ...,
-        on_lost: OnLost = ...,
-        executor: ExecutorKind | None = ...,
-        max_memory: Size | None = ...,
-        recycle_after: int = ...,
+        self, name: str, *, takes_context: Literal[False] = ..., **options: Unpack[JobOptions]
     ) -> _Plain: ...
 
-    def job(
-        self,
-        name: str,
-        *,
-        queue: str = "default",
-        priority: int = 0,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout: Duration = "5m",
-        lease: Duration | None = None,
-        expires: Duration | None = None,
-        retry_on: ErrorTypes = (),
-        fatal_on: ErrorTypes = (),
-        takes_context: bool = False,
-        version: int | None = None,
-        upgrade: Mapping[int, Upgrade] | None = None,
-        aliases: tuple[str, ...] = (),
-        key_ttl: Duration = "90d",
-        history: History = "all",
-        on_lost: OnLost = "retry",
-        executor: ExecutorKind | None = None,
-        max_memory: Size | None = MAX_MEMORY,
-        recycle_after: int = RECYCLE_AFTER,
-    ) -> Any:
-        """Declare a function as the handler of a job type. The reference page lists each option with unit, default and range.
+    def job(self, name: str, *, takes_context: bool = False, **options: Unpack[JobOptions]) -> Any:
+        """Declare a function as the handler of a job type.
+
+        Args:
+            name: the routing string that is stored in every job, 1 … 200 printable characters.
+            takes_context: whether the handler's first parameter is its `Context`, which is no
+                argument of the job. Defaults to False.
+            options: those of `JobOptions`, each documented there.
 
         Raises:
-            DeclarationError: an option is out of range, the name is taken, or the handler cannot be called with a stored payload.
+            DeclarationError: an option is unknown or out of range, the name is taken, or the
+                handler cannot be called with a stored payload.
         """
         if not isinstance(name, str):
             raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
@@ -172,111 +93,62 @@ class Jobs:
             check_text(name, "the name", NAME_MAX)
             if not isinstance(takes_context, bool):
                 raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
-            settings = Settings(
-                queue=check_queue(queue, "queue"),
-                priority=check_priority(priority, "priority"),
-                max_attempts=check_max_attempts(max_attempts, "max_attempts"),
-                retry=check_retry(retry),
-                timeout_s=seconds(timeout, name="timeout", least=TIMEOUT_S_MIN),
-                lease_s=None if lease is None else seconds(lease, name="lease", least=LEASE_S_MIN),
-                expires_s=None
-                if expires is None
-                else seconds(expires, name="expires", least=EXPIRES_S_MIN),
-                retry_on=check_errors(retry_on, "retry_on"),
-                fatal_on=check_errors(fatal_on, "fatal_on"),
-                version=None if version is None else check_integer(version, "version", 1, 32_767),
-                upgrade=check_upgrades(version, upgrade or {}),
-                aliases=check_aliases(aliases),
-                key_ttl_s=seconds(key_ttl, name="key_ttl"),
-                history=check_choice(history, "history", get_args(History)),
-                on_lost=check_choice(on_lost, "on_lost", get_args(OnLost)),
-                process=check_process(executor, max_memory, recycle_after),
-            )
+            checked = JobTypeOptions.check(options)
         except UsageError as error:
             raise DeclarationError(f"job type {name!r}: {error}") from None
 
         def declare(func: Callable[..., Any]) -> JobType[..., ..., Any]:
-            return self._add(JobType(self, name, func, takes_context, settings))
+            return self._add(JobType(self, name, func, takes_context, checked))
 
         return declare
 
     @overload
     def schedule(
-        self,
-        name: str,
-        cron: str | None,
-        job: NewJob,
-        *,
-        timezone: str = ...,
-        catch_up: CatchUp = ...,
-        overlap: Overlap = ...,
-        jitter: Duration | None = ...,
+        self, name: str, cron: str | None, job: NewJob, **timing: Unpack[Timing]
     ) -> None: ...
 
     @overload
     def schedule(
-        self,
-        name: str,
-        cron: str | None,
-        job: None = ...,
-        *,
-        timezone: str = ...,
-        catch_up: CatchUp = ...,
-        overlap: Overlap = ...,
-        jitter: Duration | None = ...,
+        self, name: str, cron: str | None, job: None = ..., **timing: Unpack[Timing]
     ) -> Callable[[T], T]: ...
 
     def schedule(
-        self,
-        name: str,
-        cron: str | None,
-        job: NewJob | None = None,
-        *,
-        timezone: str = "UTC",
-        catch_up: CatchUp = "latest",
-        overlap: Overlap = "skip",
-        jitter: Duration | None = None,
+        self, name: str, cron: str | None, job: NewJob | None = None, **timing: Unpack[Timing]
     ) -> Any:
-        """Declare what should run again and again; as a decorator above `@jobs.job(…)`, for a job type that needs no arguments.
+        """Declare what runs again and again; as a decorator above `@jobs.job(…)`, for a job type
+        that needs no arguments.
 
-        It comes into the database with `app.sync()` and when a worker starts.
+        `app.sync()` and the start of a worker write it to the database.
 
         Args:
-            name: 1 … 200 characters, one of its kind in the database.
-            cron: five fields, minute hour day month weekday; None: it runs when somebody triggers it.
-            job: made with `job_type.new(…)`, with the options queue, priority, max_attempts, expires and meta of `using`.
-            timezone: in which the cron text is read, by its IANA name.
-            catch_up: of ticks that came while no worker was up: `skip` all that are more than 5 min late, run the `latest`, or `all`, at most 100.
-            overlap: whether a tick is skipped (`skip`) while an earlier run is queued, running or waits for a retry; `allow` runs both.
-            jitter: a duration up to a day over which the runs are spread, each by a hash of name and tick. Defaults to none.
+            name: 1 … 200 characters, unique in the database.
+            cron: five fields, minute hour day month weekday; None: it runs only when triggered.
+            job: made with `job_type.new(…)`, with the options queue, priority, max_attempts,
+                expires and meta of `using`.
+            timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
-            DeclarationError: cron text, zone or an option cannot be, the name is taken, or the job type needs arguments.
+            DeclarationError: the cron text, the zone or an option is out of range, the name is
+                taken, or the job type needs arguments.
         """
-        place = _place()
-        options: dict[str, Any] = {
-            "timezone": timezone,
-            "catch_up": catch_up,
-            "overlap": overlap,
-            "jitter": jitter,
-            "place": place,
-        }
-        with _of_schedule(name, place):
-            check_options(name, cron, **options)
+        place = _find_caller()
+        with _locate_errors(name, place):
+            check_timing(name, cron, timing)
             if job is not None:
-                self._define(defined(name, cron, job, **options))
+                self._add_schedule(check_schedule(name, cron, job, timing, place))
                 return None
 
         def decorate(job_type: T) -> T:
-            with _of_schedule(name, place):
-                self._define(defined(name, cron, without_arguments(job_type, name), **options))
+            with _locate_errors(name, place):
+                bare = make_bare_job(job_type, name)
+                self._add_schedule(check_schedule(name, cron, bare, timing, place))
             return job_type
 
         return decorate
 
-    def _define(self, definition: Definition) -> None:
-        refuse_duplicate_schedules([*self.definitions.values(), definition])
-        self.definitions[definition.name] = definition
+    def _add_schedule(self, schedule: ScheduleOptions) -> None:
+        refuse_duplicate_schedules([*self.schedules.values(), schedule])
+        self.schedules[schedule.name] = schedule
 
     def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
         refuse_duplicates([*self.types.values(), job_type])
@@ -288,7 +160,7 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
     """Raise DeclarationError when two types share a name or an alias, naming both places."""
     seen: dict[str, JobType[..., ..., Any]] = {}
     for job_type in types:
-        for name in (job_type.name, *job_type.settings.aliases):
+        for name in (job_type.name, *job_type.options.aliases):
             if name in seen:
                 raise DeclarationError(
                     f"job type {name!r} is declared twice: "
@@ -297,21 +169,20 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
             seen[name] = job_type
 
 
-def refuse_duplicate_schedules(definitions: Iterable[Definition]) -> None:
+def refuse_duplicate_schedules(schedules: Iterable[ScheduleOptions]) -> None:
     """Raise DeclarationError when two schedules have one name, naming both places."""
-    seen: dict[str, Definition] = {}
-    for definition in definitions:
-        if definition.name in seen:
-            first = seen[definition.name]
+    seen: dict[str, ScheduleOptions] = {}
+    for schedule in schedules:
+        if schedule.name in seen:
             raise DeclarationError(
-                f"schedule {definition.name!r} is declared twice: "
-                f"at {first.place} and at {definition.place}"
+                f"schedule {schedule.name!r} is declared twice: "
+                f"at {seen[schedule.name].place} and at {schedule.place}"
             )
-        seen[definition.name] = definition
+        seen[schedule.name] = schedule
 
 
 @contextmanager
-def _of_schedule(name: Any, place: str) -> Iterator[None]:
+def _locate_errors(name: Any, place: str) -> Iterator[None]:
     try:
         yield
     except DeclarationError:
@@ -320,7 +191,7 @@ def _of_schedule(name: Any, place: str) -> Iterator[None]:
         raise DeclarationError(f"schedule {name!r} at {place}: {error}") from None
 
 
-def _place() -> str:
-    """Where the caller of a method of `Jobs` is written, as file:line."""
+def _find_caller() -> str:
+    """Return where the caller of a method of `Jobs` is written, as file:line."""
     frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,43 +1,277 @@
-"""What can be said of one job when it is enqueued, checked."""
+"""The options of a job type, and those of one job: each declared and documented once, and checked.
+
+A `TypedDict` is what a caller writes; the frozen class beside it is what the checks make of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from rota.declare.payload import Codec
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import (
     EXPIRES_S_MIN,
     KEY_MAX,
+    NAME_MAX,
     check_aware,
+    check_choice,
+    check_integer,
     check_max_attempts,
     check_priority,
     check_queue,
     check_text,
 )
-from rota.model.units import Duration, seconds
+from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, ErrorTypes, RetryPolicy
+from rota.model.units import Duration, Size, seconds, size_bytes
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+History = Literal["all", "failures"]
+OnLost = Literal["retry", "dead"]
+ExecutorKind = Literal["process"]
+
+LEASE_S_MIN = 1.0
+TIMEOUT_S_MIN = 0.001
+VERSION_MAX = 32_767
+MEMORY_BYTES_MIN = 16 * 1024**2
+"""An interpreter needs more than this: a lower limit would only kill every job."""
 
 
-class Options(TypedDict, total=False):
-    """What `using` takes. All are optional."""
+# Of a job type
 
-    run_at: datetime | None
-    delay: Duration | None
-    priority: int | None
-    queue: str | None
-    max_attempts: int | None
+
+class JobOptions(TypedDict, total=False):
+    """The options of a job type, as `job(…)` takes them. All are optional."""
+
+    queue: str
+    """Where its jobs wait: 1 … 100 printable characters. Defaults to "default"."""
+    priority: int
+    """−100 … 100; higher runs first within a queue. Defaults to 0."""
+    max_attempts: int
+    """Charged attempts after which a job is dead, 1 … 10,000. Defaults to 10."""
+    retry: RetryPolicy
+    """How long to wait after a failed attempt. Defaults to `rota.Exponential("10s", cap="1h")`."""
+    timeout: Duration
+    """The longest an attempt may run, at least 1 ms. Defaults to 5 minutes."""
+    lease: Duration | None
+    """How long a claim holds a job, at least 1 s; renewed at each third of it. Take 5 to 20 times a
+    typical run. Defaults to the App's."""
     expires: Duration | None
-    idempotency_key: str | None
-    meta: Mapping[str, Any] | None
-    connection: Any
+    """How long after `run_at` a job may still start, at least 1 ms; later than that it is dead.
+    Defaults to no limit."""
+    retry_on: ErrorTypes
+    """Exception classes worth another attempt. Defaults to none."""
+    fatal_on: ErrorTypes
+    """Exception classes that no other attempt helps: the job is dead at once. Defaults to none."""
+    version: int | None
+    """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none: 1 is meant."""
+    upgrade: Mapping[int, Upgrade] | None
+    """For each version from 1 to `version` − 1 a function that turns a stored payload of that
+    version into one of the next. Defaults to none."""
+    aliases: tuple[str, ...]
+    """Former names. Their jobs run here, and their idempotency keys move along. Defaults to none."""
+    key_ttl: Duration
+    """How long after success an idempotency key stays taken. Defaults to 90 days."""
+    history: History
+    """Whether a success leaves a row in history: `all`, or only `failures`. Defaults to "all"."""
+    on_lost: OnLost
+    """What becomes of a job whose worker was lost after the job had begun: `retry` by its policy,
+    or `dead`. Defaults to "retry"."""
+    executor: ExecutorKind | None
+    """`process`: in a process of its own. Defaults to none: an async function runs on the worker's
+    loop, a plain one in a thread."""
+    max_memory: Size | None
+    """With `executor="process"`: resident memory past which the process is killed, at least
+    16 MiB; None: no limit. Defaults to 512 MiB."""
+    recycle_after: int
+    """With `executor="process"`: jobs after which a process is replaced by a new one,
+    1 … 1,000,000,000. Defaults to 1,000."""
+
+
+JOB_DEFAULTS: JobOptions = {
+    "queue": "default",
+    "priority": 0,
+    "max_attempts": DEFAULT_MAX_ATTEMPTS,
+    "retry": DEFAULT_RETRY,
+    "timeout": "5m",
+    "lease": None,
+    "expires": None,
+    "retry_on": (),
+    "fatal_on": (),
+    "version": None,
+    "upgrade": None,
+    "aliases": (),
+    "key_ttl": "90d",
+    "history": "all",
+    "on_lost": "retry",
+    "executor": None,
+    "max_memory": "512MiB",
+    "recycle_after": 1_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Options of one job, checked."""
+class JobTypeOptions:
+    """The options of a job type, checked. Durations are seconds."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    retry: RetryPolicy
+    timeout_s: float
+    lease_s: float | None
+    """None: the App's."""
+    expires_s: float | None
+    retry_on: ErrorTypes
+    fatal_on: ErrorTypes
+    version: int | None
+    upgrade: Mapping[int, Upgrade]
+    aliases: tuple[str, ...]
+    key_ttl_s: float
+    history: str
+    on_lost: str
+    process: ProcessOptions | None
+    """None: an async function runs on the worker's loop, a plain one in a thread."""
+
+    @classmethod
+    def check(cls, options: JobOptions) -> JobTypeOptions:
+        """Check the options of a job type. Raises UsageError for one that is unknown or out of
+        range."""
+        if unknown := sorted(options.keys() - JOB_DEFAULTS.keys()):
+            raise UsageError(
+                f"there is no option {unknown[0]!r}; there are {', '.join(JOB_DEFAULTS)}"
+            )
+        given: JobOptions = {**JOB_DEFAULTS, **options}
+        version = _check_version(given["version"])
+        return cls(
+            queue=check_queue(given["queue"], "queue"),
+            priority=check_priority(given["priority"], "priority"),
+            max_attempts=check_max_attempts(given["max_attempts"], "max_attempts"),
+            retry=_check_retry(given["retry"]),
+            timeout_s=seconds(given["timeout"], name="timeout", least=TIMEOUT_S_MIN),
+            lease_s=_check_duration(given["lease"], "lease", LEASE_S_MIN),
+            expires_s=_check_duration(given["expires"], "expires", EXPIRES_S_MIN),
+            retry_on=_check_errors(given["retry_on"], "retry_on"),
+            fatal_on=_check_errors(given["fatal_on"], "fatal_on"),
+            version=version,
+            upgrade=_check_upgrades(version, given["upgrade"] or {}),
+            aliases=_check_aliases(given["aliases"]),
+            key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
+            history=check_choice(given["history"], "history", get_args(History)),
+            on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
+            process=ProcessOptions.check(given),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How the processes of a handler are kept."""
+
+    memory_bytes_max: int | None
+    """Of resident memory; None: no limit."""
+    recycle_after: int
+    """Jobs, after which a process is replaced by a new one."""
+
+    @classmethod
+    def check(cls, given: JobOptions) -> ProcessOptions | None:
+        """Check the options of processes; None where the handler has none. Raises UsageError."""
+        max_memory, recycle_after = given["max_memory"], given["recycle_after"]
+        if given["executor"] is None:
+            defaults = (JOB_DEFAULTS["max_memory"], JOB_DEFAULTS["recycle_after"])
+            if (max_memory, recycle_after) != defaults:
+                raise UsageError(
+                    'max_memory and recycle_after need executor="process": '
+                    "a thread or a task has no memory of its own"
+                )
+            return None
+        check_choice(given["executor"], "executor", get_args(ExecutorKind))
+        return cls(
+            None
+            if max_memory is None
+            else size_bytes(max_memory, name="max_memory", least=MEMORY_BYTES_MIN),
+            check_integer(recycle_after, "recycle_after", 1, 1_000_000_000),
+        )
+
+
+def _check_version(value: Any) -> int | None:
+    return None if value is None else check_integer(value, "version", 1, VERSION_MAX)
+
+
+def _check_duration(value: Duration | None, name: str, least: float) -> float | None:
+    return None if value is None else seconds(value, name=name, least=least)
+
+
+def _check_retry(value: Any) -> RetryPolicy:
+    if not isinstance(value, RetryPolicy):
+        raise UsageError(f"retry must be a retry policy such as rota.Exponential(), not {value!r}")
+    return value
+
+
+def _check_errors(value: Any, name: str) -> ErrorTypes:
+    if not isinstance(value, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in value
+    ):
+        raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
+    return value
+
+
+def _check_aliases(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list):
+        raise UsageError(f"aliases must be a tuple of names, not {value!r}")
+    return tuple(check_text(alias, "aliases", NAME_MAX) for alias in value)
+
+
+def _check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
+    if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
+        raise UsageError(f"upgrade must be a mapping from version to function, not {upgrade!r}")
+    if upgrade and set(upgrade) != set(range(1, version or 1)):
+        raise UsageError(
+            "upgrade must have a function for each version "
+            f"from 1 to {(version or 1) - 1}, not for {sorted(upgrade)}"
+        )
+    if (version or 1) > 1 and not upgrade:
+        raise UsageError(
+            f"version {version} needs upgrade={{1: …}}: a function for each older version, "
+            "to read payloads that are already stored"
+        )
+    return dict(upgrade)
+
+
+# Of one job
+
+
+class UsingOptions(TypedDict, total=False):
+    """The options of one job, as `using(…)` takes them. All are optional; None leaves one as it
+    was."""
+
+    run_at: datetime | None
+    """The earliest time to run: an aware datetime; one in the past means now. Defaults to now, by
+    the database's clock."""
+    delay: Duration | None
+    """The same as a duration from now. Not together with `run_at`."""
+    priority: int | None
+    """−100 … 100; higher runs first within a queue. Defaults to the type's."""
+    queue: str | None
+    """Where the job waits: 1 … 100 printable characters. Defaults to the type's."""
+    max_attempts: int | None
+    """Charged attempts after which the job is dead, 1 … 10,000. Defaults to the type's when an
+    attempt is settled."""
+    expires: Duration | None
+    """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
+    idempotency_key: str | None
+    """1 … 255 printable characters. A second job of the type with the same key is not inserted."""
+    meta: Mapping[str, Any] | None
+    """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
+    connection: Any
+    """A psycopg connection (async for the `a…` calls) whose transaction the INSERT joins; it is
+    never committed, rolled back or closed. Defaults to one of the App's."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueOptions:
+    """The options of one job, checked."""
 
     run_at: datetime | None = None
     delay_s: float | None = None
@@ -49,14 +283,14 @@ class Chosen:
     meta_json: str | None = None
     connection: Any = None
 
-    def updated(self, options: Options) -> Chosen:
-        """These options with others on top; None means as before."""
+    def update(self, options: UsingOptions) -> EnqueueOptions:
+        """Return these options with others on top; None means as before. Raises UsageError."""
         changes: dict[str, Any] = {}
         for name, value in options.items():
-            if name not in _CHECKS:
-                raise UsageError(f"using() takes no option {name!r}; it takes {', '.join(_CHECKS)}")
+            if name not in _USING:
+                raise UsageError(f"using() takes no option {name!r}; it takes {', '.join(_USING)}")
             if value is not None:
-                column, check = _CHECKS[name]
+                column, check = _USING[name]
                 changes[column] = check(value, name)
         if "run_at" in changes and "delay_s" in changes:
             raise UsageError("give run_at or delay, not both")
@@ -67,7 +301,7 @@ class Chosen:
         return replace(self, **changes)
 
 
-def _meta(value: Any, name: str) -> str:
+def _encode_meta(value: Any, name: str) -> str:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} must be a mapping, not {value!r}")
     try:
@@ -76,13 +310,12 @@ def _meta(value: Any, name: str) -> str:
         raise UsageError(f"{error.argument or name}: {error.reason}") from None
 
 
-def _callers_meta(meta: dict[str, Any]) -> None: ...
+def _takes_meta(meta: dict[str, Any]) -> None: ...
 
 
-META = Codec.of(_callers_meta, job_type="meta", takes_context=False)
+META = Codec.of(_takes_meta, job_type="meta", takes_context=False)
 
-
-_CHECKS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
+_USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "run_at": ("run_at", check_aware),
     "delay": ("delay_s", lambda value, name: seconds(value, name=name)),
     "priority": ("priority", check_priority),
@@ -90,6 +323,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "max_attempts": ("max_attempts", check_max_attempts),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
     "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
-    "meta": ("meta_json", _meta),
+    "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }
+"""The field of EnqueueOptions for each option, and its check."""

@@ -35,7 +35,7 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
         )
     if parameter.annotation is parameter.empty:
         return Any
-    hint = _resolved(parameter, known, where)
+    hint = _resolve(parameter, known, where)
     try:
         unreadable = next((kind for kind in _custom_types(hint) if not _is_readable(kind)), None)
     except (TypeError, NameError, ValueError) as error:
@@ -53,7 +53,7 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
     return hint
 
 
-def _resolved(parameter: inspect.Parameter, known: dict[str, Any], where: str) -> Any:
+def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) -> Any:
     annotation = parameter.annotation
     try:
         # One at a time, so that the error names it, and the annotations of the context and the result never matter.

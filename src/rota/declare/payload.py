@@ -88,12 +88,12 @@ class Codec:
         Raises:
             PayloadError: they do not fit the signature, or cannot be stored.
         """
-        given = self._bound(args, kwargs, index)
+        given = self._bind(args, kwargs, index)
         text = self._text(given, index)
         try:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
-            self._refuse_misfit(error, given, index)
+            self._refuse_mismatch(error, given, index)
         if self._looks_again:
             self._refuse_unstorable(arguments, index)
         return text
@@ -112,7 +112,7 @@ class Codec:
                 _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
             )
         except msgspec.ValidationError as error:
-            self._refuse_misfit(error, {}, None)
+            self._refuse_mismatch(error, {}, None)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
         if self._looks_again:
@@ -138,7 +138,7 @@ class Codec:
             self._refuse_nul(given, index)
         return text
 
-    def _bound(
+    def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
     ) -> dict[str, Any]:
         # By hand: inspect.Signature.bind takes longer than the encoding and the check together.
@@ -188,7 +188,7 @@ class Codec:
                     self.job_type, str(name), "text with a NUL character cannot be stored", index
                 )
 
-    def _refuse_misfit(
+    def _refuse_mismatch(
         self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None
     ) -> NoReturn:
         match = _WHERE.fullmatch(str(error))
@@ -199,7 +199,7 @@ class Codec:
         value = given.get(path)
         if "got `object`" in reason and value is not None and not isinstance(value, Mapping):
             reason = f"{reason}, a {type(value).__name__}; pass its id"
-        raise PayloadError(self.job_type, path or None, _lowered(reason), index) from None
+        raise PayloadError(self.job_type, path or None, _lower_first(reason), index) from None
 
     def _refuse_unencodable(
         self, error: Exception, given: dict[str, Any], index: int | None
@@ -229,15 +229,15 @@ def _reason(error: Exception) -> str:
         case UnicodeEncodeError():
             return "text with a lone surrogate cannot be stored"
         case _:
-            return _lowered(str(error))
+            return _lower_first(str(error))
 
 
-def _lowered(text: str) -> str:
+def _lower_first(text: str) -> str:
     text = text.replace("`", "")
     return text[:1].lower() + text[1:]
 
 
-def untyped(job_type: str, arguments: dict[str, Any]) -> str:
+def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
     """Return the JSON text of arguments for a type that nobody here knows; only what cannot be stored is refused. Raises PayloadError."""
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
         (), {"payload": arguments}

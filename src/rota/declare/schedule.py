@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 import msgspec
 
 from rota.declare.job_type import JobType, NewJob
-from rota.declare.options import Chosen
+from rota.declare.options import EnqueueOptions
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_choice, check_text
 from rota.model.cron import parse
 from rota.model.schedule import JITTER_S_MAX, MIDNIGHT, CatchUp, Overlap
-from rota.model.units import seconds
+from rota.model.units import Duration, seconds
+
+
+class Timing(TypedDict, total=False):
+    """When a schedule ticks besides its cron text, and which ticks run. All are optional."""
+
+    timezone: str
+    """The IANA name of the zone of the cron text. Defaults to "UTC"."""
+    catch_up: CatchUp
+    """Which ticks to run that came while no worker was up: `skip` those more than 5 minutes late,
+    the `latest`, or `all`, at most 100. Defaults to "latest"."""
+    overlap: Overlap
+    """Whether to `skip` a tick while an earlier run is queued, running or waits for a retry, or to
+    `allow` both. Defaults to "skip"."""
+    jitter: Duration | None
+    """A duration up to a day over which the runs are spread, each by a hash of name and tick.
+    Defaults to none."""
+
+
+TIMING_DEFAULTS: Timing = {
+    "timezone": "UTC",
+    "catch_up": "latest",
+    "overlap": "skip",
+    "jitter": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ScheduleOptions:
     """A schedule that is declared or put, checked."""
 
     name: str
@@ -25,7 +49,8 @@ class Definition:
     job_type: str
     payload_json: str
     payload_version: int | None
-    chosen: Chosen
+    enqueue: EnqueueOptions
+    """The options of its jobs."""
     timezone: str
     catch_up: str
     overlap: str
@@ -33,19 +58,19 @@ class Definition:
     place: str = ""
     """Where it is written, as file:line."""
 
-    def row(self) -> dict[str, Any]:
-        """What its row says."""
-        chosen = self.chosen
+    def make_row(self) -> dict[str, Any]:
+        """Return the columns of its row."""
+        options = self.enqueue
         return {
             "name": self.name,
             "job_type": self.job_type,
             "payload": msgspec.Raw(self.payload_json.encode()),
             "payload_version": self.payload_version,
-            "queue": chosen.queue,
-            "priority": chosen.priority,
-            "max_attempts": chosen.max_attempts,
-            "expires_s": chosen.expires_s,
-            "meta": None if chosen.meta_json is None else msgspec.Raw(chosen.meta_json.encode()),
+            "queue": options.queue,
+            "priority": options.priority,
+            "max_attempts": options.max_attempts,
+            "expires_s": options.expires_s,
+            "meta": None if options.meta_json is None else msgspec.Raw(options.meta_json.encode()),
             "cron": self.cron,
             "timezone": self.timezone,
             "catch_up": self.catch_up,
@@ -54,30 +79,19 @@ class Definition:
         }
 
 
-def defined(
-    name: Any,
-    cron: Any,
-    job: Any,
-    *,
-    timezone: Any,
-    catch_up: Any,
-    overlap: Any,
-    jitter: Any,
-    place: str = "",
-) -> Definition:
-    """Check what is said of a schedule. Raises UsageError."""
-    jitter_s = check_options(
-        name, cron, timezone=timezone, catch_up=catch_up, overlap=overlap, jitter=jitter
-    )
+def check_schedule(
+    name: Any, cron: Any, job: Any, timing: Timing, place: str = ""
+) -> ScheduleOptions:
+    """Check a schedule with its job. Raises UsageError."""
+    timezone, catch_up, overlap, jitter_s = check_timing(name, cron, timing)
     _check_job(job)
-    kind = job.job_type
-    return Definition(
+    return ScheduleOptions(
         name,
         cron,
-        kind.name,
+        job.job_type.name,
         job.payload_json,
-        kind.settings.version,
-        job.chosen,
+        job.job_type.options.version,
+        job.options,
         timezone,
         catch_up,
         overlap,
@@ -86,17 +100,15 @@ def defined(
     )
 
 
-def check_options(
-    name: Any,
-    cron: Any,
-    *,
-    timezone: Any,
-    catch_up: Any,
-    overlap: Any,
-    jitter: Any,
-    place: str = "",
-) -> float | None:
-    """Check all but the job; return the jitter in seconds. Raises UsageError."""
+def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, float | None]:
+    """Check a schedule without its job; return zone, catch-up, overlap and jitter in seconds.
+    Raises UsageError."""
+    if unknown := sorted(timing.keys() - TIMING_DEFAULTS.keys()):
+        raise UsageError(
+            f"there is no option {unknown[0]!r}; there are {', '.join(TIMING_DEFAULTS)}"
+        )
+    given: dict[str, Any] = {**TIMING_DEFAULTS, **timing}
+    timezone, catch_up, overlap, jitter = given.values()
     check_text(name, "a schedule's name", NAME_MAX)
     if not isinstance(timezone, str):
         raise UsageError(
@@ -110,7 +122,8 @@ def check_options(
     parse(MIDNIGHT if cron is None else cron, timezone)
     check_choice(catch_up, "catch_up", get_args(CatchUp))
     check_choice(overlap, "overlap", get_args(Overlap))
-    return None if jitter is None else seconds(jitter, name="jitter", most=JITTER_S_MAX)
+    jitter_s = None if jitter is None else seconds(jitter, name="jitter", most=JITTER_S_MAX)
+    return timezone, catch_up, overlap, jitter_s
 
 
 def _check_job(job: Any) -> None:
@@ -118,12 +131,12 @@ def _check_job(job: Any) -> None:
         raise UsageError(f"give a job, not its type: {job.name}.new(…)")
     if not isinstance(job, NewJob):
         raise UsageError(f"job must be made with job_type.new(…), not {job!r}")
-    chosen = job.chosen
+    options = job.options
     for option, value in {
-        "run_at": chosen.run_at,
-        "delay": chosen.delay_s,
-        "idempotency_key": chosen.idempotency_key,
-        "connection": chosen.connection,
+        "run_at": options.run_at,
+        "delay": options.delay_s,
+        "idempotency_key": options.idempotency_key,
+        "connection": options.connection,
     }.items():
         if value is not None:
             raise UsageError(
@@ -132,11 +145,12 @@ def _check_job(job: Any) -> None:
             )
 
 
-def without_arguments(job_type: Any, name: str) -> NewJob:
-    """The job of a type that the decorator stands above. Raises UsageError."""
+def make_bare_job(job_type: Any, name: str) -> NewJob:
+    """Return a job without arguments, of the type below the decorator. Raises UsageError."""
     if not isinstance(job_type, JobType):
         raise UsageError(
-            f"write @….schedule({name!r}, …) above @….job(…), which turns the function into "
+            f"write @….schedule({name!r}, …) above @….job(…), "
+            "which turns the function into "
             "a job type"
         )
     try:

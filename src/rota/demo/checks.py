@@ -29,7 +29,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Promise:
     """One promise."""
 
     what: str
@@ -38,10 +38,10 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class PromiseResult:
     """One promise, looked at."""
 
-    check: Check
+    check: Promise
     result: tuple[Any, ...]
 
     @property
@@ -50,38 +50,38 @@ class Checked:
         return self.result == self.check.expected
 
 
-def look(connection: psycopg.Connection, checks: list[Check]) -> list[Checked]:
+def look(connection: psycopg.Connection, checks: list[Promise]) -> list[PromiseResult]:
     """Run each SELECT; a row that is missing is an empty result."""
     return [
-        Checked(check, connection.execute(check.select.encode()).fetchone() or ())
+        PromiseResult(check, connection.execute(check.select.encode()).fetchone() or ())
         for check in checks
     ]
 
 
-def promises(facts: Facts) -> list[Check]:
+def promises(facts: Facts) -> list[Promise]:
     """The SELECTs of this run."""
     return [*_of_sign_ups(facts), *_of_cleaning(), *_of_failures(facts), *_of_recovery(facts)]
 
 
-def _of_sign_ups(facts: Facts) -> list[Check]:
+def _of_sign_ups(facts: Facts) -> list[Promise]:
     return [
-        Check(
+        Promise(
             "each user who signed up got one mail",
             "SELECT count(*), count(DISTINCT payload->>'user_id') FROM rota_demo.jobs "
             "WHERE job_type = 'send_welcome_email' AND status = 'succeeded'",
             (facts.signed_up, facts.signed_up),
         ),
-        Check(
+        Promise(
             "… which the user's row says",
             "SELECT count(*) FROM rota_demo_app.app_user WHERE welcomed_at IS NOT NULL",
             (facts.signed_up,),
         ),
-        Check(
+        Promise(
             "the user whose sign-up was rolled back is gone",
             f"SELECT count(*) FROM rota_demo_app.app_user WHERE id = {facts.rolled_back}",
             (0,),
         ),
-        Check(
+        Promise(
             "… and so is the job",
             f"SELECT count(*) FROM rota_demo.jobs WHERE payload @> '{{\"user_id\": {facts.rolled_back}}}'",
             (0,),
@@ -89,14 +89,14 @@ def _of_sign_ups(facts: Facts) -> list[Check]:
     ]
 
 
-def _of_cleaning() -> list[Check]:
+def _of_cleaning() -> list[Promise]:
     return [
-        Check(
+        Promise(
             "expired sessions are deleted, the others are not",
             "SELECT count(*) FILTER (WHERE expires_at < now()), count(*) FROM rota_demo_app.app_session",
             (0, SESSIONS - EXPIRED_SESSIONS),
         ),
-        Check(
+        Promise(
             "stale files are deleted; the history says how many",
             "SELECT (result->>'sessions')::int, (result->>'files')::int, (result->>'files_left')::int "
             "FROM rota_demo.job_history WHERE job_type = 'clean_up'",
@@ -105,25 +105,25 @@ def _of_cleaning() -> list[Check]:
     ]
 
 
-def _of_failures(facts: Facts) -> list[Check]:
+def _of_failures(facts: Facts) -> list[Promise]:
     return [
-        Check(
+        Promise(
             "a job that failed twice succeeded at the third try",
             f"SELECT status, attempts FROM rota_demo.jobs WHERE id = {facts.partner_job}",
             ("succeeded", 3),
         ),
-        Check(
+        Promise(
             "… and its failures are kept, with the response code",
             "SELECT string_agg(format('%s: %s, %s', attempt, response_code, verdict), '; ' ORDER BY attempt) "
             f"FROM rota_demo.attempt WHERE job = {facts.partner_job}",
             ("1: 503, transient; 2: 503, transient",),
         ),
-        Check(
+        Promise(
             "a poisoned job is dead after its attempts, with the reason",
             f"SELECT status, attempts, last_error FROM rota_demo.job WHERE id = {facts.poisoned_job}",
             ("dead", 3, "contacts.csv, line 3: 'nobody' is no address"),
         ),
-        Check(
+        Promise(
             "… and left nothing half done",
             "SELECT count(*) FROM rota_demo_app.app_user WHERE email LIKE '%@import.example'",
             (0,),
@@ -131,29 +131,29 @@ def _of_failures(facts: Facts) -> list[Check]:
     ]
 
 
-def _of_recovery(facts: Facts) -> list[Check]:
+def _of_recovery(facts: Facts) -> list[Promise]:
     return [
-        Check(
+        Promise(
             "the report was asked for twice, and is one job",
             f"SELECT count(*), min(id) FROM rota_demo.jobs WHERE idempotency_key = '{facts.report}'",
             (1, facts.report_job),
         ),
-        Check(
+        Promise(
             "the worker that was killed lost it",
             f"SELECT worker, error_type FROM rota_demo.attempt WHERE job = {facts.report_job}",
             (facts.killed, "LeaseExpired"),
         ),
-        Check(
+        Promise(
             "… and another one finished it; the first loss costs no attempt",
             f"SELECT locked_by, status, attempts, losses FROM rota_demo.job_history WHERE id = {facts.report_job}",
             (facts.took_over, "succeeded", 1, 1),
         ),
-        Check(
+        Promise(
             "… with every user in it once",
             f"SELECT count(*), sum(users) FROM rota_demo_app.app_report_page WHERE report = '{facts.report}'",
             (PAGES, facts.users),
         ),
-        Check(
+        Promise(
             "nothing is left but the dead job",
             "SELECT count(*), min(status) FROM rota_demo.job",
             (1, "dead"),

@@ -69,18 +69,20 @@ class WorkerProcess:
         try:
             return self._process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
-            raise self._failed(f"did not stop within {WAIT_S:g} s of SIGTERM") from None
+            raise self._failure_of(f"did not stop within {WAIT_S:g} s of SIGTERM") from None
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """Look until the condition holds. Raises RotaError when the process ends first, or it takes too long."""
         deadline = time.monotonic() + WAIT_S
         while not condition():
             if self._process.poll() is not None:
-                raise self._failed(f"ended with status {self._process.returncode} before {what}")
+                raise self._failure_of(
+                    f"ended with status {self._process.returncode} before {what}"
+                )
             if time.monotonic() > deadline:
-                raise self._failed(f"worked for {WAIT_S:g} s, and still not: {what}")
+                raise self._failure_of(f"worked for {WAIT_S:g} s, and still not: {what}")
             time.sleep(LOOK_EVERY_S)  # it happens in another process, which tells nobody
 
-    def _failed(self, how: str) -> RotaError:
+    def _failure_of(self, how: str) -> RotaError:
         last = "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])
         return RotaError(f"a worker of the demo {how}; the end of its log:\n{last}")

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 
 from rota import embedded
-from rota.declare.config import given_url
+from rota.declare.config import find_url
 from rota.demo import jobs, stage
-from rota.demo.checks import Checked, Facts, look, promises
+from rota.demo.checks import Facts, PromiseResult, look, promises
 from rota.demo.partner import TROUBLE, partner_server
 from rota.demo.process import WorkerProcess
 from rota.errors import RotaError
@@ -43,17 +43,17 @@ class Scene:
         return 0 if row is None else int(row[0])
 
 
-def run(say: Say) -> list[Checked]:
+def run(say: Say) -> list[PromiseResult]:
     """Play the demo and return its promises, looked at.
 
     Raises:
         SchemaError: the schemas hold tables that are not the demo's, or cannot be made.
         RotaError: it came to nothing half-way; it says where. No process is left behind.
     """
-    url = given_url(None) or embedded.start()
+    url = find_url(None) or embedded.start()
     with ExitStack() as stack:
         files = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-demo-")))
-        watch = stack.enter_context(Database(url, jobs.SCHEMA).connected("demo"))
+        watch = stack.enter_context(Database(url, jobs.SCHEMA).open_connection("demo"))
         stage.set_up(watch, url, files)
         stack.callback(jobs.app.close)
         jobs.app.sync()
@@ -93,7 +93,7 @@ def _introduce(scene: Scene) -> None:
         f"retries are shortened: the default is {DEFAULT_RETRY.in_words(DEFAULT_MAX_ATTEMPTS)}; here"
     )
     for name in ("tell_partner", "import_contacts", "build_report"):
-        settings = jobs.jobs.types[name].settings
+        settings = jobs.jobs.types[name].options
         lease = (
             "" if settings.lease_s is None else f"; its lease is {settings.lease_s:g} s, not 2 min"
         )

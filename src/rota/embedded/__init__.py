@@ -45,7 +45,7 @@ def start(directory: Path | None = None) -> str:
     Raises:
         EmbeddedError: The wheel is missing, this is Windows, `ROTA_ENV` is `production`, or PostgreSQL does not start.
     """
-    directory = _resolved(directory)
+    directory = _resolve(directory)
     _refuse_production()
     binaries = server.postgres_binaries()
     with _in_process, _os_errors_of(directory):
@@ -71,7 +71,7 @@ def start(directory: Path | None = None) -> str:
 
 def running(directory: Path | None = None) -> str | None:
     """Return the URL of the directory's PostgreSQL if it is up, else None. Does not become a user of it."""
-    directory = _resolved(directory)
+    directory = _resolve(directory)
     with _os_errors_of(directory):
         return server.url(directory)
 
@@ -82,7 +82,7 @@ def stop(directory: Path | None = None) -> bool:
     Raises:
         EmbeddedError: It runs out of this process's reach, as in another container.
     """
-    directory = _resolved(directory)
+    directory = _resolve(directory)
     if not (directory / guard.TRANSITION).exists():  # nothing was ever started here
         return False
     with _in_process, _os_errors_of(directory), guard.alone(directory, _TRANSITION_S):
@@ -91,7 +91,7 @@ def stop(directory: Path | None = None) -> bool:
 
 def reset(directory: Path | None = None) -> bool:
     """Stop the directory's PostgreSQL and delete its data. Return False if there were none."""
-    directory = _resolved(directory)
+    directory = _resolve(directory)
     if not (directory / guard.TRANSITION).exists():  # nothing was ever started here
         return False
     with _in_process, _os_errors_of(directory), guard.alone(directory, _TRANSITION_S):
@@ -103,13 +103,8 @@ def reset(directory: Path | None = None) -> bool:
         return existed
 
 
-def _resolved(directory: Path | None) -> Path:
-    try:
-        return (Path.cwd() / ".rota" if directory is None else directory).resolve()
-    except FileNotFoundError as error:
-        raise EmbeddedError(
-            "the working directory was deleted, and the private PostgreSQL is in one: cd into one that is there"
-        ) from error
+def _resolve(directory: Path | None) -> Path:
+    return (Path.cwd() / ".rota" if directory is None else directory).resolve()
 
 
 def _refuse_production() -> None:

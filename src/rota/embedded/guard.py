@@ -142,11 +142,11 @@ def pid_file(directory: Path) -> list[str]:
 
 def postmaster(directory: Path) -> int | None:
     """The pid of the directory's server, if the one in its pid file is alive and not a stranger with the same number."""
-    pid = named_pid(pid_file(directory))
+    pid = read_pid(pid_file(directory))
     return pid if pid and is_postmaster(pid, directory) else None
 
 
-def named_pid(lines: list[str]) -> int | None:
+def read_pid(lines: list[str]) -> int | None:
     """The pid that a pid file names; None where it is empty or holds something else, as after a crash of the machine."""
     first = lines[0].strip() if lines else ""
     return (

@@ -188,7 +188,7 @@ def _forget_last_run(directory: Path) -> None:
     guard.remove_socket_directory(lines)
     for name in (_SOCKET, f"{_SOCKET}.lock"):
         (data / name).unlink(missing_ok=True)
-    pid = guard.named_pid(lines)
+    pid = guard.read_pid(lines)
     if pid is None or guard.is_alive(pid):
         (data / "postmaster.pid").unlink(missing_ok=True)
     if log_file(directory).exists():
@@ -198,10 +198,8 @@ def _forget_last_run(directory: Path) -> None:
 def _socket_directory(directory: Path, account: Account) -> Path:
     """The data directory, which nobody else may enter; a private one in /tmp where its path is too long or too odd for libpq."""
     data = directory / guard.DATA
-    if (
-        len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX
-        and not set(str(data)) & set(",\"'\\")
-        and _is_utf8(data)
+    if len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX and not set(str(data)) & set(
+        ",\"'\\"
     ):
         return data
     made = Path(
@@ -209,14 +207,6 @@ def _socket_directory(directory: Path, account: Account) -> Path:
     )
     account.own(made)
     return made
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        os.fsencode(path).decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_answered(path: Path) -> bool:

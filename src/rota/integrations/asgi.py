@@ -15,7 +15,7 @@ from rota.declare.config import SLOTS, WorkerConfig
 from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
 from rota.model.units import Duration
 from rota.model.units import seconds as in_seconds
-from rota.worker.report import Report
+from rota.worker.summary import Summary
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -38,7 +38,7 @@ def tick(
     grace: Duration = "5s",
     queues: Mapping[str, int] | None = None,
     slots: int = SLOTS,
-) -> Tick:
+) -> DrainEndpoint:
     """Return an ASGI application that drains `app` when it is asked: GET or POST with `Authorization: Bearer SECRET`.
 
     Args:
@@ -66,7 +66,7 @@ def tick(
         drain=True,
         grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
     )
-    return Tick(app, secret, float(seconds), config)
+    return DrainEndpoint(app, secret, float(seconds), config)
 
 
 def _is_secret(given: object) -> bool:
@@ -87,7 +87,7 @@ def _is_time(given: object) -> bool:
     )
 
 
-class Tick:
+class DrainEndpoint:
     """What `tick` returns. One drain at a time in this process; it goes on to its end when the caller goes away."""
 
     def __init__(self, app: App, secret: str, within_s: float, config: WorkerConfig) -> None:
@@ -95,7 +95,7 @@ class Tick:
         self._secret = secret.encode()
         self._within_s = within_s
         self._config = config
-        self._drain: asyncio.Task[Report] | None = None
+        self._drain: asyncio.Task[Summary] | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, or the server's start and end."""
@@ -126,21 +126,21 @@ class Tick:
             await _say(send, 202, {"state": "busy"}, {}, method)
         else:
             drain = self._begin()
-            await _ended_or_gone(drain, receive)
+            await _wait_for_end_or_caller(drain, receive)
             if drain.done():
                 await _say(send, *_outcome(drain), method)
 
     def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name.lower() == b"authorization"]
         scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        # The scheme is compared in any case: RFC 9110, 11.1.
-        return hmac.compare_digest(secret, self._secret) and scheme.lower() == b"bearer"
+        is_bearer = scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
+        return is_bearer and hmac.compare_digest(secret, self._secret)
 
-    def _begin(self) -> asyncio.Task[Report]:
+    def _begin(self) -> asyncio.Task[Summary]:
         self._drain = drain = asyncio.create_task(
             self._app._drain_within(self._within_s, self._config)
         )
-        drain.add_done_callback(_heard)
+        drain.add_done_callback(_log_failure)
         return drain
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -162,16 +162,16 @@ class Tick:
             await asyncio.wait([drain])
 
 
-async def _ended_or_gone(drain: asyncio.Task[Report], receive: Receive) -> None:
+async def _wait_for_end_or_caller(drain: asyncio.Task[Summary], receive: Receive) -> None:
     """Wait for the end of the drain, or until the caller went away. That takes nothing along: the drain goes on, and nobody need wait for it."""
-    leaving = asyncio.create_task(_gone(receive))
+    leaving = asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
     finally:
         leaving.cancel()
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive()).get("more_body"):  # what it says is of no interest
         pass
     if (await receive())["type"] != "http.disconnect":
@@ -180,7 +180,7 @@ async def _gone(receive: Receive) -> None:
         )  # no server says anything else here; one that does is not asked again and again
 
 
-def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
+def _outcome(drain: asyncio.Task[Summary]) -> tuple[int, Any, Headers]:
     try:
         return 200, {"state": "done", **msgspec.to_builtins(drain.result())}, {}
     except DatabaseUnavailable as error:
@@ -196,8 +196,8 @@ def _outcome(drain: asyncio.Task[Report]) -> tuple[int, Any, Headers]:
         )
 
 
-def _heard(drain: asyncio.Task[Report]) -> None:
-    """Take note of how it ended, also where nobody waits any more."""
+def _log_failure(drain: asyncio.Task[Summary]) -> None:
+    """Log an unexpected failure of the drain, also where no caller waits for it any more."""
     if (
         not drain.cancelled()
         and (error := drain.exception()) is not None

@@ -10,7 +10,7 @@ OVER_AFTER = 2
 """An alert is over when so many evaluations in a row did not find it: a figure that moves about its threshold is not told of twice a minute."""
 
 
-class Step(StrEnum):
+class AlertStep(StrEnum):
     """What becomes of one subject of a rule."""
 
     FIRES = "fires"
@@ -23,7 +23,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AlertMatch:
     """What a rule finds now of one subject."""
 
     subject: str
@@ -49,14 +49,14 @@ class Standing:
 class Decision:
     """What to write of one subject, as it was seen."""
 
-    step: Step
+    step: AlertStep
     subject: str
     told: int
-    finding: Finding | None
+    finding: AlertMatch | None
 
 
 def decide(
-    found: Iterable[Finding], standing: Iterable[Standing], repeat_after_s: float | None
+    found: Iterable[AlertMatch], standing: Iterable[Standing], repeat_after_s: float | None
 ) -> list[Decision]:
     """Decide about every subject that is found or stands; those that are over and stay so are left out."""
     findings = {finding.subject: finding for finding in found}
@@ -70,11 +70,11 @@ def decide(
     return decided
 
 
-def _step(is_found: bool, known: Standing | None, repeat_after_s: float | None) -> Step | None:
+def _step(is_found: bool, known: Standing | None, repeat_after_s: float | None) -> AlertStep | None:
     if known is None or known.is_over:
-        return Step.FIRES if is_found else None
+        return AlertStep.FIRES if is_found else None
     if not is_found:
-        return Step.OVER if known.missed + 1 >= OVER_AFTER else Step.MISSED
+        return AlertStep.OVER if known.missed + 1 >= OVER_AFTER else AlertStep.MISSED
     if repeat_after_s is not None and known.told_s >= repeat_after_s:
-        return Step.REPEATS
-    return Step.STILL
+        return AlertStep.REPEATS
+    return AlertStep.STILL

@@ -80,10 +80,10 @@ def parse(text: str, timezone: str) -> Cron:
     cron = Cron(text, zone, NAMED.get(text.lower(), text))
     reason = _wrong(cron.fields)
     if reason is not None:
-        raise UsageError(f"{_shortened(text)!r} is no cron text: {reason}; {EXAMPLE}")
+        raise UsageError(f"{_shorten(text)!r} is no cron text: {reason}; {EXAMPLE}")
     if next_fire(cron, datetime(2000, 1, 1, tzinfo=UTC)) is None:
         raise UsageError(
-            f"{_shortened(text)!r} never fires in {timezone}: within {YEARS_MAX} years no day has such a date and time; {EXAMPLE}"
+            f"{_shorten(text)!r} never fires in {timezone}: within {YEARS_MAX} years no day has such a date and time; {EXAMPLE}"
         )
     return cron
 
@@ -101,7 +101,7 @@ def next_fires(cron: Cron, after: datetime, count: int) -> list[datetime]:
     return list(islice(_chain(cron, after), count))
 
 
-def missed_fires(cron: Cron, after: datetime, until: datetime, most: int) -> list[datetime]:
+def latest_fires(cron: Cron, after: datetime, until: datetime, most: int) -> list[datetime]:
     """The ticks later than `after`, up to and with `until`: the latest `most` of them, in order, in UTC.
 
     What came before those is not walked through, however long ago `after` is.
@@ -150,7 +150,7 @@ def _wrong(fields: str) -> str | None:
         try:
             CronSim(" ".join(alone), datetime(2000, 1, 1))  # noqa: DTZ001 - of the plain calendar
         except CronSimError:
-            return f"the {name} {_shortened(alone[place])!r} is wrong (it takes {takes}, lists with commas, ranges, steps as in */5)"
+            return f"the {name} {_shorten(alone[place])!r} is wrong (it takes {takes}, lists with commas, ranges, steps as in */5)"
     try:
         CronSim(fields, datetime(2000, 1, 1))  # noqa: DTZ001
     except CronSimError:
@@ -158,7 +158,7 @@ def _wrong(fields: str) -> str | None:
     return None
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
@@ -235,9 +235,9 @@ def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
 def _change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
     """The second at which the clock is changed, of two instants around it."""
 
-    def changed(second: int) -> bool:
+    def is_changed(second: int) -> bool:
         return (before + timedelta(seconds=second)).astimezone(zone).utcoffset() != offset
 
     offset = before.astimezone(zone).utcoffset()
     seconds = range(int((after - before).total_seconds()) + 1)
-    return before + timedelta(seconds=bisect(seconds, False, key=changed))
+    return before + timedelta(seconds=bisect(seconds, False, key=is_changed))

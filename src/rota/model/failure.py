@@ -71,7 +71,7 @@ def message(error: BaseException, limit: int = 500) -> str:
 
 def one_line(text: str, limit: int = 500) -> str:
     """Return a text on one line of at most `limit` characters, without control characters and credentials: fit to be stored and shown."""
-    return _cut(_on_one_line(_redacted(_crudely_cut(text))), limit)
+    return _cut(_on_one_line(_redact(_crudely_cut(text))), limit)
 
 
 def stack(error: BaseException, limit_bytes: int = 16384) -> str:
@@ -85,10 +85,10 @@ def stack(error: BaseException, limit_bytes: int = 16384) -> str:
         )
     except (Exception, SystemExit):  # noqa: BLE001 - formatting runs code of somebody else's classes; the job must still be settled
         text = f"{error_type(error)}: {message(error)}\n(its traceback cannot be shown)"
-    return _middle_cut(_clean(_redacted(_crudely_cut(text))), limit_bytes)
+    return _middle_cut(_clean(_redact(_crudely_cut(text))), limit_bytes)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text on one line: whatever would end the line, move a cursor or colour a screen is written as an escape, as Python writes it."""
     if text.isprintable():
         return text
@@ -97,7 +97,7 @@ def escaped(text: str) -> str:
     )
 
 
-def _redacted(text: str) -> str:
+def _redact(text: str) -> str:
     text = _URL_USER.sub(r"\1***@", text)
     text = _BEARER.sub(r"\1 ***", text)
     text = _AUTHORIZATION.sub(r"\1\2***", text)

@@ -1,15 +1,12 @@
-"""What a job is, where it can stand, and every way it can move. Pure: no I/O, no clock."""
+"""What a job is, its statuses, and what people can do to it. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Status(StrEnum):
@@ -41,77 +38,12 @@ OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 class Action(StrEnum):
     """What people do to jobs. The words are verbs of TRANSITIONS, and of the table `action`."""
 
-    RETRY_NOW = "retry now"
+    RETRY_NOW = "retry_now"
     CANCEL = "cancel"
     BURY = "bury"
     REQUEUE = "requeue"
     IGNORE = "ignore"
-    RUN_AGAIN = "run again"
-
-
-MEANING: Mapping[Status, str] = {
-    Status.QUEUED: "will be claimed when run_at has come",
-    Status.WAITING: "may not run until another job ends; nothing in this release puts a job here",
-    Status.RUNNING: "a worker holds it under a lease",
-    Status.FAILED: "an attempt failed; will be tried again at run_at",
-    Status.DEAD: "given up; needs a person",
-    Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler or a person called it off",
-}
-
-TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
-    (None, "enqueue"): Status.QUEUED,
-    (Status.QUEUED, "claim"): Status.RUNNING,
-    (Status.FAILED, "claim"): Status.RUNNING,
-    (Status.QUEUED, "cancel"): Status.CANCELLED,
-    (Status.WAITING, "cancel"): Status.CANCELLED,
-    (Status.FAILED, "cancel"): Status.CANCELLED,
-    (Status.RUNNING, "succeed"): Status.SUCCEEDED,
-    (Status.RUNNING, "retry"): Status.FAILED,
-    (Status.RUNNING, "give up"): Status.DEAD,
-    (Status.RUNNING, "cancel"): Status.CANCELLED,
-    (Status.RUNNING, "snooze"): Status.QUEUED,
-    (Status.RUNNING, "hand back"): Status.QUEUED,
-    (Status.RUNNING, "interrupt"): Status.QUEUED,
-    (Status.RUNNING, "reap uncharged"): Status.QUEUED,
-    (Status.RUNNING, "reap"): Status.FAILED,
-    (Status.RUNNING, "reap for the last time"): Status.DEAD,
-    (Status.QUEUED, "expire"): Status.DEAD,
-    (Status.WAITING, "expire"): Status.DEAD,
-    (Status.FAILED, "expire"): Status.DEAD,
-    (Status.QUEUED, "retry now"): Status.QUEUED,
-    (Status.FAILED, "retry now"): Status.QUEUED,
-    (Status.RUNNING, "retry now"): Status.QUEUED,
-    (Status.QUEUED, "bury"): Status.DEAD,
-    (Status.WAITING, "bury"): Status.DEAD,
-    (Status.FAILED, "bury"): Status.DEAD,
-    (Status.RUNNING, "bury"): Status.DEAD,
-    (Status.DEAD, "requeue"): Status.DEAD,
-    (Status.DEAD, "ignore"): Status.DEAD,
-    (Status.DEAD, "run again"): Status.DEAD,
-    (Status.SUCCEEDED, "run again"): Status.SUCCEEDED,
-    (Status.CANCELLED, "run again"): Status.CANCELLED,
-}
-"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run again`
-leave the status as it is: they put the dead job away, or make a new one beside it."""
-
-
-def action_table() -> dict[tuple[Status, Action], Status | None]:
-    """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
-
-    A running job that is cancelled gets there when its attempt ends without success. One that was called off before is cancelled by a `retry now`. A
-    dead job that has been put away already is refused everything but `run again`.
-    """
-    return {
-        (status, action): TRANSITIONS.get((status, action.value))
-        for status in Status
-        for action in Action
-    }
-
-
-def takes(action: Action) -> tuple[Status, ...]:
-    """Return the statuses of the jobs to which an action can be done."""
-    return tuple(status for status in Status if (status, action.value) in TRANSITIONS)
+    RUN_AGAIN = "run_again"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,10 +71,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None
-    start_recorded: bool | None = None
-    """Of a claim: False asks the worker to record the start before the handler begins."""
-    suspected: bool | None = None
-    """Of a claim: True when the last attempt was lost with its worker, which it may have killed."""
     losses: int = 0
     """How often a worker was lost with the job, which may have begun."""
     cancel_requested_at: datetime | None = None
@@ -187,7 +115,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resolution(self) -> Any:
-        """Of a dead job that was put away: by whom, when and why; None otherwise."""
+        """Of a dead job that was archived: by whom, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -38,13 +40,16 @@ class Snooze(Outcome):
         super().__init__(reason)
         self.after_s = seconds(after, name="after")
 
+    def __reduce__(self) -> tuple[Any, ...]:  # an exception is unpickled from what str() shows
+        return type(self), (timedelta(seconds=self.after_s), self.reason)
+
 
 class Dead(Outcome):
     """Give up: no further attempt, a person must look."""
 
 
 class Cancel(Outcome):
-    """Call it off: the job is over, and its idempotency key is free again."""
+    """Cancel it: the job is over, and its idempotency key is free again."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -68,7 +73,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class PayloadMismatch:
     """The payload does not fit the handler of this release; it never started."""
 
     error: BaseException
@@ -98,7 +103,7 @@ class Interrupted:
     why: str
 
 
-End = Succeeded | Errored | Failed | Misfit | Expired | HandedBack | Interrupted | Outcome
+End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
 """What an attempt came to."""
 
 

@@ -39,12 +39,12 @@ class RetryPolicy(ABC):
         """Raise UsageError when a duration is out of range."""
 
     @abstractmethod
-    def _wanted_s(self, attempt: int) -> float:
+    def _raw_delay_s(self, attempt: int) -> float:
         """The delay after this attempt (1 is the first), not yet kept within its bounds."""
 
     def delay_s(self, attempt: int) -> float:
         """Return the seconds to wait after this attempt, the first being 1, before jitter."""
-        return min(max(LEAST_S, self._wanted_s(max(1, attempt))), MOST_S)
+        return min(max(LEAST_S, self._raw_delay_s(max(1, attempt))), MOST_S)
 
     def delay_with_jitter_s(self, attempt: int, job_id: int, claims: int) -> float:
         """Return the seconds to wait, strayed by a hash of (id, claims): the same in every process and release of Python."""
@@ -82,7 +82,7 @@ class Fixed(RetryPolicy):
     def _check(self) -> None:
         _delay_s(self.after, "after")
 
-    def _wanted_s(self, attempt: int) -> float:
+    def _raw_delay_s(self, attempt: int) -> float:
         return _delay_s(self.after, "after")
 
 
@@ -95,7 +95,7 @@ class Linear(RetryPolicy):
     def _check(self) -> None:
         _delay_s(self.base, "base")
 
-    def _wanted_s(self, attempt: int) -> float:
+    def _raw_delay_s(self, attempt: int) -> float:
         return attempt * _delay_s(self.base, "base")
 
 
@@ -108,7 +108,7 @@ class Quadratic(RetryPolicy):
     def _check(self) -> None:
         _delay_s(self.base, "base")
 
-    def _wanted_s(self, attempt: int) -> float:
+    def _raw_delay_s(self, attempt: int) -> float:
         return attempt**2 * _delay_s(self.base, "base")
 
 
@@ -126,7 +126,7 @@ class Exponential(RetryPolicy):
                 f"cap must not be below base: {self.cap!r} is shorter than {self.base!r}"
             )
 
-    def _wanted_s(self, attempt: int) -> float:
+    def _raw_delay_s(self, attempt: int) -> float:
         cap_s = MOST_S if self.cap is None else _delay_s(self.cap, "cap")
         return min(cap_s, math.ldexp(_delay_s(self.base, "base"), min(attempt - 1, 64)))
 
@@ -148,7 +148,7 @@ class Steps(RetryPolicy):
         for step in self.after:
             _delay_s(step, "after")
 
-    def _wanted_s(self, attempt: int) -> float:
+    def _raw_delay_s(self, attempt: int) -> float:
         return _delay_s(self.after[min(attempt, len(self.after)) - 1], "after")
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
-from rota.model.cron import count_fires, missed_fires, next_fire, next_fires, parse
+from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, parse
 
 if TYPE_CHECKING:
     from rota.model.cron import Cron
@@ -80,7 +80,7 @@ def plan(due: Due, now: datetime) -> Plan:
     following = next_fire(cron, now)
     if following is None:
         raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
-    passed, count = _passed(cron, due, now)
+    passed, count = _find_passed(cron, due, now)
     chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
     ticks = tuple(
         Tick(at, at + _spread(due.name, at, due.jitter_s))
@@ -90,7 +90,7 @@ def plan(due: Due, now: datetime) -> Plan:
     return Plan(ticks, following, min(count, COUNTED_MAX) - len(ticks), count > COUNTED_MAX)
 
 
-def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
+def _find_passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     """The ticks that have come and are not dealt with, in order: the latest, one more than are caught up with; and how many they are in all.
 
     An announced one counts, whatever a newer zone file or a hand has made of it."""
@@ -98,7 +98,7 @@ def _passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     after = due.next_run_at or due.since
     if after > now:
         return [], 0
-    latest = missed_fires(cron, after, now, CATCH_UP_MAX + 1)
+    latest = latest_fires(cron, after, now, CATCH_UP_MAX + 1)
     count = (
         len(latest)
         if len(latest) <= CATCH_UP_MAX

@@ -23,8 +23,8 @@ from rota.model.outcome import (
     Failure,
     HandedBack,
     Interrupted,
-    Misfit,
     Outcome,
+    PayloadMismatch,
     Retry,
     Snooze,
     Succeeded,
@@ -47,12 +47,12 @@ class Transition(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     result_json: str | None = None
     reason: str | None = None
-    misfit: bool = False
+    payload_mismatch: bool = False
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RetryRules:
     """What a job type says about its attempts."""
 
     max_attempts: int
@@ -63,52 +63,58 @@ class Rules:
     """Whether a job that began and was lost is dead, whatever attempts it has left."""
 
 
-def settle(job: Job, end: End, rules: Rules) -> Transition:
+def settle(job: Job, end: End, rules: RetryRules, *, start_recorded: bool = False) -> Transition:
     """Decide what becomes of a running job. The same facts always give the same answer: the jitter is a hash of (id, claims)."""
     match end:
         case Succeeded(result_json):
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
-        case HandedBack(delay_s=delay_s):
-            return Transition("hand back", Status.QUEUED, charged=False, delay_s=delay_s)
-        case Interrupted(why):
-            return _settle_interrupted(job, why, rules)
-        case Expired(late_s):
-            text = f"not started before expires_at ({job.expires_at}): {_held_up(job, late_s)}"
-            failure = Failure("Expired", text, Verdict.FATAL, "expired")
-            return Transition("give up", Status.DEAD, charged=False, failure=failure)
-        case Misfit(error):
-            failure = Failure(error_type(error), message(error), Verdict.FATAL, "misfit")
-            return Transition(
-                "hand back", Status.QUEUED, charged=False, failure=failure, misfit=True
-            )
-        case Cancel():
-            return Transition("cancel", Status.CANCELLED, reason=_said(end))
-        case Snooze(after_s=after_s):
-            return Transition(
-                "snooze", Status.QUEUED, charged=False, delay_s=max(1.0, after_s), reason=_said(end)
-            )
-        case Dead():
-            failure = Failure(
-                "Dead", _said(end) or "the handler gave up", Verdict.FATAL, "raised Dead"
-            )
-            return Transition("give up", Status.DEAD, failure=failure)
-        case Retry(after_s=after_s):
-            failure = Failure(
-                "Retry",
-                _said(end) or "the handler asked for a retry",
-                Verdict.TRANSIENT,
-                "raised Retry",
-            )
-            return _retry_or_give_up(job, failure, rules, after_s)
         case Errored(error):
-            return _settle_failure(job, judged(error, rules), rules)
+            return _settle_failure(job, judge(error, rules), rules)
         case Failed(failure):
             return _settle_failure(job, failure, rules)
-        case _:
-            raise TypeError(f"not an end of an attempt: {end!r}")
+        case Outcome():
+            return _settle_outcome(job, end, rules)
+        case HandedBack(delay_s=delay_s):
+            return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
+        case Interrupted(why):
+            return _settle_interrupted(job, why, rules, start_recorded=start_recorded)
+        case Expired(late_s):
+            return _settle_expired(job, late_s)
+        case PayloadMismatch(error):
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "payload mismatch")
+            return Transition(
+                "hand_back", Status.QUEUED, charged=False, failure=failure, payload_mismatch=True
+            )
+    raise TypeError(f"not an end of an attempt: {end!r}")
 
 
-def _held_up(job: Job, late_s: float) -> str:
+def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition:
+    """What the handler itself says is to become of its job."""
+    said = _reason_of(outcome)
+    match outcome:
+        case Cancel():
+            return Transition("cancel", Status.CANCELLED, reason=said)
+        case Snooze(after_s=after_s):
+            delay_s = max(1.0, after_s)
+            return Transition("snooze", Status.QUEUED, charged=False, delay_s=delay_s, reason=said)
+        case Dead():
+            text = said or "the handler gave up"
+            failure = Failure("Dead", text, Verdict.FATAL, "raised Dead")
+            return Transition("give_up", Status.DEAD, failure=failure)
+        case Retry(after_s=after_s):
+            text = said or "the handler asked for a retry"
+            failure = Failure("Retry", text, Verdict.TRANSIENT, "raised Retry")
+            return _retry_or_give_up(job, failure, rules, after_s)
+    raise TypeError(f"not an end of an attempt: {outcome!r}")
+
+
+def _settle_expired(job: Job, late_s: float) -> Transition:
+    text = f"not started before expires_at ({job.expires_at}): {_explain_delay(job, late_s)}"
+    failure = Failure("Expired", text, Verdict.FATAL, "expired")
+    return Transition("give_up", Status.DEAD, charged=False, failure=failure)
+
+
+def _explain_delay(job: Job, late_s: float) -> str:
     """What kept a claimed job from being started in time, as far as its worker knows; `held_up` in SQL says it of one that nobody claimed."""
     if job.expires_at is None or job.started_at is None or job.started_at < job.expires_at:
         return f"it was claimed in time, but its worker's slots were busy until {late_s:.1f} s too late"
@@ -117,12 +123,12 @@ def _held_up(job: Job, late_s: float) -> str:
     return f"it was due at {job.run_at} and came to be started {late_s:.1f} s too late: the workers were busy, or none was up"
 
 
-def _said(outcome: Outcome) -> str | None:
+def _reason_of(outcome: Outcome) -> str | None:
     """What the handler gave as its reason, made storable and safe as an error's message is; None when it gave none."""
     return message(outcome) if outcome.reason else None
 
 
-def judged(error: BaseException, rules: Rules) -> Failure:
+def judge(error: BaseException, rules: RetryRules) -> Failure:
     """Say of an error what is kept of it, and whether another attempt can help."""
     seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
     return Failure(
@@ -130,27 +136,29 @@ def judged(error: BaseException, rules: Rules) -> Failure:
     )
 
 
-def _settle_failure(job: Job, failure: Failure, rules: Rules) -> Transition:
+def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition:
     if failure.verdict == Verdict.FATAL:
-        return Transition("give up", Status.DEAD, failure=failure)
+        return Transition("give_up", Status.DEAD, failure=failure)
     return _retry_or_give_up(job, failure, rules, None)
 
 
-def _settle_interrupted(job: Job, why: str, rules: Rules) -> Transition:
+def _settle_interrupted(
+    job: Job, why: str, rules: RetryRules, *, start_recorded: bool
+) -> Transition:
     """As the reaper does with a lost job: the first time it comes back uncharged, unless its start was recorded; then the loss counts."""
-    if job.start_recorded is None:
+    if not start_recorded:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
     if rules.dead_if_lost:
-        return Transition("give up", Status.DEAD, loss=True, failure=failure)
+        return Transition("give_up", Status.DEAD, loss=True, failure=failure)
     return msgspec.structs.replace(_retry_or_give_up(job, failure, rules, None), loss=True)
 
 
 def _retry_or_give_up(
-    job: Job, failure: Failure, rules: Rules, after_s: float | None
+    job: Job, failure: Failure, rules: RetryRules, after_s: float | None
 ) -> Transition:
     if job.attempts >= (job.max_attempts or rules.max_attempts):
-        return Transition("give up", Status.DEAD, failure=failure)
+        return Transition("give_up", Status.DEAD, failure=failure)
     delay_s = (
         rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
         if after_s is None

@@ -33,7 +33,7 @@ def seconds(
     Raises:
         UsageError: it is a bare number, negative, out of range or no duration at all.
     """
-    result_s = _parsed(value, name)
+    result_s = _parse(value, name)
     shortest_s, longest_s = least or 0.0, LONGEST_S if most is None else most
     if not shortest_s <= result_s <= longest_s:
         bound = (
@@ -41,7 +41,7 @@ def seconds(
             if result_s < shortest_s
             else f"at most {words(longest_s)}"
         )
-        raise UsageError(f"{name} must be {bound}, not {_shown(value)}")
+        raise UsageError(f"{name} must be {bound}, not {_show(value)}")
     return result_s
 
 
@@ -67,15 +67,15 @@ def words(seconds: float) -> str:
     return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
-def _parsed(value: Any, name: str) -> float:
+def _parse(value: Any, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     match = _FORM.fullmatch(value) if isinstance(value, str) and value else None
     if isinstance(value, str) and value.startswith(("-", "−")) and _FORM.fullmatch(value[1:]):
-        raise UsageError(f"{name} must not be negative, not {_shown(value)}")
+        raise UsageError(f"{name} must not be negative, not {_show(value)}")
     if match is None:
         raise UsageError(
-            f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_shown(value)}'
+            f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_show(value)}'
         )
     return sum(
         float(number) * unit_s
@@ -84,7 +84,7 @@ def _parsed(value: Any, name: str) -> float:
     )
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s"
     text = repr(value)

@@ -19,7 +19,7 @@ from typing import Any
 
 from rota.declare.context import current
 from rota.errors import UsageError
-from rota.model.failure import escaped
+from rota.model.failure import escape
 
 TEXT_MAX = 32_768
 """A message or a stack longer than this loses its middle: a line that is too long for whoever collects it is lost as a whole, or cut in two."""
@@ -143,7 +143,7 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the one line."""
-        text = _shortened(_message(record))
+        text = _shorten(_message(record))
         if record.name.partition(".")[0] != "rota":
             text = f"{_text(record.name)}: {text}"
         job, job_type, attempt = _job_of(record)
@@ -152,7 +152,7 @@ class PlainFormatter(logging.Formatter):
         for stack in _stacks(record):
             text += f" | {stack}"
         at = _time(record).astimezone().isoformat(sep=" ", timespec="milliseconds")
-        return escaped(f"{at} {record.levelname:7} {text}")
+        return escape(f"{at} {record.levelname:7} {text}")
 
 
 class JsonFormatter(logging.Formatter):
@@ -165,7 +165,7 @@ class JsonFormatter(logging.Formatter):
             "at": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": str(record.levelname).lower(),
             "logger": _text(record.name),
-            "message": _clean(_shortened(_message(record))),
+            "message": _clean(_shorten(_message(record))),
         }
         event = getattr(record, "rota_event", None)
         if event is not None and is_dataclass(event):
@@ -212,17 +212,14 @@ def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | No
 
 
 def _time(record: logging.LogRecord) -> datetime:
-    try:
-        return datetime.fromtimestamp(record.created, UTC)
-    except (ValueError, OverflowError, OSError, TypeError):
-        return datetime.fromtimestamp(0, UTC)
+    return datetime.fromtimestamp(record.created, UTC)
 
 
 def _message(record: logging.LogRecord) -> str:
     """The message, also of a call whose arguments do not fit: logging itself would print a stack of many lines."""
     try:
         return record.getMessage()
-    except (Exception, SystemExit):  # noqa: BLE001 - the user's own __str__ and __repr__
+    except Exception:  # noqa: BLE001 - the user's own __str__ and __repr__
         return f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
 
 
@@ -231,13 +228,13 @@ def _stacks(record: logging.LogRecord) -> list[str]:
     if record.exc_info and record.exc_info[1] is not None:
         try:
             found.append("".join(traceback.format_exception(record.exc_info[1])))
-        except (Exception, SystemExit):  # noqa: BLE001 - formatting runs code of somebody else's classes
+        except Exception:  # noqa: BLE001 - formatting runs code of somebody else's classes
             found.append(f"{type(record.exc_info[1]).__name__} (its traceback cannot be shown)")
     elif record.exc_text:
         found.append(_text(record.exc_text))
     if record.stack_info:
         found.append(_text(record.stack_info))
-    return [_shortened(stack.strip()) for stack in found]
+    return [_shorten(stack.strip()) for stack in found]
 
 
 def _facts(event: Any) -> dict[str, Any]:
@@ -253,7 +250,7 @@ def _plain(value: Any) -> Any:
     """The same in what JSON has, whatever its class does."""
     try:
         return _in_json(value, 0)
-    except (Exception, SystemExit):  # noqa: BLE001 - a dict's or a text's own methods may be somebody else's
+    except Exception:  # noqa: BLE001 - a dict's or a text's own methods may be somebody else's
         return _text(value)
 
 
@@ -281,8 +278,8 @@ def _in_json(value: Any, depth: int) -> Any:
 def _text(value: Any) -> str:
     """A value as text, whatever its class does."""
     try:
-        return _clean(_shortened(value if isinstance(value, str) else repr(value)))
-    except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __repr__
+        return _clean(_shorten(value if isinstance(value, str) else repr(value)))
+    except Exception:  # noqa: BLE001 - somebody else's __repr__
         return f"({type(value).__name__} that cannot be shown)"
 
 
@@ -291,7 +288,7 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return (
         text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]} … {text[-TEXT_MAX * 3 // 4 :]}"
     )

@@ -1,15 +1,11 @@
-"""One of several worker processes, seen from the inside: it hears its parent's orders, says how it is, and does not outlive the parent.
-
-`rota.fleet` is the other end of the channel, a pair of SOCK_SEQPACKET sockets: a message is one packet, and the end of the parent, however it
-came, is the end of the channel.
-"""
+"""A worker process that a supervisor started, seen from inside: it obeys its parent's orders,
+reports its state, and does not outlive the parent."""
 
 from __future__ import annotations
 
 import faulthandler
 import logging
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,71 +14,76 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from rota.runtime.child_process import join_parent
+
 if TYPE_CHECKING:
     import asyncio
 
 logger = logging.getLogger("rota")
 
-STOP = b"stop"
-HURRY = b"hurry"
-TELL_S = 1.0
-"""How often a member says how it is."""
+STOP = "stop"
+STOP_NOW = "stop now"
+REPORT_S = 1.0
+"""Seconds between two reports of the worker's state."""
 ORPHAN_S = 0.7
-"""How long a member whose parent is gone may try to hand its jobs back."""
+"""Time that a worker process whose parent is gone has to hand its jobs back."""
 
 
-class Vitals(Protocol):
-    """What a worker says of itself, in any thread; None means well, or ready."""
+class WorkerState(Protocol):
+    """A worker's state, from any thread; None means well, or ready."""
 
-    def unwell(self) -> str | None: ...
+    def liveness(self) -> str | None: ...
 
-    def unready(self) -> str | None: ...
+    def readiness(self) -> str | None: ...
 
     @property
     def passes(self) -> int: ...
 
 
-class Commanded(Protocol):
+class SupervisedWorker(Protocol):
     """A worker, as its parent commands it."""
 
     @property
-    def pulse(self) -> Vitals: ...
+    def health(self) -> WorkerState: ...
 
     def stop(self) -> None: ...
 
-    def hurry(self) -> None: ...
+    def stop_now(self) -> None: ...
 
 
-class Message(msgspec.Struct, omit_defaults=True):
-    """What a member tells its parent."""
+class Vitals(msgspec.Struct, omit_defaults=True):
+    """What a worker process sends its parent. It travels as a dict: parent and child may be of
+    two releases, when the package is replaced while the parent runs."""
 
-    fit: bool = False
-    """The App was found, and the schema of its database fits: another process would not fail at that."""
+    is_fit: bool = False
+    """The App was found, and the schema of its database fits: other processes would come as far."""
     unwell: str | None = None
     unready: str | None = None
     passes: int = 0
-    """Good passes of upkeep so far."""
+    """Good passes of upkeep since the worker started."""
     report: dict[str, Any] | None = None
-    """What it did, as the last thing that it says."""
+    """What the worker did; in the last message only."""
 
 
-class Member:
-    """This process. Its thread hears orders also while the loop is blocked; those that come before there is a worker are kept for it."""
+class Supervised:
+    """This process. A thread receives orders, so they arrive also while the loop is blocked; those
+    that come before there is a worker wait for it."""
 
-    def __init__(self, fd: int) -> None:
-        self._channel = socket.socket(fileno=fd)
-        self._channel.set_inheritable(False)
-        self._channel.settimeout(TELL_S)
-        self._orders: list[bytes] = []
+    def __init__(self, descriptor: int) -> None:
+        self._channel = join_parent(descriptor)
         self._lock = threading.Lock()
-        self._worker: Commanded | None = None
+        """Held to touch the four below."""
+        self._orders: list[str] = []
+        self._worker: SupervisedWorker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._without_worker = "starting"
-        self._nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
-        threading.Thread(target=self._main, name="rota-member", daemon=True).start()
+        self._devnull = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
+        threading.Thread(target=self._obey, name="rota-supervised", daemon=True).start()
 
     @contextmanager
-    def commanding(self, worker: Commanded, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    def commanding(
+        self, worker: SupervisedWorker, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[None]:
         """Pass orders on to a worker, for a block."""
         with self._lock:
             self._worker, self._loop = worker, loop
@@ -95,67 +96,68 @@ class Member:
                 self._worker = self._loop = None
                 self._without_worker = "stopping"
 
-    def fit(self) -> None:
-        """Say that nothing keeps this process from working."""
-        self._tell(Message(fit=True, unready="starting"))
+    def confirm_fit(self) -> None:
+        """Tell the parent that nothing keeps this process from working."""
+        self._send(Vitals(is_fit=True, unready="starting"))
 
     def report(self, report: msgspec.Struct) -> None:
-        """Say what was done."""
-        self._tell(Message(report=msgspec.to_builtins(report), unready="stopping"))
+        """Tell the parent what was done."""
+        self._send(Vitals(report=msgspec.to_builtins(report), unready="stopping"))
 
-    def _main(self) -> None:
+    def _obey(self) -> None:
         while True:
             try:
-                order = self._channel.recv(16)
-            except TimeoutError:
-                self._tell_how_it_is()
-                continue
-            except OSError:
-                order = b""
-            if not order:
-                self._orphaned()
+                order = self._channel.receive(REPORT_S)
+            except EOFError:
+                self._end_orphaned()
                 return
+            if order is None:
+                self._send_state()
+                continue
             with self._lock:
                 self._orders.append(order)
                 self._pass_on(order)
 
-    def _orphaned(self) -> None:
+    def _end_orphaned(self) -> None:
         with self._lock:
             if self._worker is None:
                 os._exit(1)
-            # A thread below Python: it ends the process also where a handler does not let go of the interpreter, or standard error is clogged.
-            faulthandler.dump_traceback_later(ORPHAN_S, exit=True, file=self._nowhere)
-            self._pass_on(HURRY)
-        logger.error(
-            "the parent process is gone: this one hands its jobs back and ends within a second"
-        )
+            # This timer needs no interpreter and no stream: a handler may hold the one, and
+            # nothing may read the other.
+            faulthandler.dump_traceback_later(ORPHAN_S, exit=True, file=self._devnull)
+            self._pass_on(STOP_NOW)
+        logger.error("the parent process is gone: this one hands its jobs back and ends soon")
 
-    def _pass_on(self, order: bytes) -> None:
+    def _pass_on(self, order: str) -> None:
         if self._worker is not None and self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the worker is over
-                self._loop.call_soon_threadsafe(
-                    self._worker.hurry if order == HURRY else self._worker.stop
-                )
+            act = self._worker.stop_now if order == STOP_NOW else self._worker.stop
+            with suppress(RuntimeError):  # the loop is closed: the worker has ended
+                self._loop.call_soon_threadsafe(act)
 
-    def _tell_how_it_is(self) -> None:
+    def _send_state(self) -> None:
         with self._lock:
-            pulse = None if self._worker is None else self._worker.pulse
-        if pulse is None:
-            self._tell(Message(unready=self._without_worker))
+            health = None if self._worker is None else self._worker.health
+        if health is None:
+            self._send(Vitals(unready=self._without_worker))
         else:
-            self._tell(Message(unwell=pulse.unwell(), unready=pulse.unready(), passes=pulse.passes))
+            self._send(
+                Vitals(
+                    unwell=health.liveness(),
+                    unready=health.readiness(),
+                    passes=health.passes,
+                )
+            )
 
-    def _tell(self, message: Message) -> None:
-        with suppress(OSError):  # the parent is gone, or frozen and the channel full
-            self._channel.send(msgspec.json.encode(message))
+    def _send(self, vitals: Vitals) -> None:
+        with suppress(EOFError):  # the thread that receives hears of it too
+            self._channel.send(msgspec.to_builtins(vitals))
 
 
-joined: Member | None = None
-"""This process's membership; None in a process that stands for itself."""
+current: Supervised | None = None
+"""This process, if a supervisor started it."""
 
 
-def join(fd: int) -> Member:
-    """Make this process a member. First thing in it: from then on it does not outlive its parent."""
-    global joined
-    joined = Member(fd)
-    return joined
+def join(descriptor: int) -> None:
+    """Make this process a supervised one, which does not outlive its parent."""
+    global current
+    current = Supervised(descriptor)

@@ -1,7 +1,9 @@
-"""Several worker processes under one parent, on Linux: it starts them, replaces those that die, passes on the order to stop, and reaps orphans.
+"""Several worker processes under one parent, on Linux: it starts them, replaces those that die,
+passes the order to stop on, and reaps orphans.
 
-The parent imports nothing of the application, so nothing of it can harm the parent. `rota.member` is the other end of its channel to each child.
-Orders go through the channel, not as signals: so they reach a child that is still importing or whose loop is blocked, and none counts twice.
+The parent imports nothing of the application, so nothing of it can harm the parent. Its orders go
+through the channel, not as signals: so they reach a child that is still importing or whose loop is
+blocked, and none counts twice. `rota.runtime.supervised` is the child's side.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -22,257 +23,233 @@ from typing import Any
 import msgspec
 
 from rota.errors import ProcessesFailed
+from rota.runtime.back_off import find_pause_s
+from rota.runtime.child_process import ChildProcess, describe_exit, find_exited
 from rota.runtime.http import ping
-from rota.runtime.supervised import HURRY, STOP, Message
+from rota.runtime.supervised import STOP, STOP_NOW, Vitals
 
 logger = logging.getLogger("rota")
 
 ENDS_MAX = 5
-"""So many processes that end within a minute, though nobody asked them to, end them all."""
+"""This many processes that end within a minute, unasked, end them all."""
 ENDS_S = 60.0
 BACK_OFF_S = (0.25, 10.0)
-"""The first and the longest pause before a process is replaced; doubled with each that has ended within the minute."""
+"""The first and the longest pause before a process is replaced; doubled with each end within a
+minute."""
 LOOK_S = 1.0
-"""How often the parent looks up even if nothing happens."""
+"""The longest turn of the parent, when nothing happens."""
 SILENT_S = 10.0
-"""A child, or the parent itself, of which nothing was heard for so long is not well."""
+"""A child that sends nothing for this long, or a parent stuck for as long, is not well."""
 PING_S = 55.0
-"""So far apart are two pings at least, however many processes do a good pass each minute."""
+"""The shortest time between two pings, however many processes report a good pass each minute."""
 _HOPELESS = (2, 3)
-"""Usage and configuration do not get better by trying again. Once a process has found them right, such an end is like any other: a login that is
-refused for a moment, or an App that is being replaced, must not end the others."""
+"""Usage and configuration do not get better by trying again. Once a process has found them right,
+such an end is like any other: a login that is refused for a moment must not end the others."""
 _DATABASE_AWAY = 5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
-class Child:
-    """A worker process."""
+class WorkerChild(ChildProcess):
+    """A worker process, as its parent knows it."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.channel.setblocking(False)
-        with theirs:
-            try:
-                self.process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    process_group=0,  # Ctrl-C in a terminal is for the parent
-                )
-            except OSError:
-                self.channel.close()
-                raise
-        self.pid = self.process.pid
-        self.unwell: str | None = None
-        self.unready: str | None = "starting"
-        self.passes = 0
-        """Its good passes of upkeep, as it said last."""
+    def __init__(self, arguments: list[str]) -> None:
+        super().__init__(arguments)
+        self.vitals = Vitals(unready="starting")
+        """What it sent last."""
         self.heard_at: float | None = None
-        """When it last spoke; None before the first time."""
-        self.is_mute = False
-        """Whether it has closed its end: it says nothing more."""
+        """When it sent that; None before the first time."""
 
-    def order(self, order: bytes) -> None:
-        """Tell it something; one that has ended needs no telling."""
-        with suppress(OSError):
+    def send(self, order: str) -> None:
+        """Give an order; one that has ended needs none."""
+        with suppress(EOFError):
             self.channel.send(order)
 
-    def messages(self) -> Iterator[Message]:
-        """What it has said since."""
-        try:
-            while packet := self.channel.recv(65_536):
+    def receive(self) -> Iterator[Vitals]:
+        """Yield what it has sent since the last time."""
+        with suppress(EOFError):
+            while (message := self.channel.receive(0)) is not None:
                 with suppress(
-                    msgspec.MsgspecError
-                ):  # of another release, where the package was replaced beneath this process
-                    yield msgspec.json.decode(packet, type=Message)
-            self.is_mute = True
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.is_mute = True
+                    msgspec.ValidationError
+                ):  # another release means something else by it
+                    yield msgspec.convert(message, Vitals)
 
     def trouble(self, now: float) -> str | None:
-        """What is wrong with it."""
+        """Return what is wrong with it."""
         silent_s = 0.0 if self.heard_at is None else now - self.heard_at
-        return f"nothing heard of it for {silent_s:.0f} s" if silent_s > SILENT_S else self.unwell
+        return f"silent for {silent_s:.0f} s" if silent_s > SILENT_S else self.vitals.unwell
 
 
-class Fleet:
-    """`count` processes of one command, whose last argument is to be the descriptor of the channel. `unwell` and `unready` may be asked from any
-    thread; None means well, or ready."""
+class Supervisor:
+    """`count` processes of one command; `arguments` end with the option that takes the channel's
+    descriptor. `unwell` and `unready` may be asked from any thread; None means well, or ready.
+
+    Until a first child says that it is fit, there is one child only, so that what is wrong with
+    the configuration is logged once. Then there are `count`, until a signal, a drain's end, or too
+    many ends: after that no child is started.
+    """
 
     def __init__(
-        self, command: list[str], count: int, *, drain: bool, ping_url: str | None = None
+        self, arguments: list[str], count: int, *, drain: bool, ping_url: str | None = None
     ) -> None:
         self.reports: list[dict[str, Any]] = []
         """What the children did, in the order in which they ended."""
-        self._command = command
+        self._arguments = arguments
         self._count = count
         self._drain = drain
         self._ping_url = ping_url
-        self._pinged_at: float | None = None
-        self._children: dict[int, Child] = {}
-        self._spawned = 0
-        self._spawn_at = 0.0
-        self._fit = False
-        """Whether a child found nothing that would keep another from working. Until then there is one, so that what is wrong is said once."""
-        self._orders = 0
+        self._pinged_at = float("-inf")
+        self._children: dict[int, WorkerChild] = {}
+        self._started = 0
+        self._start_at = 0.0
+        self._is_fit = False
+        """Whether a child has said that it is fit."""
+        self._stops = 0
+        """How often the children were told to stop: once gently, a second time at once."""
         self._status = 0
         self._failure: ProcessesFailed | None = None
         self._ends: deque[tuple[float, bool]] = deque()
-        """The ends that nobody asked for within the last minute: when, and whether it counts."""
+        """The unasked ends of the last minute: when, and whether it counts towards ENDS_MAX."""
         self._turned_at = monotonic()
 
     def run(self) -> int:
-        """Keep the processes up until SIGTERM or SIGINT; in a drain until all have ended. Return the worst exit status of those that ended then.
+        """Keep the processes up until SIGTERM or SIGINT; in a drain until all have ended. Return
+        the worst exit status of those that ended then.
 
         Raises:
             ProcessesFailed: they ended again and again.
         """
-        with _signals() as signals:
+        with _signal_socket() as signals:
             try:
                 while self._children or self._missing:
                     self._turned_at = monotonic()
-                    while self._missing and monotonic() >= self._spawn_at:
-                        self._spawn()
-                    self._listen(signals)
+                    self._start_missing()
+                    self._turn(signals)
             finally:
                 for child in self._children.values():
-                    child.channel.close()  # whatever ends the parent ends them
+                    child.close()  # to them their parent is gone: they end
         if self._failure is not None:
             raise self._failure
-        if self._drain and self._ping_url is not None and self._status == 0 and not self._orders:
+        if self._drain and self._ping_url is not None and self._status == 0 and not self._stops:
             ping(self._ping_url)
         return self._status
 
     def unwell(self) -> str | None:
-        """Why the whole should be ended from outside. A process that is being replaced is no reason: that is what the parent is for."""
+        """Return why the whole should be ended from outside. That a process is being replaced is
+        no reason: this is what the parent is for."""
         now = monotonic()
         if now - self._turned_at > SILENT_S:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"
-        troubles = ((child.pid, child.trouble(now)) for child in list(self._children.values()))
-        return next(
-            (
-                f"worker process {pid}: {trouble}"
-                for pid, trouble in troubles
-                if trouble is not None
-            ),
-            None,
-        )
+        for child in list(self._children.values()):
+            if (trouble := child.trouble(now)) is not None:
+                return f"worker process {child.pid}: {trouble}"
+        return None
 
     def unready(self) -> str | None:
-        """Why not all of them take jobs."""
-        if self._orders:
+        """Return why not all of them take jobs."""
+        if self._stops:
             return "stopping"
         children = list(self._children.values())
         if len(children) < self._count:
             return f"{len(children)} of {self._count} worker processes are up"
-        unready = ((child.pid, child.unready) for child in children)
-        return (
-            next((f"worker process {pid}: {why}" for pid, why in unready if why is not None), None)
-            or self.unwell()
-        )
+        for child in children:
+            if child.vitals.unready is not None:
+                return f"worker process {child.pid}: {child.vitals.unready}"
+        return self.unwell()
+
+    # Starting
 
     @property
     def _missing(self) -> int:
-        if self._orders:
+        if self._stops:
             return 0
-        return (self._count if self._fit else 1) - (
-            self._spawned if self._drain else len(self._children)
-        )
+        wanted = self._count if self._is_fit else 1
+        return wanted - (self._started if self._drain else len(self._children))
 
-    def _spawn(self) -> None:
-        try:
-            child = Child(self._command)
-        except OSError as error:  # no files, no memory, no room for another process
-            self._replace(f"a worker process could not be started: {error}", counts=True)
-            return
-        self._children[child.pid] = child
-        self._spawned += 1
-        logger.info("worker process %s started", child.pid)
+    def _start_missing(self) -> None:
+        while self._missing and monotonic() >= self._start_at:
+            try:
+                child = WorkerChild(self._arguments)
+            except OSError as error:  # no files, no memory, no room for another process
+                self._back_off(f"a worker process could not be started: {error}", counts=True)
+            else:
+                self._children[child.pid] = child
+                self._started += 1
+                logger.info("worker process %s started", child.pid)
 
-    def _listen(self, signals: socket.socket) -> None:
-        by_channel = {
-            child.channel: child for child in self._children.values() if not child.is_mute
+    # One turn: messages of the children, signals of the operator, ends of children
+
+    def _turn(self, signals: socket.socket) -> None:
+        by_descriptor = {
+            child.channel.fileno(): child
+            for child in self._children.values()
+            if not child.channel.has_ended
         }
-        pause_s = min(LOOK_S, max(0.0, self._spawn_at - monotonic())) if self._missing else LOOK_S
-        ready, _, _ = select.select([signals, *by_channel], [], [], pause_s)
-        for channel in ready:
-            if channel is not signals:
-                self._hear(by_channel[channel])
-        numbers = signals.recv(4096) if signals in ready else b""
+        pause_s = min(LOOK_S, max(0.0, self._start_at - monotonic())) if self._missing else LOOK_S
+        ready, _, _ = select.select([signals.fileno(), *by_descriptor], [], [], pause_s)
+        for descriptor in ready:
+            if descriptor in by_descriptor:
+                self._hear(by_descriptor[descriptor])
+        numbers = signals.recv(4096) if signals.fileno() in ready else b""
         for number in numbers:
             if number != signal.SIGCHLD:
-                self._order()
+                self._stop()
         if signal.SIGCHLD in numbers:
             self._reap()
 
-    def _hear(self, child: Child) -> None:
-        for message in child.messages():
+    def _hear(self, child: WorkerChild) -> None:
+        for vitals in child.receive():
             child.heard_at = monotonic()
-            child.unwell, child.unready = message.unwell, message.unready
-            self._fit = self._fit or message.fit
-            if message.passes > child.passes:
-                child.passes = message.passes
-                self._passed()
-            if message.report is not None:
-                self.reports.append(message.report)
+            self._is_fit = self._is_fit or vitals.is_fit
+            if vitals.passes > child.vitals.passes:
+                self._ping()
+            if vitals.report is not None:
+                self.reports.append(vitals.report)
+            child.vitals = vitals
 
-    def _passed(self) -> None:
-        """One of them has done a good pass of upkeep: ping for all of them, from a thread, for the parent has to hear on."""
+    def _ping(self) -> None:
+        """Ping for all of them, in a thread, because the parent must not wait for the answer."""
         now = monotonic()
-        if self._ping_url is not None and (
-            self._pinged_at is None or now - self._pinged_at >= PING_S
-        ):
+        if self._ping_url is not None and now - self._pinged_at >= PING_S:
             self._pinged_at = now
-            with suppress(
-                RuntimeError
-            ):  # no thread is to be had: a switch that is not told in time says so to people
-                threading.Thread(
-                    target=ping, args=(self._ping_url,), name="rota-ping", daemon=True
-                ).start()
+            to = (self._ping_url,)
+            with suppress(RuntimeError):  # no thread: the switch misses a ping, and says so
+                threading.Thread(target=ping, args=to, name="rota-ping", daemon=True).start()
 
-    def _order(self) -> None:
-        """Stop; ordered again, hurry."""
-        self._orders += 1
-        logger.info(
-            "stopping %s worker processes%s",
-            len(self._children),
-            "" if self._orders == 1 else " at once",
-        )
-        for child in self._children.values():
-            child.order(STOP if self._orders == 1 else HURRY)
+    def _stop(self) -> None:
+        """Tell the children to stop; told a second time, at once."""
+        self._stops += 1
+        if self._stops <= 2:
+            how, order = ("", STOP) if self._stops == 1 else (" at once", STOP_NOW)
+            logger.info("stopping %s worker processes%s", len(self._children), how)
+            for child in self._children.values():
+                child.send(order)
+
+    # Ending
 
     def _reap(self) -> None:
-        with suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                pid, status = found
-                child = self._children.get(pid)
-                if (
-                    child is not None
-                ):  # else an orphan: as pid 1, this process is given all there are
-                    child.process.returncode = os.waitstatus_to_exitcode(status)
-                    self._hear(child)
-                    child.channel.close()
-                    del self._children[pid]
-                    self._ended(child)
+        while (pid := find_exited()) is not None:
+            child = self._children.get(pid)
+            if child is None:  # as pid 1, this process is the parent of every orphan
+                os.waitpid(pid, 0)
+            else:
+                self._hear(child)
+                self._handle_end(child.pid, child.reap())
 
-    def _ended(self, child: Child) -> None:
-        code = child.process.returncode
-        how = f"worker process {child.pid} {_in_words(code)}"
-        if self._orders or self._drain:
+    def _handle_end(self, pid: int, status: int) -> None:
+        del self._children[pid]
+        how = f"worker process {pid} {describe_exit(status)}"
+        if self._stops or self._drain:
             logger.info("%s", how)
-            self._status = max(self._status, _exit_status(code))
-        elif (
-            code in _HOPELESS and not self._fit
-        ):  # it was alone, and has said why, as the one and last line
-            self._status = code
+            self._status = max(self._status, _share(status))
+        elif status in _HOPELESS and not self._is_fit:  # it was alone, and has logged why
+            self._status = status
             self._give_up()
         else:
-            self._replace(how, " though nobody asked it to", counts=code not in (0, _DATABASE_AWAY))
+            self._back_off(how, counts=status not in (0, _DATABASE_AWAY))
 
-    def _replace(self, how: str, unasked: str = "", *, counts: bool) -> None:
-        """Have another started after a pause. An outage of the database is not counted: to end the others would not make it come back."""
+    def _back_off(self, how: str, *, counts: bool) -> None:
+        """Pause before the next start. An outage of the database does not count: to end the other
+        processes would not bring it back."""
         now = monotonic()
         self._ends.append((now, counts))
         while now - self._ends[0][0] > ENDS_S:
@@ -283,41 +260,36 @@ class Fleet:
             )
             self._give_up()
             return
-        pause_s = min(BACK_OFF_S[0] * 2 ** (len(self._ends) - 1), BACK_OFF_S[1])
-        self._spawn_at = now + pause_s
-        logger.warning("%s%s; another follows in %.1f s", how, unasked, pause_s)
+        pause_s = find_pause_s(*BACK_OFF_S, len(self._ends))
+        self._start_at = now + pause_s
+        logger.warning("%s; another starts in %.1f s", how, pause_s)
 
     def _give_up(self) -> None:
         if self._children:
-            self._order()
-        self._orders = max(self._orders, 1)
+            self._stop()
+        self._stops = max(self._stops, 1)
 
 
-def _in_words(code: int) -> str:
-    if code >= 0:
-        return f"ended with status {code}"
-    return f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"  # not each has a name
-
-
-def _exit_status(code: int) -> int:
-    """What the end of a process that was asked to end adds to the whole: a signal that came while it was still importing did what was asked."""
-    if code in (-signal.SIGTERM, -signal.SIGINT):
+def _share(status: int) -> int:
+    """Return what a child that was told to stop adds to the status of the whole. A signal that came
+    while it was importing did what was asked."""
+    if status in (-signal.SIGTERM, -signal.SIGINT):
         return 0
-    return 1 if code < 0 else code
+    return 1 if status < 0 else status
 
 
 @contextmanager
-def _signals() -> Iterator[socket.socket]:
-    """Hear signals as bytes of a socket, so that one wait hears everything."""
-    hear, say = socket.socketpair()
-    with hear, say:
-        hear.setblocking(False)
-        say.setblocking(False)
+def _signal_socket() -> Iterator[socket.socket]:
+    """Receive signals as bytes of a socket, so that one wait covers everything."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
         before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-        said_to = signal.set_wakeup_fd(say.fileno(), warn_on_full_buffer=False)
+        descriptor = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         try:
-            yield hear
+            yield ours
         finally:
-            signal.set_wakeup_fd(said_to)
+            signal.set_wakeup_fd(descriptor)
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
-from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
-from rota.store.errors import Border
+from rota.store.errors import StoreError, tell
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import psycopg
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Database:
             lambda: self.conninfo("client"), wait_s=CONNECT_TIMEOUT_S, prepares=notify
         )
 
-    def unsettled(self) -> Database:
+    def strip_settings(self) -> Database:
         """The same database, connected to without settings of a session and without LISTEN, as behind a transaction pooler."""
         return Database(self._url, self.schema, notify=False)
 
@@ -91,7 +92,7 @@ class Database:
         return await OwnConnection.open(self.conninfo(role, **timeouts), self.prepare_threshold)
 
     @contextmanager
-    def connected(self, role: str) -> Iterator[psycopg.Connection]:
+    def open_connection(self, role: str) -> Iterator[psycopg.Connection]:
         """Open a connection, in autocommit, for a block.
 
         Unlike the pool, which tries again, it says at once why it cannot.
@@ -135,3 +136,28 @@ class Database:
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
         await self._pools.aclose()
+
+
+class Border:
+    """Where errors leave the store: a block that raises what `tell` returns of a StoreError."""
+
+    def __init__(self, *, is_own: bool) -> None:
+        self._is_own = is_own
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, StoreError):
+            return
+        told = tell(error, is_own=self._is_own)
+        context = told.__context__
+        try:
+            raise told
+        finally:
+            told.__context__ = context  # the driver's error is shown as the driver raised it
+            del told  # else it would keep the frames of its traceback

@@ -7,8 +7,6 @@ the server was never asked. Operations decide by the class. `tell` says it in th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rota.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -18,10 +16,6 @@ from rota.errors import (
     SchemaMissing,
     UsageError,
 )
-from rota.model.resources import lack_of_files
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class StoreError(Exception):
@@ -200,31 +194,6 @@ another language is taken for one that does not answer."""
 _POOLER = "a pooler refuses Rota's session settings"
 
 
-class Border:
-    """Where errors leave the store: a block that raises what `tell` returns of a StoreError."""
-
-    def __init__(self, *, is_own: bool) -> None:
-        self._is_own = is_own
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if not isinstance(error, StoreError):
-            return
-        told = tell(error, is_own=self._is_own)
-        context = told.__context__
-        try:
-            raise told
-        finally:
-            told.__context__ = context  # the driver's error is shown as the driver raised it
-            del told  # else it would keep the frames of its traceback
-
-
 def tell(error: StoreError, *, is_own: bool) -> Exception:
     """Return what the application is told.
 
@@ -273,9 +242,6 @@ def unavailable(error: StoreError) -> RotaError:
     if (wrong := _wrong_configuration(error)) is not None:
         return ConfigurationError(wrong)
     is_trouble = isinstance(error, ServerTrouble)
-    if is_trouble and error.sqlstate is None and (missing := lack_of_files()) is not None:
-        why = f"this process is out of {missing} ({error.first_line})"
-        return DatabaseUnavailable(f"no connection to the database: {why}")
     if isinstance(error, PoolExhausted):
         return DatabaseUnavailable(f"no connection to the database: {error}")
     is_away = is_trouble and (error.sqlstate is None or error.sqlstate.startswith(_AWAY))

@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from rota.errors import ConfigurationError, DatabaseUnavailable, PayloadError, SchemaError
-from rota.model.resources import lack
 from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Database
-from rota.store.deadline import Deadline
 from rota.store.driver import Operation, adrive
-from rota.store.drivers.own import OwnConnection
+from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.store.errors import StoreError, tell_worker
 
@@ -46,13 +44,13 @@ class StoreLink:
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation. Raises DatabaseUnavailable, also when the database refuses it: what
         is the matter is for people to see and mend, and the worker tries again."""
-        async with self.opened() as connection:
+        async with self.borrow() as connection:
             limit = Deadline(connection, self._answer_s)
             statements = self._database.statements
             return await adrive(connection.driver(), operation, statements, limit=limit)
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[OwnConnection]:
+    async def borrow(self) -> AsyncIterator[OwnConnection]:
         """The connection, for a block. After an error that leaves it in doubt, the next block
         opens a new one."""
         async with self._turn:
@@ -92,7 +90,7 @@ class StoreLink:
 
 @contextmanager
 def _tell_worker() -> Iterator[None]:
-    """Turn whatever the database says, and what this process lacks, into DatabaseUnavailable."""
+    """Turn whatever the database or the operating system says into DatabaseUnavailable."""
     try:
         yield
     except StoreError as error:
@@ -103,9 +101,5 @@ def _tell_worker() -> Iterator[None]:
         raise DatabaseUnavailable(f"the database refuses: {error}", refused=True) from error
     except ConfigurationError as error:
         raise DatabaseUnavailable(str(error)) from error
-    except (OSError, RuntimeError) as error:
-        missing = lack(error)
-        if missing is None:
-            raise
-        why = f"this process is out of {missing}: {error}"
-        raise DatabaseUnavailable(f"no connection to the database: {why}") from error
+    except OSError as error:
+        raise DatabaseUnavailable(f"no connection to the database: {error}") from error

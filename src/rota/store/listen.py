@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from rota.errors import DatabaseUnavailable
-from rota.store.deadline import Deadline
+from rota.store.drivers.own import Deadline
 from rota.store.link import StoreLink
 
 PROBE_S = 10.0
@@ -17,7 +17,7 @@ PROBE_ANSWER_S = 5.0
 async def notifications(link: StoreLink, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
     """Listen, and yield the channel and the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when
     the connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
-    async with link.opened() as connection:
+    async with link.borrow() as connection:
         limit = Deadline(connection, PROBE_ANSWER_S)
         with limit:
             await connection.listen(*channels)

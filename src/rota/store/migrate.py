@@ -276,7 +276,7 @@ def _apply(
         "set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning"
     )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
-    applied, recorded = _applied(connection, schema), _recorded(connection, schema)
+    applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
     if applied and recorded is None:
         raise SchemaError(
             f"schema {schema!r} was made before functions left the migrations, by a Rota that was never released:"
@@ -380,7 +380,7 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
         )
 
 
-def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
+def _read_applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     found = connection.execute(
         "select to_regclass(%s) is not null", [f"{schema}.migration"]
     ).fetchone()
@@ -389,7 +389,7 @@ def _applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     return connection.execute(Statements(schema)["migrations"]).fetchall()
 
 
-def _recorded(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
+def _read_definitions(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
     """Rows of `definition`; None: there is no such table."""
     found = connection.execute(
         "select to_regclass(%s) is not null", [f"{schema}.definition"]

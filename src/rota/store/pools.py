@@ -122,7 +122,7 @@ class Pools:
 
     def close(self, threads_s: float = _CLOSE_S) -> None:
         """Close the sync pool. The next use opens it again. Its threads have so long to end, each."""
-        opened = self._opened()
+        opened = self._of_this_process()
         with opened.lock:
             opening, opened.pool = opened.pool, None
         if opening is not None:
@@ -137,7 +137,7 @@ class Pools:
 
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
-        opened = self._opened()
+        opened = self._of_this_process()
         with opened.lock:
             opening = opened.async_pools.pop(asyncio.get_running_loop(), None)
         if opening is not None:
@@ -146,7 +146,7 @@ class Pools:
                 await opening.result().close()
         self.close()
 
-    def _opened(self) -> _Opened:
+    def _of_this_process(self) -> _Opened:
         process = os.getpid()
         return self._by_process.get(process) or self._by_process.setdefault(
             process, _Opened()
@@ -164,7 +164,7 @@ class Pools:
 
     def _sync_pool(self) -> SyncPool:
         while True:
-            opened = self._opened()
+            opened = self._of_this_process()
             mine: Future[SyncPool] | None = None
             with opened.lock:
                 opening = opened.pool
@@ -188,7 +188,7 @@ class Pools:
             opening.cancel()  # unless something has come of it: then the others try for themselves
 
     async def _async_pool(self) -> AsyncPool:
-        loop, opened = asyncio.get_running_loop(), self._opened()
+        loop, opened = asyncio.get_running_loop(), self._of_this_process()
         with opened.lock:  # other threads have loops, too
             opened.async_pools = {
                 one: pool for one, pool in opened.async_pools.items() if not one.is_closed()

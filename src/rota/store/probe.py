@@ -88,7 +88,7 @@ class Probe:
 
         A transaction pooler lends a session to whoever asks next. Nothing is left in it.
         """
-        with self.database.connected("cli") as connection, tell_trouble():
+        with self.database.open_connection("cli") as connection, tell_trouble():
             other = PsycopgDriver(connection)
             for _ in range(TRIES):
                 mine, others = ({_backend(one), _backend(one)} for one in (self._driver, other))
@@ -102,7 +102,7 @@ class Probe:
         None when it does not come within two. Nobody else listens there.
         """
         channel = f'"{self.database.schema}.doctor.{uuid4().hex[:12]}"'.encode()
-        with self.database.connected("cli") as connection, tell_trouble():
+        with self.database.open_connection("cli") as connection, tell_trouble():
             other = PsycopgDriver(connection)
             other.run(b"listen " + channel, None)
             try:
@@ -144,7 +144,7 @@ def _say(error: StoreError) -> Exception:
 @contextmanager
 def open_probe(database: Database) -> Iterator[Probe]:
     """Connect for a block of looks. Raises ConfigurationError, DatabaseUnavailable."""
-    with database.connected("cli") as connection:
+    with database.open_connection("cli") as connection:
         yield Probe(database, connection)
 
 
@@ -155,12 +155,12 @@ def open_any_probe(database: Database) -> Iterator[tuple[Probe, ConfigurationErr
     refusal = None
     if database.notify:
         try:
-            with database.connected("cli"):
+            with database.open_connection("cli"):
                 pass
         except ConfigurationError as error:
             if not is_of_pooler(error):
                 raise
-            refusal, database = error, database.unsettled()
+            refusal, database = error, database.strip_settings()
     with open_probe(database) as probe:
         yield probe, refusal
 

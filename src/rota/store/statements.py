@@ -123,18 +123,16 @@ def check_schema(schema: str) -> str:
     return schema
 
 
-class Statements:
-    """The statements for one schema."""
+class Statements(dict[str, bytes]):
+    """The statements for one schema, by name; each is read when it is first asked for."""
 
     def __init__(self, schema: str) -> None:
+        super().__init__()
         self.schema = check_schema(schema)
-        self._texts: dict[str, bytes] = {}
 
-    def __getitem__(self, name: str) -> bytes:
-        text = self._texts.get(name)
-        if text is None:
-            lines = [line for line in source(name).splitlines() if not line.startswith("--")]
-            text = self._texts[name] = self._for_driver("\n".join(lines)).encode()
+    def __missing__(self, name: str) -> bytes:
+        lines = [line for line in source(name).splitlines() if not line.startswith("--")]
+        text = self[name] = self._for_driver("\n".join(lines)).encode()
         return text
 
     def _for_driver(self, text: str) -> str:

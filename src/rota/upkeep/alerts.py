@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from rota.errors import DatabaseUnavailable
 from rota.model.alert import decide
 from rota.model.failure import one_line
 from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.http import CallFailed, CallRefused, acall
 from rota.runtime.service import Service
 from rota.store import ops
@@ -20,7 +20,7 @@ from rota.store.link import StoreLink
 if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.db import Database
-    from rota.store.ops import AlertRule, Told
+    from rota.store.ops import AlertMessage, AlertRule
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0
@@ -31,13 +31,15 @@ POST_MAX = 20
 """So many alerts are posted in one pass, one after the other; and none more once nobody answered."""
 
 
-class Alerts(Service):
+class Alerter(Service):
     """One pass a minute: evaluates the rules that nobody else has in hand, tells what they found, and posts what was not posted yet."""
 
     name = "alerts"
 
-    def __init__(self, bus: Bus, database: Database, url: str | None) -> None:
-        super().__init__(bus)
+    def __init__(
+        self, bus: Bus, database: Database, url: str | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(bus, clock)
         self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
@@ -50,13 +52,13 @@ class Alerts(Service):
     async def begin(self, link: StoreLink) -> None:
         """Evaluate the rules of a drain, before its jobs. The first turn posts, for who is called may take his time."""
         await self._evaluate_what_is_due(link)
-        self._evaluate_at = monotonic() + PERIOD_S
+        self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
         """Do one pass."""
         try:
             is_good = True
-            if monotonic() >= self._evaluate_at:
+            if self.clock.monotonic() >= self._evaluate_at:
                 is_good = await self._evaluate_all()
             if self._url is not None:
                 await self._post(self._url)
@@ -101,53 +103,57 @@ class Alerts(Service):
             self._taken.popleft()
 
     async def _evaluate(self, link: StoreLink, rule: AlertRule) -> None:
-        before = monotonic()
-        found = await link.run(ops.findings(rule.name))
-        took_s = monotonic() - before
+        before = self.clock.monotonic()
+        found = await link.run(ops.find_alert_matches(rule.name))
+        took_s = self.clock.monotonic() - before
         decided = decide(found, await link.run(ops.standing(rule.name)), rule.repeat_after_s)
-        for told, problem in await link.run(ops.write_alerts(rule.name, decided, took_s / SHARE)):
-            self._tell(told)
+        for message, problem in await link.run(
+            ops.write_alerts(rule.name, decided, took_s / SHARE)
+        ):
+            self._tell(message)
             if problem is not None:
                 self.bus.emit(
                     AlertNotTold(
-                        rule=one_line(told.rule),
-                        subject=one_line(told.subject),
+                        rule=one_line(message.rule),
+                        subject=one_line(message.subject),
                         reason=f"its job was refused: {one_line(problem)}",
                     )
                 )
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, message: AlertMessage) -> None:
         facts: dict[str, Any] = {
-            "rule": one_line(told.rule),
-            "subject": one_line(told.subject),
-            "message": one_line(told.message),
-            "value": told.value,
+            "rule": one_line(message.rule),
+            "subject": one_line(message.subject),
+            "message": one_line(message.message),
+            "value": message.value,
         }
-        if told.state == "over":
-            self.bus.emit(AlertOver(**facts, since=told.since))
+        if message.state == "over":
+            self.bus.emit(AlertOver(**facts, since=message.since))
         else:
             self.bus.emit(
                 AlertFired(
                     **facts,
-                    since=told.since,
-                    severity=told.severity,
-                    repeated=told.state == "repeats",
+                    since=message.since,
+                    severity=message.severity,
+                    repeated=message.state == "repeats",
                 )
             )
 
     async def _post(self, url: str) -> None:
         """Post what is due. At least once: who ends between the answer and the note of it leaves it to be posted again."""
-        for told in await self._link.run(ops.take_unposted(POST_MAX)):
+        for message in await self._link.run(ops.take_unposted(POST_MAX)):
             try:
-                await acall(url, msgspec.json.encode(told))
+                await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
                 self.bus.emit(
                     AlertNotTold(
-                        rule=one_line(told.rule), subject=one_line(told.subject), reason=str(error)
+                        rule=one_line(message.rule),
+                        subject=one_line(message.subject),
+                        reason=str(error),
                     )
                 )
                 # One that is refused must not keep the others back.
                 if not isinstance(error, CallRefused):
                     return
             else:
-                await self._link.run(ops.posted(told))
+                await self._link.run(ops.mark_posted(message))

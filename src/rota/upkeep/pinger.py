@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rota.observe.events import Bus
-    from rota.upkeep.alerts import Alerts
+    from rota.upkeep.alerts import Alerter
 
 SOON_S = 1.0
 """How often is looked whether there is another good pass."""
@@ -25,7 +25,7 @@ class Pinger(Service):
     def __init__(
         self,
         bus: Bus,
-        alerts: Alerts,
+        alerts: Alerter,
         parts: Sequence[Service],
         url: str | None,
         on_good: Callable[[], None],

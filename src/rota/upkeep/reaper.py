@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.model.job import Status
 from rota.model.outcome import Failure
 from rota.observe.events import JobCancelled, JobDead, JobReaped
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.upkeep.reading import Reading
-from rota.upkeep.refused import RefusedJobs
+from rota.upkeep.quarantine import RefusalLog
+from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
@@ -28,38 +28,35 @@ class Reaper(Service):
 
     name = "reaper"
 
-    def __init__(self, bus: Bus, link: StoreLink) -> None:
-        super().__init__(bus)
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
         self._link = link
-        self._refused = RefusedJobs(bus, self.name)
-        self._reading = Reading()
+        self._refused = RefusalLog(bus, self.name, clock)
+        self._reading = ReadWindow(clock)
         self._is_away = False
         self._back_at: float | None = None
 
-    def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
+    def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Others may have been cut off as well: when the connection is back, they get time to renew before anything is taken from them. Not when the
         database answers, and refuses."""
         if not error.refused:
             self._is_away = True
         elif self._is_away:
             self._begin_the_time_of_others()
-        return super().away(error, back_off_s)
+        return super().handle_outage(error, back_off_s)
 
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return at once when there was more than a batch."""
-        before = monotonic()
-        steady_s = None if self._back_at is None else before - self._back_at
-        if self._is_away:
-            steady_s = 0.0
+        before = self.clock.monotonic()
         started, reaped, refusals = await self._link.run(
-            ops.reap(self._reading.begin(), BATCH, steady_s)
+            ops.reap(self._reading.begin(), BATCH, self._find_steady_s(before))
         )
         if self._is_away:
             self._begin_the_time_of_others()
-        self._refused.tell(refusals)
+        self._refused.report(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
         if not more:
-            self._reading.end(started, monotonic() - before)
+            self._reading.end(started, self.clock.monotonic() - before)
         for lost in reaped:
             of: dict[str, Any] = {
                 "job": lost.job,
@@ -81,10 +78,16 @@ class Reaper(Service):
                 self.bus.emit(JobDead(**of, failure=failure))
         return 0 if more else PERIOD_S
 
+    def _find_steady_s(self, now: float) -> float | None:
+        """Return for how long the connection has been there; None: it was never away."""
+        if self._is_away:
+            return 0.0
+        return None if self._back_at is None else now - self._back_at
+
     def _begin_the_time_of_others(self) -> None:
         """The database has answered: from now on, for to connect may have taken as long as others are to be given."""
         self._is_away = False
-        self._back_at = monotonic()
+        self._back_at = self.clock.monotonic()
 
     async def close(self) -> None:
         """Close its connection: its own, so that nothing else of upkeep delays it, or meets its end first."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import DeadPutAway, PartitionDropped, PartitionKept
+from rota.observe.events import DeadArchived, PartitionDropped, PartitionKept
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.upkeep.refused import RefusedJobs
+from rota.upkeep.quarantine import RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,10 +36,12 @@ class Retention(Service):
 
     name = "retention"
 
-    def __init__(self, bus: Bus, link: StoreLink, database: Database) -> None:
-        super().__init__(bus)
+    def __init__(
+        self, bus: Bus, link: StoreLink, database: Database, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(bus, clock)
         self._link = link
-        self._refused = RefusedJobs(bus, self.name)
+        self._refused = RefusalLog(bus, self.name, clock)
         self._own = StoreLink(
             database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S
         )
@@ -53,14 +55,14 @@ class Retention(Service):
         """Do the pass of a drain, before its jobs. What has to stay for now is told by the first turn, which tries it again."""
         has_waiting, has_more = await self._see_to_partitions(link, tells=False)
         if not await self._forget(link) and not has_waiting and not has_more:
-            self._pass_at = monotonic() + PERIOD_S
+            self._pass_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
         """Do one pass; return soon when there was more than it takes."""
-        if monotonic() < self._pass_at:
-            return self._pass_at - monotonic()
+        if self.clock.monotonic() < self._pass_at:
+            return self._pass_at - self.clock.monotonic()
         trouble: DatabaseUnavailable | None = None
-        if monotonic() >= self._partitions_at:
+        if self.clock.monotonic() >= self._partitions_at:
             try:
                 has_waiting, has_more = await self._see_to_partitions(self._own, tells=True)
                 if has_more and not has_waiting:
@@ -71,7 +73,7 @@ class Retention(Service):
                 trouble = error
             finally:
                 await self._own.close()  # it is needed once an hour
-            self._partitions_at = monotonic() + PERIOD_S
+            self._partitions_at = self.clock.monotonic() + PERIOD_S
         if await self._forget(self._link):
             return SOON_S
         self._partitions_at = 0.0
@@ -114,7 +116,7 @@ class Retention(Service):
         more = False
         trouble: DatabaseUnavailable | None = None
         kinds: list[Callable[[], Awaitable[int]]] = [
-            lambda: self._put_dead_away(link),
+            lambda: self._archive_dead(link),
             lambda: link.run(ops.expire_keys(BATCH)),
             lambda: link.run(ops.forget_workers(BATCH)),
             lambda: link.run(ops.forget_actions(BATCH)),
@@ -133,9 +135,9 @@ class Retention(Service):
             raise trouble
         return more
 
-    async def _put_dead_away(self, link: StoreLink) -> int:
-        dead, refusals = await link.run(ops.put_dead_away(BATCH))
-        self._refused.tell(refusals)
+    async def _archive_dead(self, link: StoreLink) -> int:
+        dead, refusals = await link.run(ops.archive_dead(BATCH))
+        self._refused.report(refusals)
         if dead:
-            self.bus.emit(DeadPutAway(jobs=dead))
+            self.bus.emit(DeadArchived(jobs=dead))
         return dead + len(refusals) if dead else 0

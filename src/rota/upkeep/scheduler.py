@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
@@ -14,9 +13,11 @@ from rota.observe.events import (
     ScheduleRefused,
     TicksMissed,
 )
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
+from rota.runtime.throttle import Throttle
 from rota.store import ops
-from rota.upkeep.reading import Reading
+from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,28 +43,28 @@ class Scheduler(Service):
 
     name = "scheduler"
 
-    def __init__(self, bus: Bus, link: StoreLink) -> None:
-        super().__init__(bus)
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
         self._link = link
-        self._reading = Reading()
+        self._reading = ReadWindow(clock)
         self._disable_at = 0.0
-        self._refused_at: dict[str, float] = {}
+        self._lines = Throttle(clock, TELL_S)
 
     async def tick(self) -> float | None:
         """Do one pass; return at once when there may be more, else the seconds until the next tick."""
-        before = monotonic()
+        before = self.clock.monotonic()
         if before >= self._disable_at:
             for name in await self._link.run(ops.disable_schedules()):
                 self.bus.emit(ScheduleDisabled(schedule=name))
             self._disable_at = before + DISABLE_PERIOD_S
-        before = monotonic()
+        before = self.clock.monotonic()
         agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
         if agenda.is_paused:
             return PERIOD_S  # what comes due meanwhile has still to be read when that is over
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
         if announced and len(agenda.due) >= BATCH:
             return 0
-        took_s = monotonic() - before
+        took_s = self.clock.monotonic() - before
         self._reading.end(agenda.now, took_s)
         waits_s = [(at - agenda.now).total_seconds() for at in announced]
         if agenda.next_in_s is not None:
@@ -78,7 +79,7 @@ class Scheduler(Service):
             try:
                 at = await self._advance(due, agenda.now)
             except DatabaseUnavailable as error:
-                if not error.refused or monotonic() > waits_until:
+                if not error.refused or self.clock.monotonic() > waits_until:
                     raise
                 trouble = error
             else:
@@ -111,12 +112,7 @@ class Scheduler(Service):
             self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=True))
 
     def _tell(self, name: str, why: str) -> None:
-        now = monotonic()
-        self._refused_at = {
-            other: at for other, at in self._refused_at.items() if now - at < TELL_S
-        }
-        if name not in self._refused_at:
-            self._refused_at[name] = now
+        if self._lines.allows(name):
             self.bus.emit(ScheduleRefused(schedule=name, reason=why, paused=False))
 
     def _say(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:

@@ -1,62 +1,271 @@
-"""What a handler's return or exception means for its attempt."""
+"""One attempt: what a worker knows of a job that it has claimed, until the outcome is written."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rota.declare.result import encode_result
-from rota.errors import AttemptCancelled
-from rota.model.outcome import End, Errored, Outcome, Succeeded
+from rota.model.outcome import Cancel, End, Expired, HandedBack
 
 if TYPE_CHECKING:
+    from rota.declare.context import Context
+    from rota.declare.job_type import JobType
     from rota.model.job import Job
-    from rota.worker.held import Held
-
-logger = logging.getLogger("rota")
-
-_NOTHING = Succeeded(None)
+    from rota.worker.runners import Runner
 
 
-def end_of(job: Job, result: Any) -> End:
-    """What a handler that returned came to."""
-    if result is None:
-        return _NOTHING
-    if isinstance(result, Outcome):
-        return result
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        return Errored(
-            TypeError(
-                "the handler returned an awaitable that nobody awaits: declare the async function itself, or await inside"
-            )
-        )
-    if isinstance(result, type) and issubclass(result, Outcome):
-        return Errored(
-            TypeError(
-                f"the handler returned the class {result.__name__}; return an instance, as in {result.__name__}(…)"
-            )
-        )
-    encoded, problem = encode_result(result)
-    if problem is not None:
-        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
-    return Succeeded(encoded)
+class State(StrEnum):
+    """Where an attempt stands in its worker."""
+
+    BUFFERED = "buffered"
+    """Claimed; it waits for a slot. Its lease is not renewed."""
+    ADMITTED = "admitted"
+    """It has a slot, and waits until its start is recorded. From here on its lease is renewed."""
+    RUNNING = "running"
+    """Its runner has it; `began_at` says whether the handler has taken its first step."""
+    STOPPING = "stopping"
+    """The worker told it to stop. It ends as `stop_outcome` if the handler stops because of that,
+    and at `stop_deadline` in any case."""
+    ENDED = "ended"
+    """Its outcome is known, and waits to be written. Where the attempt timed out, the handler may
+    still run in its slot."""
+    UNWRITTEN = "unwritten"
+    """The database refuses its outcome, which is tried again after a pause."""
+    LOST = "lost"
+    """Another claim has the job: its handler is told to stop, and nothing of it is written."""
+    ABANDONED = "abandoned"
+    """Its handler neither ended nor stopped: it goes on without a slot. The outcome counts."""
 
 
-def end_of_error(held: Held, error: BaseException) -> End:
-    """What a handler that raised came to: if it stopped because it was told to, what it was told."""
-    if isinstance(error, Outcome):
-        return error
-    if held.told is not None and is_stop(error):
-        return held.told
-    return Errored(error)
+TRANSITIONS: Mapping[tuple[State, str], State] = {
+    (State.BUFFERED, "admit"): State.ADMITTED,
+    (State.ADMITTED, "begin"): State.RUNNING,
+    (State.BUFFERED, "stop"): State.STOPPING,
+    (State.ADMITTED, "stop"): State.STOPPING,
+    (State.RUNNING, "stop"): State.STOPPING,
+    (State.STOPPING, "stop"): State.STOPPING,
+    (State.LOST, "stop"): State.LOST,
+    (State.BUFFERED, "end"): State.ENDED,
+    (State.ADMITTED, "end"): State.ENDED,
+    (State.RUNNING, "end"): State.ENDED,
+    (State.STOPPING, "end"): State.ENDED,
+    (State.LOST, "end"): State.LOST,
+    (State.BUFFERED, "lose"): State.LOST,
+    (State.ADMITTED, "lose"): State.LOST,
+    (State.RUNNING, "lose"): State.LOST,
+    (State.STOPPING, "lose"): State.LOST,
+    (State.ENDED, "lose"): State.LOST,
+    (State.UNWRITTEN, "lose"): State.LOST,
+    (State.LOST, "lose"): State.LOST,
+    (State.ABANDONED, "lose"): State.LOST,
+    (State.ENDED, "put off"): State.UNWRITTEN,
+    (State.UNWRITTEN, "put off"): State.UNWRITTEN,
+    (State.ABANDONED, "put off"): State.ABANDONED,
+    (State.ENDED, "abandon"): State.ABANDONED,
+    (State.UNWRITTEN, "abandon"): State.ABANDONED,
+    (State.LOST, "abandon"): State.LOST,
+}
+"""Every way an attempt can move. What is not here is a mistake of the worker's own."""
 
 
-def is_stop(error: BaseException) -> bool:
-    """Whether it only says that the handler stopped because it was told to; a task group wraps it."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(is_stop, error.exceptions))
-    return isinstance(error, asyncio.CancelledError | AttemptCancelled)
+class _Moves(dict[State, State]):
+    """Where one verb leads, by the state before."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__({at: to for (at, of), to in TRANSITIONS.items() if of == verb})
+        self._verb = verb
+
+    def __missing__(self, state: State) -> State:
+        raise AssertionError(f"cannot {self._verb} an attempt that is {state}")
+
+
+_ADMIT = _Moves("admit")
+_BEGIN = _Moves("begin")
+_STOP = _Moves("stop")
+_END = _Moves("end")
+_LOSE = _Moves("lose")
+_PUT_OFF = _Moves("put off")
+_ABANDON = _Moves("abandon")
+
+
+class Attempt:
+    """One claim of one job. Times are monotonic seconds.
+
+    `claimed_at` is from before the claim was sent, so the lease is never thought longer than it is.
+    Each field says who writes it; where it says nothing, the worker's loop does.
+    """
+
+    __slots__ = (
+        "began_at",
+        "claimed_at",
+        "context",
+        "ended_at",
+        "is_suspect",
+        "job",
+        "job_type",
+        "keeps_lease",
+        "lease_s",
+        "must_record",
+        "outcome",
+        "renewed_at",
+        "runner",
+        "state",
+        "stop_deadline",
+        "stop_outcome",
+        "task",
+        "write_unconfirmed",
+    )
+
+    def __init__(
+        self,
+        job: Job,
+        job_type: JobType[..., ..., Any],
+        claimed_at: float,
+        lease_s: float,
+        is_suspect: bool = False,
+        must_record: bool = False,
+    ) -> None:
+        # Facts of the claim: nothing writes them again.
+        self.job = job
+        self.job_type = job_type
+        self.claimed_at = claimed_at
+        self.lease_s = lease_s
+        self.is_suspect = is_suspect
+        """Whether the last attempt was lost with its worker, which this job may have killed."""
+        self.must_record = must_record
+        """Whether its start is recorded before the handler begins."""
+
+        self.state = State.BUFFERED
+        self.renewed_at = claimed_at
+        """When its lease was last renewed. Written by the lease keeper's thread."""
+        self.keeps_lease = False
+        """Whether its lease is renewed: from `admit` on, until its outcome is written."""
+        self.context: Context | None = None
+        """Set once, before `begin`."""
+        self.runner: Runner | None = None
+        """Who calls the handler. Set once, before `begin`."""
+        self.task: asyncio.Task[None] | None = None
+        """Set once, by the runner: the task of an async handler, or the one that waits for a
+        process; None for a thread's."""
+        self.began_at: float | None = None
+        """When the handler took its first step; None before. Written by whoever calls the handler:
+        the loop, a thread, or the thread that watches a process."""
+        self.stop_outcome: End | None = None
+        """What the attempt ends as if its handler stops because it was told to."""
+        self.stop_deadline: float | None = None
+        """When the attempt ends even if its handler goes on; None while it need not stop."""
+        self.outcome: End | None = None
+        """Set once, by `end`."""
+        self.ended_at: float | None = None
+        """Set once, by `end`."""
+        self.write_unconfirmed = False
+        """Whether the outcome may have been committed: the answer was lost with the connection.
+        Written by the finisher."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its outcome is known; the handler may run on."""
+        return self.outcome is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another claim has the job: nothing of this one may be written."""
+        return self.state is State.LOST
+
+    @property
+    def ran_s(self) -> float:
+        """How long the handler ran; 0 where it did not begin."""
+        if self.began_at is None or self.ended_at is None:
+            return 0.0
+        return self.ended_at - self.began_at
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it was told to stop, and ends now even if its handler goes on."""
+        return not self.is_over and self.stop_deadline is not None and now >= self.stop_deadline
+
+    # The four verbs
+
+    def admit(self) -> None:
+        """Give it a slot."""
+        self.state = _ADMIT[self.state]
+        self.keeps_lease = True
+
+    def begin(self) -> None:
+        """Hand it to its runner: the handler may take its first step from now on."""
+        self.state = _BEGIN[self.state]
+
+    def stop(self, outcome: End, deadline: float | None = None) -> None:
+        """Tell it to stop and end as `outcome`: whenever its handler stops, or at a deadline.
+
+        The first deadline stays, with its outcome.
+        """
+        self.state = _STOP[self.state]
+        if self.stop_deadline is None:
+            self.stop_outcome = outcome
+            self.stop_deadline = deadline
+
+    def end(self, outcome: End, now: float) -> None:
+        """Set its outcome."""
+        self.state = _END[self.state]
+        self.outcome = outcome
+        self.ended_at = now
+
+    # What goes wrong
+
+    def lose(self) -> None:
+        """Note that another claim has the job."""
+        self.state = _LOSE[self.state]
+
+    def put_off(self) -> None:
+        """Note that the database refuses its outcome."""
+        self.state = _PUT_OFF[self.state]
+
+    def abandon(self) -> None:
+        """Note that its handler goes on without a slot."""
+        self.state = _ABANDON[self.state]
+
+    # The handler's first step, from the thread that calls the handler
+
+    def take_first_step(self, now: float) -> End | None:
+        """Note that the handler begins; or return why it may not any more.
+
+        First written, then checked: so a stop from the loop either sees that the handler began, or
+        is seen here.
+        """
+        self.began_at = now
+        end = self.find_obstacle(now)
+        if end is not None:
+            self.began_at = None
+        return end
+
+    def find_obstacle(self, now: float) -> End | None:
+        """Return why the handler may not take its first step; None when it may.
+
+        Since the gates let it begin, the process may have been frozen or busy.
+        """
+        stop = self.stop_outcome
+        if stop is not None:
+            if isinstance(stop, Cancel):
+                return stop
+            return HandedBack("it was told to stop before it began")
+        if not self.has_lease_to_begin(now):
+            return HandedBack("its lease ran out before it began")
+        if self.job.expires_at is not None and (late_s := self._late_s(now)) >= 0:
+            return Expired(late_s)
+        return None
+
+    def has_lease_to_begin(self, now: float) -> bool:
+        """Whether at least a quarter of the lease is left."""
+        return now - self.renewed_at <= self.lease_s * 0.75
+
+    def _late_s(self, now: float) -> float:
+        """How long a job that has an expiry is past it, negative before it.
+
+        By the database's clock at the claim and ours since.
+        """
+        assert self.job.expires_at is not None
+        assert self.job.started_at is not None
+        left_s = (self.job.expires_at - self.job.started_at).total_seconds()
+        return now - self.claimed_at - left_s

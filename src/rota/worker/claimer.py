@@ -1,333 +1,243 @@
-"""Claims due jobs: one statement for all queues and priorities, ahead of the frontiers, as many as there is room for."""
+"""Claims due jobs: one statement for all queues and priorities, ahead of the frontiers, as many as
+there is room for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
+from rota.model.failure import one_line
 from rota.observe.events import JobClaimed
+from rota.runtime.back_off import BackOff
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.worker.frontier import EVERYTHING_S, Frontier
-from rota.worker.held import Held
-from rota.worker.left_out import LeftOut
+from rota.upkeep.quarantine import Quarantine, RefusalLog
+from rota.worker.attempt import Attempt
+from rota.worker.frontier import Frontiers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from rota.declare.config import WorkerConfig
-    from rota.declare.job_type import JobType
-    from rota.model.job import Job
-    from rota.observe.events import Bus
     from rota.store.link import StoreLink
-    from rota.store.ops import Branches, Claimant, Claimed, RefusedClaim
-    from rota.worker.executor import Executor
-    from rota.worker.held import HeldJobs
-    from rota.worker.lane import Lane
+    from rota.store.ops import Claimed, RefusedClaim
+    from rota.worker.frontier import ClaimRequest
+    from rota.worker.parts import Parts
 
 PROBE_S = 0.1
-"""Under load, unknown priorities are looked for so often; an idle claim always looks."""
-BELL_S = 10.0
-"""A waiting worker asks to be rung for so long, and again at half of it."""
+"""Seconds between two looks for unknown priorities under load; an idle claim always looks."""
+NOTIFY_S = 10.0
+"""How long producers are asked to notify a waiting worker; it asks again at half of it."""
 UNWRITTEN_MAX = 5_000
-"""While so many ends wait to be written nothing more is claimed: all of them would be repeated if this worker died now."""
-_BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(slots=True)
-class Look:
-    """One claim's question: for each queue its slots and the priorities it looks at, each so deep."""
-
-    slots: dict[str, int] = field(default_factory=dict)
-    depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
+"""While this many outcomes wait to be written nothing more is claimed: all of them would be
+repeated if this worker died now."""
+LEFT_OUT_MAX = 10_000
+"""Most jobs that are left out because the database refuses them; with more of them it is no longer
+their fault but the database's."""
+LEFT_OUT_S = (10.0, 600.0)
+"""The first and the longest time that a refused job is left out."""
+LOOK_BACK_S = 1.0
+"""Seconds between two requests that all workers look back in one queue."""
 
 
 class Claimer(Service):
-    """Keeps the executor's lanes filled. In a drain it ends when a look at everything came back empty."""
+    """Keeps the executor's slots filled. A drain ends when a look at everything came back empty."""
 
     name = "claimer"
 
-    def __init__(
-        self,
-        bus: Bus,
-        link: StoreLink,
-        executor: Executor,
-        held: HeldJobs,
-        who: Claimant,
-        types: Mapping[str, JobType[..., ..., Any]],
-        config: WorkerConfig,
-        *,
-        rings: bool,
-    ) -> None:
-        super().__init__(bus)
+    def __init__(self, parts: Parts, link: StoreLink, *, listens: bool) -> None:
+        super().__init__(parts.bus, parts.clock)
+        spec, config = parts.spec, parts.spec.config
         self.claimed = 0
         self.failure: DatabaseUnavailable | None = None
         """In a drain: the database was unreachable, which ended it."""
         self.workers = 1
-        """How many workers share the budget for looks back."""
+        """How many workers share the budget for looks back. Written by the lease keeper."""
         self.paused: frozenset[str] = frozenset()
         """Those of its queues that were paused when the last claim asked."""
+        self._parts = parts
         self._link = link
-        self._executor = executor
-        self._held = held
-        self._who = who
-        self._types = types
-        self._leases_s = {
-            name: lease.total_seconds() for name, lease in zip(who.types, who.leases, strict=True)
-        }
         self._config = config
-        self._rings = rings
-        self._frontiers: dict[str, dict[int, Frontier]] = {
-            queue: {} for lane in executor.lanes for queue in lane.queues
-        }
-        for job_type in types.values():
-            if job_type.settings.queue in self._frontiers:
-                self._frontiers[job_type.settings.queue].setdefault(
-                    job_type.settings.priority, Frontier()
-                )
-        self._asked_since = dict.fromkeys(self._frontiers, _BEGINNING_OF_TIME)
-        self._asked_at: dict[str, float] = {}
-        self._left_out = LeftOut(bus, self.name)
-        self._first_queue = 0
-        self._pause_s = config.poll_least_s
+        self._types = spec.types
+        self._claimant = spec.make_claimant()
+        self._leases_s = {name: spec.find_lease_s(name) for name in spec.types}
+        self._listens = listens
+        self._groups = parts.executor.groups
+        self._frontiers = Frontiers(queue for group in self._groups for queue in group.queues)
+        for job_type in spec.types.values():
+            self._frontiers.add(job_type.options.queue, job_type.options.priority)
+        self._left_out: Quarantine[int] = Quarantine(parts.clock, *LEFT_OUT_S)
+        self._refusals = RefusalLog(parts.bus, self.name, parts.clock)
+        self._looked_back_at: dict[str, float] = {}
+        self._pauses = BackOff(config.poll_least_s, config.poll_s)
+        self._turns = 0
         self._probe_at = 0.0
-        self._bell_at = 0.0
-        self._silences = False
-        self._ends_at = monotonic() + config.drain_for_s if config.drain_for_s is not None else None
+        self._notify_at = 0.0
+        """When to ask for notifications again."""
+        self._is_flooded = False
+        self._ends_at: float | None = None
+        if config.drain_for_s is not None:
+            self._ends_at = self.clock.monotonic() + config.drain_for_s
 
-    @property
-    def queues(self) -> list[str]:
-        """The queues that this worker serves."""
-        return list(self._frontiers)
-
-    def ring(self, queue: str) -> None:
-        """A job has just been committed to this queue."""
-        if queue in self._frontiers:
-            self._pause_s = self._config.poll_least_s
+    def wake_for(self, queue: str) -> None:
+        """Claim soon: a job has just been committed to this queue."""
+        if queue in self._frontiers.queues:
+            self._pauses.reset()
             self.wake()
 
-    def mute(self) -> None:
-        """Rings come faster than they help: poll instead, and do not ask for them for a while."""
-        self._bell_at = monotonic() + BELL_S
-        self._silences = True
+    def on_flood(self) -> None:
+        """Poll for a while, and have the notifications stopped: they cost more than they help."""
+        self._notify_at = self.clock.monotonic() + NOTIFY_S
+        self._is_flooded = True
 
     async def tick(self) -> float | None:
         """Claim once."""
-        if self._ends_at is not None and monotonic() >= self._ends_at:
+        before = self.clock.monotonic()
+        if self._ends_at is not None and before >= self._ends_at:
             self.stop()
             return 0
-        if self._unwritten >= UNWRITTEN_MAX:
+        if self._count_unwritten() >= UNWRITTEN_MAX:
             return self._config.poll_s
-        look = self._look()
-        if not look.slots:
-            if self._config.drain and self._ends_at is not None:
-                return max(0.0, self._ends_at - monotonic())
-            return None  # the executor wakes us when a slot is free
-        if self._silences:
-            self._silences = False
-            await self._link.run(ops.ring_me(self.queues, 0.0))
-        before = monotonic()
-        nothing_held = not self._held
-        probe = before >= self._probe_at
-        known = {queue: list(self._frontiers[queue]) for queue in look.slots} if probe else None
-        claimed = await self._link.run(
-            ops.claim(
-                self._who,
-                self._branches(look),
-                self._limit(look),
-                [self._asked_since[queue] for queue in look.slots],
-                known,
-                self._left_out.now(),
-            )
-        )
-        self._left_out.add(claimed.refused)
-        self.paused = claimed.paused | (self.paused - look.slots.keys())
-        now = monotonic()
-        if probe:
-            self._probe_at = now + PROBE_S
-        self._take(claimed, before)
-        await self._learn(look, claimed, now, now - before)
-        return await self._pause_after(look, claimed, probed=probe, nothing_held=nothing_held)
+        self._turns += 1
+        request = self._frontiers.make_request(self._groups, self._turns, before)
+        if not request.slots:
+            return self._find_pause_without_slots(before)
+        if self._is_flooded:
+            await self._stop_notify()
+        return await self._claim(request)
 
-    def away(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """In a drain the first failure ends it: whoever started it will start it again."""
+    def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
+        """End a drain at the first failure: whatever started it will start it again."""
         if self._config.drain:
             self.failure = error
             self.stop()
             return 0
-        return super().away(error, back_off_s)
+        return super().handle_outage(error, back_off_s)
 
     async def close(self) -> None:
         """Close the connection."""
         await self._link.close()
 
-    # What to ask
-
-    @property
-    def _unwritten(self) -> int:
-        return len(self._held) - sum(lane.running + lane.waiting for lane in self._executor.lanes)
-
-    def _look(self) -> Look:
-        look = Look()
-        now = monotonic()
-        for lane in self._executor.lanes:
-            lane.measure(now)
-            wanted = lane.wanted
-            if wanted > 0:
-                for queue in self._rotated(lane):
-                    look.slots[queue] = wanted
-                    for priority, frontier in self._frontiers[queue].items():
-                        look.depths_s[queue, priority] = frontier.depth_s(now)
-        return look
-
-    def _rotated(self, lane: Lane) -> tuple[str, ...]:
-        self._first_queue += 1
-        first = self._first_queue % len(lane.queues)
-        return lane.queues[first:] + lane.queues[:first]
-
-    def _limit(self, look: Look) -> int:
-        return sum(
-            max((look.slots.get(queue, 0) for queue in lane.queues), default=0)
-            for lane in self._executor.lanes
+    async def _claim(self, request: ClaimRequest) -> float | None:
+        before = self.clock.monotonic()
+        had_none = not self._parts.attempts
+        probes = before >= self._probe_at
+        claimed = await self._link.run(
+            ops.claim(
+                self._claimant,
+                self._frontiers.branches(request),
+                request.limit,
+                self._frontiers.asked_since(request),
+                self._frontiers.known(request) if probes else None,
+                self._find_left_out(),
+            )
         )
+        now = self.clock.monotonic()
+        if probes:
+            self._probe_at = now + PROBE_S
+        self.paused = claimed.paused | (self.paused - request.slots.keys())
+        self._leave_out(claimed.refused)
+        self._hand_over(claimed, before)
+        behind = self._frontiers.learn(request, claimed, now, now - before, self.workers)
+        for queue, to in behind.items():
+            if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
+                self._looked_back_at[queue] = now
+                await self._link.run(ops.look_back(queue, to))
+        if self._is_over(request, claimed, probed=probes, had_none=had_none):
+            self.stop()
+            return 0
+        return await self._find_pause_s(request, claimed)
 
-    def _branches(self, look: Look) -> Branches:
-        branches = ops.Branches([], [], [], [], [], [], [], [])
-        for queue, slots in look.slots.items():
-            branches.queues.append(queue)
-            branches.slots.append(slots)
-            branches.lo.append(len(branches.priorities) + 1)
-            for priority in sorted(self._frontiers[queue], reverse=True):
-                run_at, id_ = self._frontiers[queue][priority].key
-                branches.priorities.append(priority)
-                branches.after_run_at.append(run_at)
-                branches.after_id.append(id_)
-                branches.depths.append(timedelta(seconds=look.depths_s[queue, priority]))
-            branches.hi.append(len(branches.priorities))
-        return branches
+    def _count_unwritten(self) -> int:
+        held = sum(group.running + group.waiting for group in self._groups)
+        return len(self._parts.attempts) - held
 
     # What came back
 
-    def _take(self, claimed: Claimed, before: float) -> None:
+    def _hand_over(self, claimed: Claimed, before: float) -> None:
+        """Give claimed jobs to the executor."""
         if not claimed.jobs:
             return
-        tells = self.bus.wants(JobClaimed)
+        says = self.bus.wants(JobClaimed)
+        attempts, executor = self._parts.attempts, self._parts.executor
+        unrecorded, suspects = claimed.unrecorded, claimed.suspects
         fresh = []
         for job in claimed.jobs:
-            held = Held(job, self._types[job.job_type], before, self._leases_s[job.job_type])
-            before_it = self._held.get(job.id)
-            if before_it is not None:
-                self._executor.lose(
-                    before_it
-                )  # its lease expired unnoticed, and the job has come back under a new claim
-            self._held[job.id] = held
-            fresh.append(held)
-            if tells:
-                self.bus.emit(JobClaimed.of(job, self._who.worker))
+            attempt = Attempt(
+                job,
+                self._types[job.job_type],
+                before,
+                self._leases_s[job.job_type],
+                job.id in suspects,
+                job.id in unrecorded,
+            )
+            if job.id in attempts:
+                # Its lease expired unnoticed, and the job has come back under a new claim.
+                executor.lose(attempts[job.id])
+            attempts[job.id] = attempt
+            fresh.append(attempt)
+            if says:
+                self.bus.emit(JobClaimed.of(job, self._claimant.worker))
         self.claimed += len(fresh)
-        self._executor.take(fresh)
+        executor.add(fresh)
 
-    async def _learn(self, look: Look, claimed: Claimed, now: float, took_s: float) -> None:
-        """Move the frontiers; where a look back found more than it could take, ask all workers to look back."""
-        for queue, priority in claimed.news.priorities:
-            self._frontiers[queue].setdefault(priority, Frontier())
-        if claimed.news.priorities:
-            self._look_back_as_asked(claimed)
-            return  # nothing was claimed: that nothing came says nothing
-        by_queue: dict[str, list[Job | RefusedClaim]] = {}
-        seen = claimed.seen
-        for job in seen:
-            by_queue.setdefault(job.queue, []).append(job)
-        full = len(seen) >= self._limit(look)
-        for queue, slots in look.slots.items():
-            jobs = by_queue.get(queue, [])
-            if queue in claimed.paused:
-                continue  # due jobs were left out: its frontiers wait where they are
-            if full and not jobs:
-                continue  # the limit was reached before it came to this queue
-            cut = full or len(jobs) >= slots
-            behind = self._advance(queue, jobs, look, claimed.started, now, took_s, cut=cut)
-            if behind is not None and now - self._asked_at.get(queue, -1.0) >= 1.0:
-                self._asked_at[queue] = now
-                await self._link.run(ops.look_back(queue, behind))
-        self._look_back_as_asked(claimed)
+    def _leave_out(self, refused: Sequence[RefusedClaim]) -> None:
+        """Put off jobs that the database does not let this worker claim, and name them."""
+        if not refused:
+            return
+        self._left_out.release_accepted()
+        for one in refused:
+            self._left_out.put(one.id)
+        self._refusals.report({one.id: one_line(one.reason) for one in refused})
 
-    def _look_back_as_asked(self, claimed: Claimed) -> None:
-        for queue, to, asked_at in claimed.news.look_back:
-            self._asked_since[queue] = asked_at
-            for frontier in self._frontiers[queue].values():
-                frontier.look_back(to)
+    def _find_left_out(self) -> list[int] | None:
+        """Return the jobs that are not tried again yet. None: there are too many of them."""
+        if not self._left_out.cases:
+            return []
+        waiting = self._left_out.find_waiting()
+        return waiting if len(waiting) < LEFT_OUT_MAX else None
 
-    def _advance(
-        self,
-        queue: str,
-        jobs: list[Job | RefusedClaim],
-        look: Look,
-        started: datetime,
-        now: float,
-        took_s: float,
-        *,
-        cut: bool,
-    ) -> datetime | None:
-        lowest = min((job.priority for job in jobs), default=101)
-        last: dict[int, tuple[datetime, int]] = {}
-        for job in jobs:  # in start order, so the last of each priority is its greatest
-            last[job.priority] = (job.run_at, job.id)
-        behind: datetime | None = None
-        for priority, frontier in self._frontiers[queue].items():
-            if (queue, priority) not in look.depths_s or (cut and priority < lowest):
-                continue
-            to_the_end = not cut or priority > lowest
-            depth_s = look.depths_s[queue, priority]
-            if frontier.advance(
-                now,
-                took_s,
-                depth_s,
-                self.workers,
-                started,
-                last.get(priority),
-                to_the_end=to_the_end,
-            ):
-                first = min(job.run_at for job in jobs if job.priority == priority)
-                behind = first if behind is None else min(behind, first)
-        return behind
+    # When to claim again
 
-    async def _pause_after(
-        self, look: Look, claimed: Claimed, *, probed: bool, nothing_held: bool
-    ) -> float | None:
-        news = bool(claimed.news.look_back or claimed.news.priorities)
+    def _find_pause_without_slots(self, now: float) -> float | None:
+        if self._config.drain and self._ends_at is not None:
+            return max(0.0, self._ends_at - now)
+        return None  # the executor wakes the claimer when a slot is free
+
+    async def _find_pause_s(self, request: ClaimRequest, claimed: Claimed) -> float:
+        has_news = bool(claimed.news.look_back or claimed.news.priorities)
         seen = len(claimed.jobs) + len(claimed.refused)
-        if seen or news:
-            self._pause_s = self._config.poll_least_s
+        if seen or has_news:
+            self._pauses.reset()
             # A full claim asks again at once; after one that came to the end there is nothing yet.
-            return 0 if news or seen >= self._limit(look) else self._pause_s
+            return 0 if has_news or seen >= request.limit else self._pauses.first_s
+        self._probe_at = 0.0
         if self._config.drain:
-            return self._end_drain(look, probed=probed, nothing_held=nothing_held)
-        self._probe_at = 0.0
-        await self._ask_for_bell()
-        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, self._config.poll_s)
-        return pause_s
+            self._frontiers.look_at_everything()
+            pause_s = self._pauses.next_s()
+            return pause_s if self._parts.attempts else 0
+        await self._request_notify()
+        return self._pauses.next_s()
 
-    def _end_drain(self, look: Look, *, probed: bool, nothing_held: bool) -> float | None:
-        """Over when a look at everything came back empty that began after the last of this worker's own jobs had ended."""
-        everywhere = set(look.slots) == set(self._frontiers) and all(
-            depth_s == EVERYTHING_S for depth_s in look.depths_s.values()
-        )
-        if nothing_held and probed and everywhere:
-            self.stop()
-            return 0
-        self._probe_at = 0.0
-        for frontiers in self._frontiers.values():
-            for frontier in frontiers.values():
-                frontier.look_at_everything()
-        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, self._config.poll_s)
-        return 0 if not self._held else pause_s
+    def _is_over(
+        self, request: ClaimRequest, claimed: Claimed, *, probed: bool, had_none: bool
+    ) -> bool:
+        """Whether a drain is done: a look at everything came back empty that began after the last
+        of this worker's own jobs had ended."""
+        if not self._config.drain or not probed or not had_none:
+            return False
+        found = claimed.jobs or claimed.refused or claimed.news.look_back
+        if found or claimed.news.priorities:
+            return False
+        return request.looks_everywhere(self._frontiers.queues)
 
-    async def _ask_for_bell(self) -> None:
-        now = monotonic()
-        if self._rings and now >= self._bell_at and self._pause_s > self._config.poll_least_s:
-            self._bell_at = now + BELL_S / 2
-            await self._link.run(ops.ring_me(self.queues, BELL_S + self._config.poll_s))
+    async def _request_notify(self) -> None:
+        """Ask producers to notify this worker, once it begins to wait for longer."""
+        now = self.clock.monotonic()
+        if self._listens and now >= self._notify_at and not self._pauses.is_fresh:
+            self._notify_at = now + NOTIFY_S / 2
+            for_s = NOTIFY_S + self._config.poll_s
+            await self._link.run(ops.request_notify(self._frontiers.queues, for_s))
+
+    async def _stop_notify(self) -> None:
+        self._is_flooded = False
+        await self._link.run(ops.request_notify(self._frontiers.queues, 0.0))

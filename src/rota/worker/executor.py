@@ -1,78 +1,65 @@
-"""Runs handlers: async ones as tasks, plain functions in threads or in processes, each within its slots and its maximum run time."""
+"""Starts attempts as slots get free, each through the gates, and stops those that must end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from time import monotonic
+import logging
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
-from rota.errors import AttemptTimeout
-from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
+from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
 from rota.observe.events import HandlerAbandoned
 from rota.runtime.service import Service
-from rota.worker.admission import Admission, refused
-from rota.worker.handlers import Handlers
-from rota.worker.suspects import Suspects
+from rota.worker.gates import Wait
+from rota.worker.gates.lease import LeaseGate
+from rota.worker.gates.suspects import SuspectGate
+from rota.worker.runners import STOP_S, Runners
 
 if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.worker.held import Held
-    from rota.worker.lane import Lane
-    from rota.worker.processes import Processes
+    from collections.abc import Iterable
 
-PATIENCE_S = 1.0
-"""How long an async handler may take to stop when it was told to, and any when the worker goes down. Else a thread's attempt ends at once, for it may
-never hear of it."""
-KILLED_S = 10.0
-"""The same for a handler in a process of its own: it is killed when it does not stop. That may take a busy machine a while, and frees the slot."""
-HURRIED_S = 0.3
-"""The same when the worker is in a hurry: one whose parent died is gone within a second, and its jobs must be back by then."""
+    from rota.worker.attempt import Attempt
+    from rota.worker.gates import Answers, Gate
+    from rota.worker.parts import Parts
+    from rota.worker.processes import Processes
+    from rota.worker.slots import SlotGroup
+
+logger = logging.getLogger("rota")
+
+STOP_NOW_S = 0.3
+"""How long handlers may take to stop when the worker must stop now: one whose parent died is gone
+within a second, and its jobs must be back by then."""
 UNRECORDED_S = 10.0
 """How long a job stays away whose start the database would not take."""
 WATCH_S = 0.1
-"""How often running jobs are looked at for their time; they may run over by so much."""
+"""Seconds between checks of the time of running jobs, which may run over by as much."""
 
 
 class Executor(Service):
-    """Starts held jobs as slots get free; its turns watch the time of those that run."""
+    """Its turns watch the time of what runs and of what waits in the buffer."""
 
     name = "executor"
 
-    def __init__(
-        self,
-        bus: Bus,
-        lanes: list[Lane],
-        worker: str,
-        processes: Processes,
-        *,
-        buffer_s: float,
-        on_record: Callable[[Held], None],
-        on_end: Callable[[Held], None],
-        on_free: Callable[[], None],
-        on_exhausted: Callable[[], None],
-        on_progress: Callable[[Context], None] | None = None,
-    ) -> None:
-        super().__init__(bus)
-        self.lanes = lanes
+    def __init__(self, parts: Parts, groups: list[SlotGroup], processes: Processes) -> None:
+        super().__init__(parts.bus, parts.clock)
+        self.groups = groups
         self.state: Any = None
-        self._lane_of = {queue: lane for lane in lanes for queue in lane.queues}
-        self._worker = worker
-        self._buffer_s = buffer_s
-        self._on_record = on_record
-        self._on_end = on_end
-        self._on_free = on_free
-        self._on_exhausted = on_exhausted
-        self._on_progress = on_progress
-        self._running: set[Held] = set()
-        """Those that have a slot."""
-        self.abandoned: set[Held] = set()
-        """Those that do not stop: their attempts have ended, and their slots are others'."""
-        self._suspects = Suspects()
-        self._admission = Admission()
-        self._handlers = Handlers(processes, self._handler_ended)
+        """What the App's lifespan yielded."""
+        self.abandoned: set[Attempt] = set()
+        """Attempts whose handlers go on without a slot."""
+        self._parts = parts
+        self._group_of = {queue: group for group in groups for queue in group.queues}
+        self._running: set[Attempt] = set()
+        """Attempts that have a slot."""
+        self._runners = Runners(parts, processes)
+        self._lease = LeaseGate()
+        self._suspects = SuspectGate()
+        self._all_gates: tuple[Gate, ...] = (self._lease, self._suspects, parts.start_recorder)
+        self._plain_gates: tuple[Gate, ...] = (self._lease,)
+        """For jobs that were not lost and need no record: nearly all."""
+        self._warned: set[str] = set()
+        """Job types of which a warning said that fields of a payload are ignored."""
         self._accepts = True
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,247 +67,274 @@ class Executor(Service):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is buffered and nothing runs."""
-        return not self._running and not any(lane.waiting for lane in self.lanes)
+        return not self._running and not any(group.waiting for group in self.groups)
 
-    def take(self, held: Iterable[Held]) -> None:
+    def add(self, attempts: Iterable[Attempt]) -> None:
         """Take claimed jobs; start what there are slots for."""
         touched = set()
-        for one in held:
-            lane = self._lane_of[one.job.queue]
-            lane.push(one)
-            touched.add(lane)
-        for lane in touched:
-            self._fill(lane)
+        for attempt in attempts:
+            group = self._group_of[attempt.job.queue]
+            group.push(attempt)
+            touched.add(group)
+        for group in touched:
+            self._fill(group)
         if not self._accepts:
             self.hand_back_buffered("the worker is going down")
         if not self.is_idle:
             self.wake()
 
-    def lose(self, held: Held) -> None:
-        """Another worker has the job: stop its handler; what it comes to is discarded."""
-        if held.end is None and not held.lost:  # told again and again, it could not even clean up
-            held.lost = True
-            self._stop(held, "its lease was lost", HandedBack("its lease was lost"))
+    async def tick(self) -> float | None:
+        """Watch the time of what runs and of what waits."""
+        now = self.clock.monotonic()
+        for attempt in list(self._running):
+            self._watch(attempt, now)
+        buffer_s = self._parts.spec.config.buffer_s
+        self.hand_back_buffered("it waited too long for a free slot", now - buffer_s)
+        for group in self.groups:
+            self._fill(group)  # time alone lets suspects begin
+        return WATCH_S if not self.is_idle else None
 
-    def cancel(self, held: Held, reason: str | None) -> None:
-        """Somebody wants the job stopped. Its handler is told, and its attempt goes on until it stops: what it comes to counts."""
-        if held.end is None and held.told is None:
-            held.told = Cancel(reason or "")
-            self._tell(held, f"it was cancelled: {reason or 'no reason given'}")
+    async def close(self) -> None:
+        """Let the threads end; end the processes."""
+        self._runners.close()
+
+    # Starting
+
+    def _fill(self, group: SlotGroup) -> None:
+        while group.waiting and group.running < group.slots and self._accepts:
+            now = self.clock.monotonic()
+            batch = group.pop(group.slots - group.running, now)
+            if not batch:
+                return
+            for attempt in self._pass_gates(group, batch, now):
+                self._admit(group, attempt)
+
+    def _pass_gates(self, group: SlotGroup, batch: list[Attempt], now: float) -> list[Attempt]:
+        """Ask the gates in a row; return those that may begin now."""
+        gates = self._plain_gates
+        for attempt in batch:
+            if attempt.is_suspect or attempt.must_record:
+                gates = self._all_gates
+        for gate in gates:
+            answers = gate.hold_back(batch, now)
+            if answers:
+                batch = [attempt for attempt in batch if attempt not in answers]
+                self._hold_back(group, answers)
+        return batch
+
+    def _hold_back(self, group: SlotGroup, answers: Answers) -> None:
+        aside: list[Attempt] = []
+        until = 0.0
+        for attempt, answer in answers.items():
+            if not isinstance(answer, Wait):
+                self._end(attempt, answer)
+            elif answer.in_slot:
+                self._take_slot(group, attempt)
+            else:
+                aside.append(attempt)
+                until = max(until, answer.until)
+        if aside:
+            group.put_aside(aside, until)
+
+    def _admit(self, group: SlotGroup, attempt: Attempt) -> None:
+        """Give a slot to an attempt that passed the gates, and begin it."""
+        arguments = self._read_arguments(attempt)
+        if isinstance(arguments, dict):
+            self._take_slot(group, attempt)
+            self._begin(attempt, arguments)
+        else:
+            self._end(attempt, arguments)
+
+    def _take_slot(self, group: SlotGroup, attempt: Attempt) -> None:
+        attempt.admit()
+        group.running += 1
+        self._running.add(attempt)
+        if self._idle.is_set():
+            self._idle.clear()
+            self.wake()
+
+    def begin(self, attempt: Attempt) -> None:
+        """Begin an admitted attempt whose start is recorded, unless it is too late by now."""
+        if not self._accepts:
+            self.handle_end(attempt, HandedBack("the worker is going down"))
+            return
+        held = self._lease.hold_back([attempt], self.clock.monotonic()).get(attempt)
+        arguments = self._read_arguments(attempt) if held is None else held
+        if isinstance(arguments, dict):
+            self._begin(attempt, arguments)
+        elif not isinstance(arguments, Wait):
+            self.handle_end(attempt, arguments)
+
+    def drop(self, attempt: Attempt) -> None:
+        """End an admitted attempt whose start could not be recorded: another has the job."""
+        if not attempt.is_over:
+            attempt.lose()
+        self.handle_end(attempt, HandedBack("its lease was lost"))
+
+    def refuse(self, attempt: Attempt, why: str) -> None:
+        """Hand back an admitted attempt whose start the database does not take."""
+        end = HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S)
+        self.handle_end(attempt, end)
+
+    def _read_arguments(self, attempt: Attempt) -> dict[str, Any] | End:
+        """Return what the handler is called with, or why it cannot be called."""
+        job_type = attempt.job_type
+        try:
+            arguments, unknown = job_type.arguments(attempt.job)
+        except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
+            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
+        if unknown and job_type.name not in self._warned:
+            self._warned.add(job_type.name)
+            fields = ", ".join(sorted(unknown))
+            what = "fields of a stored payload that its handler does not take are ignored"
+            logger.warning("job type %r: %s: %s", job_type.name, what, fields)
+        return arguments
+
+    def _begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        parts = self._parts
+        attempt.context = Context(
+            attempt.job, parts.spec.name, self.state, parts.lease_keeper.note_progress
+        )
+        attempt.runner = self._runners.choose(attempt.job_type)
+        attempt.begin()
+        attempt.runner.begin(attempt, arguments)
+
+    # Stopping
+
+    def lose(self, attempt: Attempt) -> None:
+        """Stop an attempt whose job another claim has; its outcome is discarded."""
+        if attempt.is_over or attempt.is_lost:
+            return  # cancelled again and again, its handler could not even clean up
+        attempt.lose()
+        self._stop(attempt, "its lease was lost", HandedBack("its lease was lost"))
+
+    def cancel(self, attempt: Attempt, reason: str | None) -> None:
+        """Tell the handler of a cancelled job. The attempt goes on until its handler ends: the
+        outcome counts."""
+        if not attempt.is_over and attempt.stop_outcome is None:
+            attempt.stop(Cancel(reason or ""))
+            self._tell(attempt, f"it was cancelled: {reason or 'no reason given'}")
 
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Give jobs back that have not started."""
-        stale = [held for lane in self.lanes for held in lane.take_stale(claimed_before)]
+        stale = [attempt for group in self.groups for attempt in group.take_stale(claimed_before)]
         if not stale:
             return
-        turns = self._suspects.turns()
-        for held in stale:
-            held.end = held.told or HandedBack(
-                why, next(turns) if held.is_suspect and self._accepts else None
-            )
-            self._on_end(held)
-        self._on_free()
+        turns = self._suspects.iterate_turns()
+        for attempt in stale:
+            delay_s = next(turns) if attempt.is_suspect and self._accepts else None
+            self._end(attempt, attempt.stop_outcome or HandedBack(why, delay_s))
+        self._parts.claimer.wake()
 
-    async def finish_running(self, grace_s: float, hurried: asyncio.Event) -> None:
-        """Start nothing more, wait for what runs; what still runs after the grace period, or once `hurried`, is told to stop and handed back."""
+    async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:
+        """Start nothing more, and wait for what runs. After the grace period, or once `stop_now` is
+        set, what still runs is told to stop and handed back."""
         self._accepts = False
         self.hand_back_buffered("the worker is going down")
         if not self._running:
             return
-        waiting = [asyncio.create_task(event.wait()) for event in (self._idle, hurried)]
-        try:
-            await asyncio.wait(waiting, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        await self.clock.wait(self._idle, stop_now, timeout_s=grace_s)
         if self._running:
-            await self._stop_running(HURRIED_S if hurried.is_set() else PATIENCE_S)
+            await self._stop_running(STOP_NOW_S if stop_now.is_set() else STOP_S)
 
-    async def _stop_running(self, patience_s: float) -> None:
-        for one in list(self._running):
-            self._stop(
-                one,
-                "the worker is going down",
-                Interrupted("the worker went down while the handler ran"),
-                patience_s,
-            )
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await self._idle.wait()
-        for one in list(self._running):
-            if one.end is None:
-                self._ended(one, _left(one))
-
-    async def tick(self) -> float | None:
-        """Watch the time of what runs and of what waits in the buffer."""
-        now = monotonic()
-        for held in list(self._running):
-            self._watch(held, now)
-        self.hand_back_buffered("it waited too long for a free slot", now - self._buffer_s)
-        for lane in self.lanes:
-            self._fill(lane)  # time alone lets suspects begin
-        return WATCH_S if not self.is_idle else None
-
-    def _watch(self, held: Held, now: float) -> None:
-        timeout_s = held.job_type.settings.timeout_s
-        is_late = held.begun_at is not None and now - held.begun_at > timeout_s
-        if is_late and held.end is None and held.must_end_at is None:
-            timed_out = Errored(AttemptTimeout(timeout_s))
-            self._stop(held, f"it ran longer than its timeout of {timeout_s:g} s", timed_out)
-        if (
-            held.end is None
-            and held.told is not None
-            and held.must_end_at is not None
-            and now >= held.must_end_at
-        ):
-            self._ended(
-                held, held.told if held.begun_at is not None else HandedBack("it had not begun")
-            )
-        if is_late and held.end is not None:
-            self._abandon(held)
-
-    def _abandon(self, held: Held) -> None:
-        """Give up the slot of a handler that neither ends nor stops."""
-        self.abandoned.add(held)
-        slots = sum(lane.slots for lane in self.lanes)
-        self.bus.emit(
-            HandlerAbandoned.of(held.job, self._worker, abandoned=len(self.abandoned), slots=slots)
-        )
-        if len(self.abandoned) >= slots:
-            self._on_exhausted()
-        self._free_slot(held)
+    async def _stop_running(self, stop_s: float) -> None:
+        down = Interrupted("the worker went down while the handler ran")
+        for attempt in list(self._running):
+            self._stop(attempt, "the worker is going down", down, stop_s)
+        await self.clock.wait(self._idle, timeout_s=stop_s)
+        for attempt in list(self._running):
+            if not attempt.is_over:
+                self._end(attempt, _find_outcome(attempt))
 
     async def cut_off(self) -> None:
-        """Cancel what still runs, without waiting for long: the worker was told to be gone."""
-        tasks = [held.task for held in self._running | self.abandoned if held.task is not None]
+        """Cancel what still runs, without a long wait: the worker ends now."""
+        handlers = self._running | self.abandoned
+        tasks = [attempt.task for attempt in handlers if attempt.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=PATIENCE_S)
+            await asyncio.wait(tasks, timeout=STOP_S)
 
-    async def close(self) -> None:
-        """Let the threads end; end the processes."""
-        self._handlers.close()
+    def _watch(self, attempt: Attempt, now: float) -> None:
+        timeout_s = attempt.job_type.options.timeout_s
+        is_late = attempt.began_at is not None and now - attempt.began_at > timeout_s
+        if is_late and not attempt.is_over and attempt.stop_deadline is None:
+            why = f"it ran longer than its timeout of {timeout_s:g} s"
+            self._stop(attempt, why, Errored(AttemptTimeout(timeout_s)))
+        if attempt.is_overdue(now):
+            assert attempt.stop_outcome is not None
+            has_begun = attempt.began_at is not None
+            end = attempt.stop_outcome if has_begun else HandedBack("it had not begun")
+            self._end(attempt, end)
+        if is_late and attempt.is_over:
+            self._abandon(attempt)
 
-    # Starting
+    def _stop(self, attempt: Attempt, why: str, end: End, stop_s: float | None = None) -> None:
+        """Tell a handler to stop. Its attempt ends soon, as `end`, whether it stops or not."""
+        if stop_s is None:
+            stop_s = 0.0 if attempt.runner is None else attempt.runner.stop_s
+        if not attempt.is_over:
+            attempt.stop(end, self.clock.monotonic() + stop_s)
+        self._tell(attempt, why)
 
-    def _fill(self, lane: Lane) -> None:
-        while lane.waiting and lane.running < lane.slots and self._accepts:
-            held = lane.pop(self._suspects.let_begin)
-            if held is None:
-                return
-            self._admit(lane, held)
+    def _tell(self, attempt: Attempt, why: str) -> None:
+        if attempt.context is not None and attempt.runner is not None:
+            attempt.context.tell_to_stop(why)
+            attempt.runner.stop(attempt)
 
-    def _admit(self, lane: Lane, held: Held) -> None:
-        prepared = (
-            refused(held) if held.job.start_recorded is False else self._admission.arguments(held)
-        )
-        if prepared is not None and not isinstance(prepared, dict):
-            held.end = prepared
-            self._on_end(held)
-            return
-        lane.running += 1
-        held.admitted = True
-        self._running.add(held)
-        if self._idle.is_set():
-            self._idle.clear()
-            self.wake()
-        if held.is_suspect:
-            self._suspects.add(held)
-        if prepared is None:
-            self._on_record(held)
-        else:
-            self._begin(held, prepared)
-
-    def begin(self, held: Held) -> None:
-        """The start of an admitted job has been recorded: begin, unless it is too late by now."""
-        prepared = (
-            self._admission.arguments(held)
-            if self._accepts
-            else HandedBack("the worker is going down")
-        )
-        if isinstance(prepared, dict):
-            self._begin(held, prepared)
-        else:
-            self._handler_ended(held, prepared)
-
-    def drop(self, held: Held) -> None:
-        """The start of an admitted job could not be recorded: another has it, or it has ended meanwhile."""
-        if held.end is None:
-            held.lost = True
-        self._handler_ended(held, HandedBack("its lease was lost"))
-
-    def refuse(self, held: Held, why: str) -> None:
-        """The database does not take the start of an admitted job: it goes back, for whoever can record it."""
-        self._handler_ended(
-            held, HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S)
-        )
-
-    def _begin(self, held: Held, arguments: dict[str, Any]) -> None:
-        held.started_at = monotonic()
-        held.context = Context(held.job, self._worker, self.state, self._on_progress)
-        self._handlers.begin(held, arguments)
+    def _abandon(self, attempt: Attempt) -> None:
+        """Give up the slot of a handler that neither ends nor stops."""
+        attempt.abandon()
+        self.abandoned.add(attempt)
+        count, slots = len(self.abandoned), sum(group.slots for group in self.groups)
+        worker = self._parts.spec.name
+        self.bus.emit(HandlerAbandoned.of(attempt.job, worker, abandoned=count, slots=slots))
+        if count >= slots:
+            types = sorted(one.job.job_type for one in self.abandoned)
+            self._parts.shutdown.fail(WorkerExhausted(types))
+        self._free_slot(attempt)
 
     # Ending
 
-    def _stop(self, held: Held, why: str, end: End, patience_s: float | None = None) -> None:
-        """Tell a handler to stop; its attempt ends as `end`, soon, whether it stops or not. Nobody waits for a thread unless `patience_s` says so."""
-        if held.must_end_at is None:
-            held.told = end
-            held.must_end_at = monotonic() + (
-                _patience_s(held) if patience_s is None else patience_s
-            )
-        self._tell(held, why)
-
-    def _tell(self, held: Held, why: str) -> None:
-        if held.context is not None:
-            held.context.tell_to_stop(why)
-        if held.task is not None and held.begun_at is not None:
-            held.task.cancel()
-
-    def _handler_ended(self, held: Held, end: End) -> None:
-        self._lane_of[held.job.queue].ended += 1
-        self._ended(held, end)
-        if self.abandoned and held in self.abandoned:
-            self.abandoned.remove(held)
+    def handle_end(self, attempt: Attempt, end: End) -> None:
+        """Take the outcome of a handler that ended, or that is not going to be called."""
+        self._group_of[attempt.job.queue].ended += 1
+        if not attempt.is_over:  # a handler that was given up may end later; its outcome stands
+            self._end(attempt, end)
+        if self.abandoned and attempt in self.abandoned:
+            self.abandoned.remove(attempt)
         else:
-            self._free_slot(held)
+            self._free_slot(attempt)
 
-    def suspect_over(self, held: Held) -> None:
-        """What a suspect came to is written, or it was lost: until then it would be charged for what the next one does."""
-        self._suspects.discard(held)
-        for lane in self.lanes:
-            self._fill(lane)
+    def release_suspect(self, attempt: Attempt) -> None:
+        """Note that a suspect's outcome is written, or that it is lost. Until then it would be
+        charged for what the next one does."""
+        self._suspects.release(attempt)
+        for group in self.groups:
+            group.release()
+            self._fill(group)
 
-    def _free_slot(self, held: Held) -> None:
-        lane = self._lane_of[held.job.queue]
-        lane.running -= 1
-        self._running.discard(held)
-        if lane.waiting:
-            self._fill(lane)
+    def _end(self, attempt: Attempt, end: End) -> None:
+        attempt.end(end, self.clock.monotonic())
+        self._parts.finisher.add(attempt)
+
+    def _free_slot(self, attempt: Attempt) -> None:
+        group = self._group_of[attempt.job.queue]
+        group.running -= 1
+        self._running.discard(attempt)
+        if group.waiting:
+            self._fill(group)
         if not self._running:
             self._idle.set()
-        if lane.running < lane.slots or lane.held <= lane.low:
-            self._on_free()
-
-    def _ended(self, held: Held, end: End) -> None:
-        if held.end is None:  # a handler that was given up may end later; only the first end counts
-            held.end = end
-            if held.started_at is not None:
-                held.ran_s = monotonic() - held.started_at
-            self._on_end(held)
+        if group.running < group.slots or group.held <= group.low:
+            self._parts.claimer.wake()
 
 
-def _left(held: Held) -> End:
-    """What an attempt comes to whose handler runs on when the worker goes: what it was told before that, if it was."""
-    if held.begun_at is None:
+def _find_outcome(attempt: Attempt) -> End:
+    """Return the outcome of an attempt whose handler runs on when the worker ends: what it was told
+    before that, if it was."""
+    if attempt.began_at is None:
         return HandedBack("it had not begun")
-    if held.told is None or isinstance(held.told, Interrupted):
+    if attempt.stop_outcome is None or isinstance(attempt.stop_outcome, Interrupted):
         return Interrupted("the worker went down, and the handler did not stop")
-    return held.told
-
-
-def _patience_s(held: Held) -> float:
-    if held.job_type.settings.process is not None:
-        return KILLED_S
-    return 0 if held.task is None else PATIENCE_S
+    return attempt.stop_outcome

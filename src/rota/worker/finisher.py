@@ -1,17 +1,19 @@
-"""Writes what attempts came to, in batches: as soon as one flush returned the next goes out, so batches grow under load and latency stays low."""
+"""Writes the outcomes of attempts in batches.
+
+As soon as one flush returned the next goes out, so batches grow under load and latency stays low.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.job import Status
 from rota.model.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
 from rota.model.retry import DEFAULT_RETRY
-from rota.model.settle import Rules, Transition, settle
+from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
     Event,
     JobCancelled,
@@ -25,28 +27,33 @@ from rota.observe.events import (
 )
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.worker.held import Unwritten
+from rota.upkeep.quarantine import Quarantine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from rota.observe.events import Bus
     from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
-    from rota.worker.held import Held, HeldJobs
+    from rota.worker.attempt import Attempt
+    from rota.worker.parts import Parts
+
+    Part = list[tuple[Attempt, Ending]]
 
 FLUSH_MAX = 1_000
-"""Jobs of one statement. After a flush that failed the next is for a quarter as many, of others; so what one job does to the statement, a trigger
-that takes for ever or a lock that nobody can name, is a trouble of that job only."""
+"""Most jobs per flush. After a failed flush it is divided by four, so that one bad job (a trigger
+that takes for ever, a lock that names nobody) cannot block the rest."""
 LOCK_TIMEOUT_S = 2.0
-"""A flush waits so long for a row that somebody else's transaction holds, or a sixth of the shortest lease; then it goes on without that row. Until
-then it keeps the others of its batch locked, and nobody can renew them."""
+"""The longest that a flush waits for a row that another transaction holds, or a sixth of the
+shortest lease; then it goes on without that row. Until then it keeps the others of its batch
+locked, and they cannot be renewed."""
 UNTIMED_S = 10.0
-"""The same, and for statements in all, behind a pooler, where the server knows no timeout of ours: then this worker has the statement cancelled."""
+"""The same, and for statements in all, behind a pooler, where the server knows no timeout of ours:
+then this worker has the statement cancelled."""
 TRY_FOR_S = 300.0
-"""How long a worker tries to write an end that the database refuses, before it leaves the job to its lease and the reaper."""
+"""How long a worker tries to write an outcome that the database refuses, before it leaves the job
+to its lease and the reaper."""
 LOCKED_FOR_S = 10.0
-"""A lock is worth a word when it has been in the way for so long."""
+"""A lock is reported when it has been in the way for this long."""
 TRY_AGAIN_S = (0.25, 10.0)
 """The first and the longest pause between two of those tries."""
 
@@ -54,32 +61,22 @@ _SUCCEEDED = Transition("succeed", Status.SUCCEEDED)
 
 
 class Finisher(Service):
-    """Takes ended attempts, settles them, writes them, says what happened."""
+    """Takes ended attempts, settles them, writes them, and says what happened."""
 
     name = "finisher"
 
-    def __init__(
-        self,
-        bus: Bus,
-        link: StoreLink,
-        held: HeldJobs,
-        worker: str,
-        release: str,
-        *,
-        on_suspect_over: Callable[[Held], None],
-        on_nothing_held: Callable[[], None],
-    ) -> None:
-        super().__init__(bus)
+    def __init__(self, parts: Parts, link: StoreLink) -> None:
+        super().__init__(parts.bus, parts.clock)
         self.counts: Counter[str] = Counter()
-        """What this worker's jobs came to, by status; and `rejected`, what it came too late to write."""
+        """Outcomes of this worker's jobs, by status; and `rejected`, those that came too late to be
+        written. The lease keeper's thread reads it."""
+        self._parts = parts
         self._link = link
-        self._held = held
-        self._worker = worker
-        self._release = release
-        self._on_suspect_over = on_suspect_over
-        self._on_nothing_held = on_nothing_held
-        self._ended: list[Held] = []
-        self._refused: list[Held] = []
+        self._attempts = parts.attempts
+        self._worker = parts.spec.name
+        self._release = parts.spec.release
+        self._ended: list[Attempt] = []
+        self._refused: Quarantine[Attempt] = Quarantine(parts.clock, *TRY_AGAIN_S)
         self._flush_max = FLUSH_MAX
         self._empty = asyncio.Event()
         self._empty.set()
@@ -89,26 +86,21 @@ class Finisher(Service):
         """Whether everything that ended is written."""
         return self._empty.is_set()
 
-    def put(self, held: Held) -> None:
+    def add(self, attempt: Attempt) -> None:
         """Take an attempt that ended."""
-        self._ended.append(held)
-        if len(self._ended) == 1:  # else the loop has been woken for those before it
+        self._ended.append(attempt)
+        if len(self._ended) == 1:  # otherwise the loop was woken for those before it
             self._empty.clear()
             self.wake()
 
     async def flush(self, for_s: float) -> bool:
-        """Wait until everything is written, at most so long; return whether it is."""
-        self.hurry()
-        try:
-            async with asyncio.timeout(for_s):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
+        """Wait until everything is written, at most `for_s`; return whether it is."""
+        self.wake_now()
+        return await self.clock.wait(self._empty, timeout_s=for_s)
 
     async def tick(self) -> float | None:
         """Write what has ended since the last turn."""
-        batch = self._next_batch()
+        batch = self._take_batch()
         if batch:
             try:
                 await self._write(batch)
@@ -116,15 +108,11 @@ class Finisher(Service):
                 self._keep(batch)
                 raise
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
-            if not self._held:
-                self._on_nothing_held()
+            if not self._attempts:
+                self._parts.claimer.wake()
             return 0
-        if self._refused:
-            return max(
-                0.0,
-                min(held.unwritten.again_at for held in self._refused if held.unwritten)
-                - monotonic(),
-            )
+        if self._refused.cases:
+            return self._refused.next_in_s()
         self._empty.set()
         return None
 
@@ -132,139 +120,129 @@ class Finisher(Service):
         """Close the connection."""
         await self._link.close()
 
-    def _next_batch(self) -> list[Held]:
-        """What was refused before and is due for another try, on its own; else what has ended since."""
-        if self._refused:
-            now = monotonic()
-            again = [
-                held for held in self._refused if held.unwritten and held.unwritten.again_at <= now
-            ][: self._flush_max]
+    def _take_batch(self) -> list[Attempt]:
+        """Return what was refused before and is due for another try, on its own; or what has ended
+        since."""
+        if self._refused.cases:
+            again = self._refused.find_due()[: self._flush_max]
             if again:
-                self._refused = [held for held in self._refused if held not in again]
                 return again
         batch, self._ended = self._ended[: self._flush_max], self._ended[self._flush_max :]
         return batch
 
-    def _keep(self, batch: list[Held]) -> None:
-        """Not lost: what was not confirmed is written again. If it was committed all the same, the fence refuses it, and `_settled_before` knows."""
-        unwritten = [
-            held
-            for held in batch
-            if self._held.get(held.job.id) is held and held not in self._refused
-        ]
-        for held in unwritten:
-            held.unsure = True
-        self._refused += [held for held in unwritten if held.unwritten]
-        self._ended += [held for held in unwritten if not held.unwritten]
+    def _keep(self, batch: list[Attempt]) -> None:
+        """Keep what was not confirmed for another try. If it was committed all the same, the fence
+        refuses it, and `_find_settled` knows."""
+        for attempt in batch:
+            if self._is_held(attempt) and not self._refused.is_waiting(attempt):
+                attempt.write_unconfirmed = True
+                if attempt not in self._refused.cases:
+                    self._ended.append(attempt)
         self._flush_max = max(1, len(batch) // 4)
 
-    async def _write(self, batch: list[Held]) -> None:
-        over: list[tuple[Held, Ending]] = []
-        others: list[tuple[Held, Ending]] = []
-        careful = False
-        for held in batch:
-            if held.lost or self._held.get(held.job.id) is not held:
-                self._lost(held)
+    async def _write(self, batch: list[Attempt]) -> None:
+        over: Part = []
+        others: Part = []
+        careful, refused = False, self._refused.cases
+        for attempt in batch:
+            if attempt.is_lost or self._attempts.get(attempt.job.id) is not attempt:
+                self._discard(attempt)
                 continue
-            ending = self._settled(held)
-            careful = careful or held.unsure or held.unwritten is not None
-            (over if ending.transition.status.is_over else others).append((held, ending))
+            ending = self._settle(attempt)
+            careful = careful or attempt.write_unconfirmed or attempt in refused
+            (over if ending.transition.status.is_over else others).append((attempt, ending))
         for part, write in ((over, ops.finish), (others, ops.leave)):
             if part:
-                written = await self._link.run(
-                    write([ending for _, ending in part], self._release, careful=careful)
-                )
+                endings = [ending for _, ending in part]
+                written = await self._link.run(write(endings, self._release, careful=careful))
                 if len(written) < len(part):
-                    written |= await self._settled_before(
-                        (held, ending) for held, ending in part if held.job.id not in written
-                    )
-                self._written(part, written)
+                    missing = [one for one in part if one[0].job.id not in written]
+                    written |= await self._find_settled(missing)
+                self._take_in(part, written)
 
-    async def _settled_before(self, missing: Iterable[tuple[Held, Ending]]) -> dict[int, Written]:
-        """What an earlier flush, whose answer was lost, had committed."""
-        unsure = [ending for held, ending in missing if held.unsure]
-        return await self._link.run(ops.settled(unsure, self._worker)) if unsure else {}
+    async def _find_settled(self, missing: Iterable[tuple[Attempt, Ending]]) -> dict[int, Written]:
+        """Return what an earlier flush, whose answer was lost, had committed."""
+        unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
+        return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
 
-    def _settled(self, held: Held) -> Ending:
-        end = held.end
+    def _settle(self, attempt: Attempt) -> Ending:
+        end, rules = attempt.outcome, attempt.job_type.rules
+        assert end is not None
         if type(end) is Succeeded:
-            transition = (
-                _SUCCEEDED
-                if end.result_json is None
-                else Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
-            )
+            transition = _SUCCEEDED
+            if end.result_json is not None:
+                transition = Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
         else:
-            assert end is not None
+            recorded = attempt.must_record
             try:
-                transition = settle(held.job, end, held.job_type.rules)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler raised is the user's class, and so is its retry policy
-                unreadable = Errored(
-                    UsageError(
-                        f"what the handler came to cannot be read: {type(error).__name__} while it was looked at"
-                    )
-                )
-                transition = settle(
-                    held.job, unreadable, Rules(held.job_type.rules.max_attempts, DEFAULT_RETRY)
-                )
-        # The handler has been over for a moment; what the database subtracts from its now is the whole time since it began.
+                transition = settle(attempt.job, end, rules, start_recorded=recorded)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
+                why = f"{type(error).__name__} while it was looked at"
+                end = Errored(UsageError(f"what the handler came to cannot be read: {why}"))
+                rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
+                transition = settle(attempt.job, end, rules, start_recorded=recorded)
+        began_at = attempt.began_at
+        # Until now, not until the handler ended: the database subtracts it from its own now.
         return ops.Ending(
-            held.job, transition, None if held.started_at is None else monotonic() - held.started_at
+            attempt.job,
+            transition,
+            None if began_at is None else self.clock.monotonic() - began_at,
         )
 
-    def _written(
-        self, part: list[tuple[Held, Ending]], written: Mapping[int, Written | Refused]
-    ) -> None:
+    def _take_in(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
-        for held, ending in part:
+        for attempt, ending in part:
             outcome = written.get(ending.job.id)
             if outcome is None:
-                self._lost(held)
+                self._discard(attempt)
                 continue
             if isinstance(outcome, ops.Refused):
-                self._put_off(held, outcome)
+                self._put_off(attempt, outcome)
                 continue
-            self._forget(held)
+            self._forget(attempt)
             self.counts[outcome.status] += 1
             if not (quiet and outcome.status == Status.SUCCEEDED):
-                self.bus.emit(self._event(held, ending.transition, outcome))
+                self.bus.emit(self._make_event(attempt, ending.transition, outcome))
 
-    def _put_off(self, held: Held, refused: Refused) -> None:
-        now = monotonic()
-        held.unwritten = unwritten = held.unwritten or Unwritten(since=now)
-        tried_s = now - unwritten.since
-        if not unwritten.is_told and (not refused.locked or tried_s >= LOCKED_FOR_S):
-            unwritten.is_told = True
+    def _put_off(self, attempt: Attempt, refused: Refused) -> None:
+        attempt.put_off()
+        case = self._refused.put(attempt)
+        tried_s = self.clock.monotonic() - case.since
+        if not case.is_reported and (not refused.locked or tried_s >= LOCKED_FOR_S):
+            case.is_reported = True
             self.bus.emit(
-                OutcomeRefused.of(held.job, self._worker, reason=refused.why, for_s=TRY_FOR_S)
+                OutcomeRefused.of(attempt.job, self._worker, reason=refused.why, for_s=TRY_FOR_S)
             )
         if tried_s >= TRY_FOR_S:
-            self._forget(held)  # nobody renews its lease any more
-            return
-        unwritten.again_at = now + min(TRY_AGAIN_S[0] * 2.0**unwritten.tries, TRY_AGAIN_S[1])
-        unwritten.tries += 1
-        self._refused.append(held)
+            self._forget(attempt)  # its lease is not renewed any more
 
-    def _forget(self, held: Held) -> None:
-        if (
-            self._held.get(held.job.id) is held
-        ):  # handed back a moment ago, the job may be held again under a new claim
-            del self._held[held.job.id]
-        if held.is_suspect:
-            self._on_suspect_over(held)
+    def _forget(self, attempt: Attempt) -> None:
+        if self._refused.cases:
+            self._refused.release(attempt)
+        # Handed back a moment ago, the job may be held again under a new claim.
+        if self._is_held(attempt):
+            del self._attempts[attempt.job.id]
+        if attempt.is_suspect:
+            self._parts.executor.release_suspect(attempt)
 
-    def _lost(self, held: Held) -> None:
-        self._forget(held)
-        if held.started_at is None:
-            return  # it had not started: nothing is discarded
+    def _is_held(self, attempt: Attempt) -> bool:
+        return self._attempts.get(attempt.job.id) is attempt
+
+    def _discard(self, attempt: Attempt) -> None:
+        """Drop an outcome that may not be written: another claim has the job."""
+        attempt.lose()
+        self._forget(attempt)
+        if attempt.began_at is None:
+            return  # nothing is discarded
         self.counts["rejected"] += 1
-        self.bus.emit(LeaseLost.of(held.job, self._worker))
+        self.bus.emit(LeaseLost.of(attempt.job, self._worker))
 
-    def _event(self, held: Held, transition: Transition, outcome: Written) -> Event:
-        of = held.job, self._worker
+    def _make_event(self, attempt: Attempt, transition: Transition, outcome: Written) -> Event:
+        of = attempt.job, self._worker
         failure = transition.failure or Failure("", "", "", "")
         match outcome.status:
             case Status.SUCCEEDED:
-                return JobSucceeded.of(*of, ran_s=held.ran_s or 0.0)
+                return JobSucceeded.of(*of, ran_s=attempt.ran_s)
             case Status.CANCELLED:
                 return JobCancelled.of(*of, reason=transition.reason or outcome.reason)
             case Status.DEAD:
@@ -274,8 +252,8 @@ class Finisher(Service):
         if transition.verb == "snooze":
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         why = (
-            held.end.why
-            if isinstance(held.end, HandedBack | Interrupted)
+            attempt.outcome.why
+            if isinstance(attempt.outcome, HandedBack | Interrupted)
             else f"its payload does not fit this release: {failure.message}"
         )
         return JobHandedBack.of(*of, why=why)

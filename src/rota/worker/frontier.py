@@ -1,18 +1,31 @@
 """Where a worker looks for due jobs. Pure: times are given, no clock is read.
 
-For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to which it has seen everything. Claims scan ahead of it, so they never
-walk over the index entries of jobs that are gone, which vacuum cannot remove while any old snapshot is open. What turns up behind it all the same
-(a transaction that committed late, a claim that was rolled back) is found by *looks back*: often a little, seldom far, and from the very beginning.
+For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to which it has seen
+everything. Claims scan ahead of it, so they never walk over the index entries of jobs that are
+gone, which vacuum cannot remove while any old snapshot is open. What turns up behind it all the
+same (a transaction that committed late, a claim that was rolled back) is found by *looks back*:
+often a little, seldom far, and from the very beginning.
 
-The promise, held by property tests: a job that becomes visible behind the frontier is found by the first look at least as deep as it lies behind; each
-depth but the shallowest is looked at once per its period, or as often as its share of one connection's time allows, whichever is rarer; the
+The promise, held by property tests: a job that becomes visible behind the frontier is found by the
+first look at least as deep as it lies behind. Each depth but the shallowest is looked at once per
+its period, or as often as its share of one connection's time allows, whichever is rarer. The
 shallowest is part of every claim after one that came to the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rota.store.ops import Branches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rota.model.job import Job
+    from rota.store.ops import Claimed, RefusedClaim
+    from rota.worker.slots import SlotGroup
 
 Key = tuple[datetime, int]
 """(run_at, id): the order of jobs within one priority."""
@@ -23,7 +36,8 @@ EVERYTHING_S = 1e10
 
 DEPTHS_S = (0.25, 1.5, 6.0, 24.0, 96.0, 384.0, EVERYTHING_S)
 PERIODS_S = (0.06, 0.25, 1.0, 4.0, 16.0, 64.0, 1.0)
-"""The shortest time between two looks of each depth. That of everything is short: on a small table it costs nothing, on a large one SHARE rules."""
+"""The shortest time between two looks of each depth. That of everything is short: on a small table
+it costs nothing, on a large one SHARE rules."""
 
 SHARE = 0.01
 """Of one connection's time, for each depth, over all workers."""
@@ -69,7 +83,8 @@ class Frontier:
             to_the_end: whether it saw everything that was due here.
 
         Returns:
-            Whether more lay behind the frontier than the claim could take: then other workers should look back as well.
+            Whether more lay behind the frontier than the claim could take: then other workers
+            should look back as well.
         """
         self.reached_end = to_the_end
         for level, covered_s in enumerate(DEPTHS_S):
@@ -83,7 +98,8 @@ class Frontier:
         if last is None:
             return False
         behind = bool(depth_s) and last < self.key
-        # More behind than it could take: go on from there, or it would be passed over until the next look.
+        # More behind than it could take: go on from there, or it would be passed over until the
+        # next look.
         self.key = last if behind else max(self.key, last)
         return behind
 
@@ -94,3 +110,172 @@ class Frontier:
     def look_at_everything(self) -> None:
         """Let the next look be the deepest, whatever it costs."""
         self.look_due_at[-1] = 0.0
+
+
+@dataclass(slots=True)
+class ClaimRequest:
+    """What one claim asks for."""
+
+    slots: dict[str, int] = field(default_factory=dict)
+    """How many jobs each queue may give."""
+    limit: int = 0
+    """How many jobs all of them may give: queues may share slots."""
+    depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """How far behind its frontier each (queue, priority) is looked at."""
+
+    def looks_everywhere(self, queues: Iterable[str]) -> bool:
+        """Whether it looks at all of these queues from the very beginning."""
+        return set(self.slots) == set(queues) and all(
+            depth_s == EVERYTHING_S for depth_s in self.depths_s.values()
+        )
+
+
+class Frontiers:
+    """The frontiers of one worker, by queue and priority."""
+
+    def __init__(self, queues: Iterable[str]) -> None:
+        self._by_queue: dict[str, dict[int, Frontier]] = {queue: {} for queue in queues}
+        self._asked_since = dict.fromkeys(self._by_queue, BEGINNING[0])
+        """Up to which request to look back, of any worker, each queue has heard."""
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that this worker serves."""
+        return list(self._by_queue)
+
+    def add(self, queue: str, priority: int) -> None:
+        """Look at a priority of a queue from now on, if the worker serves it."""
+        if queue in self._by_queue:
+            self._by_queue[queue].setdefault(priority, Frontier())
+
+    # What to ask
+
+    def make_request(self, groups: Iterable[SlotGroup], first: int, now: float) -> ClaimRequest:
+        """Return a claim of as many jobs as the groups want; each of a group's queues, in turn, is
+        `first`."""
+        request = ClaimRequest()
+        for group in groups:
+            group.measure(now)
+            wanted = group.wanted
+            if wanted <= 0:
+                continue
+            request.limit += wanted
+            at = first % len(group.queues)
+            for queue in group.queues[at:] + group.queues[:at]:
+                request.slots[queue] = wanted
+                for priority, frontier in self._by_queue[queue].items():
+                    request.depths_s[queue, priority] = frontier.depth_s(now)
+        return request
+
+    def branches(self, request: ClaimRequest) -> Branches:
+        """Return where a claim looks, as its statement takes it."""
+        branches = Branches([], [], [], [], [], [], [], [])
+        for queue, slots in request.slots.items():
+            branches.queues.append(queue)
+            branches.slots.append(slots)
+            branches.lo.append(len(branches.priorities) + 1)
+            for priority in sorted(self._by_queue[queue], reverse=True):
+                run_at, id_ = self._by_queue[queue][priority].key
+                branches.priorities.append(priority)
+                branches.after_run_at.append(run_at)
+                branches.after_id.append(id_)
+                branches.depths.append(timedelta(seconds=request.depths_s[queue, priority]))
+            branches.hi.append(len(branches.priorities))
+        return branches
+
+    def asked_since(self, request: ClaimRequest) -> list[datetime]:
+        """Return for each queue since when requests to look back are news."""
+        return [self._asked_since[queue] for queue in request.slots]
+
+    def known(self, request: ClaimRequest) -> dict[str, list[int]]:
+        """Return the priorities that the worker knows of each queue."""
+        return {queue: list(self._by_queue[queue]) for queue in request.slots}
+
+    # What came back
+
+    def learn(
+        self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int
+    ) -> dict[str, datetime]:
+        """Take in what a claim brought.
+
+        Returns:
+            For each queue in which a look back found more than it could take, from where on all
+            workers should look back.
+        """
+        for queue, priority in claimed.news.priorities:
+            self.add(queue, priority)
+        behind: dict[str, datetime] = {}
+        if not claimed.news.priorities:  # otherwise nothing was claimed, which says nothing
+            behind = self._advance(request, claimed, now, took_s, workers)
+        for queue, to, asked_at in claimed.news.look_back:
+            self._asked_since[queue] = asked_at
+            for frontier in self._by_queue[queue].values():
+                frontier.look_back(to)
+        return behind
+
+    def look_at_everything(self) -> None:
+        """Let the next claim look at everything, whatever it costs."""
+        for frontiers in self._by_queue.values():
+            for frontier in frontiers.values():
+                frontier.look_at_everything()
+
+    def _advance(
+        self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int
+    ) -> dict[str, datetime]:
+        seen = claimed.seen
+        by_queue: dict[str, list[Job | RefusedClaim]] = {}
+        for job in seen:
+            by_queue.setdefault(job.queue, []).append(job)
+        is_full = len(seen) >= request.limit
+        behind: dict[str, datetime] = {}
+        for queue, slots in request.slots.items():
+            jobs = by_queue.get(queue, [])
+            if queue in claimed.paused:
+                continue  # due jobs were left out: its frontiers wait where they are
+            if is_full and not jobs:
+                continue  # the limit was reached before it came to this queue
+            scan = _Scan(jobs, request, claimed.started, now, took_s, workers)
+            scan.is_cut = is_full or len(jobs) >= slots
+            found = scan.advance(queue, self._by_queue[queue])
+            if found is not None:
+                behind[queue] = found
+        return behind
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What one claim found in one queue."""
+
+    jobs: Sequence[Job | RefusedClaim]
+    """In the order of their starts."""
+    request: ClaimRequest
+    started: datetime
+    now: float
+    took_s: float
+    workers: int
+    is_cut: bool = False
+    """Whether it may have left due jobs behind."""
+
+    def advance(self, queue: str, frontiers: dict[int, Frontier]) -> datetime | None:
+        """Move the frontiers; return from where on others should look back."""
+        lowest = min((job.priority for job in self.jobs), default=101)
+        # In start order, so the last of each priority is its greatest.
+        last = {job.priority: (job.run_at, job.id) for job in self.jobs}
+        behind: datetime | None = None
+        for priority, frontier in frontiers.items():
+            depth_s = self.request.depths_s.get((queue, priority))
+            if depth_s is None or (self.is_cut and priority < lowest):
+                continue
+            has_more = frontier.advance(
+                self.now,
+                self.took_s,
+                depth_s,
+                self.workers,
+                self.started,
+                last.get(priority),
+                to_the_end=not self.is_cut or priority > lowest,
+            )
+            if has_more:
+                first = min(job.run_at for job in self.jobs if job.priority == priority)
+                behind = first if behind is None else min(behind, first)
+        return behind

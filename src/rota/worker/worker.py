@@ -1,4 +1,5 @@
-"""One worker: starts its parts in order, works until it is told to stop or, in a drain, nothing is due, and departs in order."""
+"""One worker: makes its parts, works until it is told to stop or, in a drain, nothing is due, and
+stops in order."""
 
 from __future__ import annotations
 
@@ -7,128 +8,114 @@ import inspect
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from rota.declare.config import WorkerConfig
-from rota.errors import CopiedDatabase, DeclarationError, RotaError, WorkerExhausted
-from rota.observe.events import Bus, WorkerStarted, WorkerStopped
-from rota.runtime.service import Gate, LoopThread, Service
+from rota.errors import CopiedDatabase, DeclarationError
+from rota.observe.events import WorkerStarted, WorkerStopped
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
-from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.pinger import Pinger
-from rota.upkeep.rounds import Rounds
+from rota.upkeep.rounds import UpkeepSet
 from rota.worker.claimer import Claimer
-from rota.worker.crew import Crew
-from rota.worker.departure import Departure
+from rota.worker.copy_guard import CopyGuard
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
-from rota.worker.identity import Identity
-from rota.worker.lease import ANSWER_S, LeaseKeeper
+from rota.worker.gates.start_record import StartRecorder
+from rota.worker.health import Health
+from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
+from rota.worker.loop_watch import LoopWatch
+from rota.worker.parts import Parts
 from rota.worker.processes import Processes
-from rota.worker.pulse import Pulse
-from rota.worker.reach import refuse_unreachable
-from rota.worker.report import Report
-from rota.worker.stamp import StampWatch
-from rota.worker.starter import Starter
-from rota.worker.watch import LoopWatch
+from rota.worker.processes.importable import check_importable
+from rota.worker.shutdown import Shutdown
+from rota.worker.summary import Summary
 
 if TYPE_CHECKING:
-    from rota.worker.held import Held, HeldJobs
+    from rota.observe.events import Bus
+    from rota.runtime.service import Service
+    from rota.store.db import Database
+    from rota.worker.spec import WorkerSpec
 
 
 class Worker:
-    """Claims, runs and finishes jobs until it is told to stop or, in a drain, nothing is due."""
+    """Claims, runs and finishes jobs until it is told to stop or, in a drain, nothing is due.
 
-    def __init__(self, database: Database, crew: Crew, bus: Bus, config: WorkerConfig) -> None:
+    Made and used on one loop; `health` may be asked from any thread.
+    """
+
+    def __init__(
+        self, database: Database, spec: WorkerSpec, bus: Bus, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         """Raises DeclarationError when a handler that is to run in a process of its own cannot."""
-        refuse_unreachable(crew.types.values())
-        self._identity = Identity(crew, config)
-        self.name = self._identity.name
+        check_importable(spec.types.values())
+        self.name = spec.name
         self._database = database
-        self._crew = crew
+        self._spec = spec
         self._bus = bus
-        self._config = config
-        self._gate = Gate()
-        self.pulse = Pulse(self._gate)
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._held: HeldJobs = {}
-        self._failure: RotaError | None = None
-        """What ended it, though nobody asked."""
-        self._entering: asyncio.Task[Any] | None = None
-        self._parts: list[Service] = []
+        self._pause_gate = PauseGate()
+        self._shutdown = Shutdown(clock)
+        self.health = Health(self._pause_gate, clock)
+        self.parts = Parts(spec, bus, clock, self.health, self._shutdown)
+        self.services: list[Service] = []
+        """Those that run on the worker's loop, in the order in which they start and end."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._entering: asyncio.Task[Any] | None = None
+        """The task that waits for the lifespan to begin."""
 
     @property
     def is_stopping(self) -> bool:
         """Whether it was told to stop."""
-        return self._stop.is_set()
+        return self._shutdown.asked.is_set()
 
     def stop(self) -> None:
         """Begin to stop; told again, it changes nothing. From the worker's own loop only."""
-        if self._stop.is_set():
+        if self.is_stopping:
             return
-        self._stop.set()
+        self._shutdown.stop()
         if self._entering is not None:
             self._entering.cancel()
 
-    def hurry(self) -> None:
-        """Stop, and let running handlers go on no longer, not even for the rest of the grace period. From the worker's own loop only."""
+    def stop_now(self) -> None:
+        """Stop, and let running handlers go on no longer, not even for the rest of the grace
+        period. From the worker's own loop only."""
         self.stop()
-        self._hurry.set()
+        self._shutdown.stop_now()
 
-    async def run(self) -> Report:
+    async def run(self) -> Summary:
         """Work until stopped or drained; return what was done.
 
         Raises:
             SchemaError: the schema is missing or not this release's.
             CopiedDatabase: in a drain, and the database is a restored copy.
-            DatabaseUnavailable: at the start; in a drain also later. What its jobs came to was recorded if that was possible at all.
+            DatabaseUnavailable: at the start; in a drain also later. The outcomes of its jobs were
+                recorded if that was possible at all.
             WorkerExhausted: its slots are full of handlers that do not stop.
         """
         self._database.statements.read_all()
         upkeep = StoreLink(self._database, "upkeep")
+        parts, config = self.parts, self._spec.config
         async with AsyncExitStack() as stack:
             stack.push_async_callback(upkeep.close)
             state = await self._enter_lifespan(stack)
-            if self._stop.is_set():
-                return Report(0, 0, 0, 0, None)
-            rounds = Rounds(self._bus, self._database, upkeep, self.name, self._config.alert_url)
+            if self.is_stopping:
+                return Summary(0, 0, 0, 0, None)
+            rounds = UpkeepSet(
+                self._bus, self._database, upkeep, self.name, config.alert_url, parts.clock
+            )
             await self._begin(upkeep, rounds)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
-            executor, finisher, claimer, keeper = self._build(upkeep, rounds, state, thread)
-            watch = LoopWatch(self._bus, self._held)
-            keeping = asyncio.create_task(thread.run(keeper.run()))
-            apart = [(watch, asyncio.create_task(thread.run(watch.run()))), (keeper, keeping)]
-            departure = Departure(
-                executor, finisher, claimer, self._hurry, is_drain=self._config.drain
-            )
-            self.pulse.begin(watch, claimer, keeper)
-            self._bus.emit(
-                WorkerStarted(
-                    worker=self.name,
-                    release=self._crew.release,
-                    queues=self._identity.queues_in_words(),
-                )
-            )
-            try:
-                await self._work(keeping)
-            finally:
-                self.pulse.is_stopping = True
-                running = list(zip(self._parts, self._tasks, strict=False))
-                try:
-                    await departure.finish(running, self._config.grace_s)
-                finally:
-                    await departure.leave(running, apart, thread)
-            oldest_due = await departure.last_word(upkeep, self.name)
+            self._build(upkeep, rounds, thread)
+            parts.executor.state = state
+            await self._work_and_stop(thread)
+            oldest_due = await self._shutdown.deregister(parts, upkeep)
         self._bus.emit(WorkerStopped(worker=self.name))
-        failure = self._failure or claimer.failure
+        failure = self._shutdown.failure or parts.claimer.failure
         if failure is not None:
             raise failure
-        counts = finisher.counts
-        return Report(
+        counts, claimer = parts.finisher.counts, parts.claimer
+        return Summary(
             claimer.claimed,
             counts["succeeded"],
             counts["failed"],
@@ -137,164 +124,128 @@ class Worker:
             sorted(claimer.paused),
         )
 
-    def _exhausted(self, executor: Executor) -> None:
-        if self._failure is None:
-            self._failure = WorkerExhausted(
-                sorted(held.job.job_type for held in executor.abandoned)
-            )
-            self.stop()
-
-    def _copied(self, reason: str) -> None:
-        if self._failure is None:
-            self._failure = CopiedDatabase(reason)
-            self.stop()
+    # The lifespan
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> Any:
-        """Enter it in this very task, as cancel scopes want it; the order to stop ends the waiting."""
-        if self._crew.lifespan is None:
+        """Enter it in this very task, as cancel scopes want it; the order to stop ends the wait."""
+        if self._spec.lifespan is None:
             return None
         self._entering = task = asyncio.current_task()
         try:
-            return await stack.enter_async_context(self._lifespan())
+            return await stack.enter_async_context(self._make_lifespan())
         except asyncio.CancelledError:
-            if not self._stop.is_set() or task is None or task.uncancel() > 0:
+            if not self.is_stopping or task is None or task.uncancel() > 0:
                 raise
             return None
         finally:
             self._entering = None
 
-    def _lifespan(self) -> AbstractAsyncContextManager[Any]:
-        assert self._crew.lifespan is not None
-        made: object = self._crew.lifespan()
+    def _make_lifespan(self) -> AbstractAsyncContextManager[Any]:
+        assert self._spec.lifespan is not None
+        made: object = self._spec.lifespan()
         if not isinstance(made, AbstractAsyncContextManager):
             if inspect.iscoroutine(made):
                 made.close()
-            wanted = "an async context manager, as an async function under @contextlib.asynccontextmanager does"
+            wanted = "an async context manager, as an async function under"
+            wanted += " @contextlib.asynccontextmanager does"
             raise DeclarationError(f"App: lifespan must return {wanted}; it returned {made!r}")
         return made
 
-    async def _begin(self, upkeep: StoreLink, rounds: Rounds) -> None:
-        """What must be so before the first claim; in a drain, also one pass of all upkeep."""
-        self._gate.closed = copied = await upkeep.run(ops.copy_check())
-        if self._config.drain and copied is not None:
+    # The beginning
+
+    async def _begin(self, upkeep: StoreLink, rounds: UpkeepSet) -> None:
+        """Do what must be done before the first claim; in a drain, also one pass of all upkeep."""
+        spec = self._spec
+        self._pause_gate.closed = copied = await upkeep.run(ops.copy_check())
+        if spec.config.drain and copied is not None:
             raise CopiedDatabase(copied)
-        await upkeep.run(ops.declare(self._crew.declaration, self._crew.release))
-        await upkeep.run(
-            ops.declare_schedules(self._crew.schedules, self._crew.release, is_deploy=False)
-        )  # before it counts as alive
-        await upkeep.run(ops.beat({**self._identity.sign(), "running": 0}))
-        await upkeep.run(
-            ops.ensure_partitions(days=0)
-        )  # the days ahead are retention's, which may have to wait for them
-        if self._config.drain:
-            await rounds.one_round(self._stop.is_set)
+        await upkeep.run(ops.declare(spec.declaration, spec.release))
+        # Before it counts as alive.
+        await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
+        await upkeep.run(ops.beat({**spec.describe(), "running": 0}))
+        # The days ahead are retention's, which may have to wait for them.
+        await upkeep.run(ops.ensure_partitions(days=0))
+        if spec.config.drain:
+            await rounds.one_round(self._shutdown.asked.is_set)
 
-    def _build(
-        self, upkeep: StoreLink, rounds: Rounds, state: Any, thread: LoopThread
-    ) -> tuple[Executor, Finisher, Claimer, LeaseKeeper]:
-        bus, database, config = self._bus, self._database, self._config
-        executor = Executor(
-            bus,
-            self._identity.lanes(),
-            self.name,
-            Processes(self.name, self._crew.module),
-            buffer_s=config.buffer_s,
-            on_record=lambda held: starter.put(held),  # noqa: PLW0108 - it is made after this
-            on_end=lambda held: finisher.put(held),  # noqa: PLW0108
-            on_free=lambda: claimer.wake(),  # noqa: PLW0108
-            on_exhausted=lambda: self._exhausted(executor),
-            on_progress=lambda context: keeper.report(context),  # noqa: PLW0108
+    def _build(self, upkeep: StoreLink, rounds: UpkeepSet, thread: LoopThread) -> None:
+        """Make the parts."""
+        parts, spec, database = self.parts, self._spec, self._database
+        shortest_s = spec.shortest_lease_s
+        start, claim = StoreLink(database, "start"), StoreLink(database, "claim")
+        finish = StoreLink(
+            database,
+            "finish",
+            answer_s=None if database.notify else UNTIMED_S,
+            lock_timeout_s=min(LOCK_TIMEOUT_S, shortest_s / 6),
         )
-        executor.state = state
-        starter = Starter(
-            bus, StoreLink(database, "start"), executor.begin, executor.drop, executor.refuse
-        )
-        finisher = Finisher(
-            bus,
-            StoreLink(
-                database,
-                "finish",
-                answer_s=None if database.notify else UNTIMED_S,
-                lock_timeout_s=min(LOCK_TIMEOUT_S, self._identity.shortest_lease_s / 6),
-            ),
-            self._held,
-            self.name,
-            self._crew.release,
-            on_suspect_over=executor.suspect_over,
-            on_nothing_held=lambda: claimer.wake(),  # noqa: PLW0108
-        )
-        rings = database.notify and not config.drain
-        claimer = Claimer(
-            bus,
-            StoreLink(database, "claim"),
-            executor,
-            self._held,
-            self._identity.claimant(),
-            self._crew.types,
-            config,
-            rings=rings,
-        )
-        keeper = self._keeper(executor, claimer, finisher, thread)
+        answer_s = min(max(ANSWER_S[0], shortest_s / 4), ANSWER_S[1])
+        lease = StoreLink(database, "lease", answer_s=answer_s)
+        listens = database.notify and not spec.config.drain
+
+        parts.start_recorder = StartRecorder(parts, start)
+        groups = spec.make_slot_groups(parts.clock.monotonic())
+        parts.executor = Executor(parts, groups, Processes(self.name, spec.module))
+        parts.finisher = Finisher(parts, finish)
+        parts.claimer = Claimer(parts, claim, listens=listens)
+        parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)
+
         upkeepers = rounds.services()
-        for part in upkeepers:
-            part.gate = self._gate  # the claims are stopped by the database itself
-        watch = StampWatch(bus, upkeep, self._gate, self._copied if config.drain else None)
-        self._parts = [executor, starter, finisher, claimer, *upkeepers, watch]
-        if not config.drain:
-            self._parts.append(
-                Pinger(bus, rounds.alerts, tuple(self._parts), config.ping_url, self.pulse.passed)
-            )
-        if rings:
-            hears: dict[str, Any] = {
-                "on_ring": claimer.ring,
-                "on_storm": claimer.mute,
-                "on_call": keeper.hurry,
-            }
-            self._parts.append(
-                Listener(
-                    bus, StoreLink(database, "listen"), database.statements, self.name, **hears
-                )
-            )
-        return executor, finisher, claimer, keeper
+        for service in upkeepers:
+            service.pause_gate = self._pause_gate  # the database itself stops the claims
+        self.services = [
+            parts.executor,
+            parts.start_recorder,
+            parts.finisher,
+            parts.claimer,
+            *upkeepers,
+            CopyGuard(parts, upkeep, self._pause_gate),
+        ]
+        if not spec.config.drain:
+            asking = tuple(self.services)
+            url, health = spec.config.ping_url, self.health
+            self.services.append(Pinger(self._bus, rounds.alerts, asking, url, health.note_pass))
+        if listens:
+            listen = StoreLink(database, "listen")
+            self.services.append(Listener(parts, listen, database.statements))
 
-    def _keeper(
-        self, executor: Executor, claimer: Claimer, finisher: Finisher, thread: LoopThread
-    ) -> LeaseKeeper:
-        def on_lost(held: Held) -> None:
-            self._loop.call_soon_threadsafe(executor.lose, held)
+    # The work
 
-        def on_cancel(held: Held, why: str | None) -> None:
-            self._loop.call_soon_threadsafe(executor.cancel, held, why)
-
-        def on_beat(workers: int) -> None:
-            claimer.workers = workers
-            self.pulse.answered()
-
-        answer_s = min(max(ANSWER_S[0], self._identity.shortest_lease_s / 4), ANSWER_S[1])
-        return LeaseKeeper(
-            self._bus,
-            StoreLink(self._database, "lease", answer_s=answer_s),
-            thread.loop,
-            self._held,
-            self._identity.claimant(),
-            self._identity.sign(),
-            on_lost=on_lost,
-            on_cancel=on_cancel,
-            on_beat=on_beat,
-            counted=lambda: {name: finisher.counts[name] for name in ops.COUNTS},
+    async def _work_and_stop(self, thread: LoopThread) -> None:
+        """Run all services until the worker is to stop; then stop them in order."""
+        parts, spec = self.parts, self._spec
+        watch = LoopWatch(parts)
+        keeping = asyncio.create_task(thread.run(parts.lease_keeper.run()))
+        watching = asyncio.create_task(thread.run(watch.run()))
+        apart: list[tuple[Service, asyncio.Task[None]]] = [
+            (watch, watching),
+            (parts.lease_keeper, keeping),
+        ]
+        self.health.begin(watch, parts.claimer, parts.lease_keeper)
+        self._bus.emit(
+            WorkerStarted(worker=self.name, release=spec.release, queues=spec.describe_queues())
         )
+        try:
+            await self._work(keeping)
+        finally:
+            self.health.is_stopping = True
+            running = list(zip(self.services, self._tasks, strict=False))
+            try:
+                await self._shutdown.finish(parts, running, spec.config.grace_s)
+            finally:
+                await self._shutdown.leave(parts, running, apart, thread)
 
     async def _work(self, keeping: asyncio.Task[None]) -> None:
-        """Run the parts until stopped, drained, or one of them fails for good."""
-        if self._stop.is_set():
+        """Run the services until stopped, drained, or one of them fails for good."""
+        if self.is_stopping:
             return  # told so while it began: nothing is claimed only to be handed back
-        self._tasks = [asyncio.create_task(part.run(), name=part.name) for part in self._parts]
-        stopping = asyncio.create_task(self._stop.wait())
+        self._tasks = [asyncio.create_task(one.run(), name=one.name) for one in self.services]
+        stopping = asyncio.create_task(self._shutdown.asked.wait())
         try:
-            done, _ = await asyncio.wait(
-                [*self._tasks, keeping, stopping], return_when=asyncio.FIRST_COMPLETED
-            )
+            waiting = [*self._tasks, keeping, stopping]
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
         for task in done - {stopping}:
-            task.result()  # none but a drain's claimer ends by itself: what ended it is raised here
+            # None but a drain's claimer ends by itself: what ended another is raised here.
+            task.result()

@@ -140,7 +140,7 @@ def test_a_key_that_is_taken_names_its_job_and_one_that_is_freed_is_taken_anew(
     many = adapter.run(ops.insert_many([row(idempotency_key=key) for key in ("k", "l", "l")]))
     assert [one.created for one in many] == [False, True, False]
     assert (many[0].id, many[2].id) == (first.id, many[1].id)
-    adapter.run(ops.act(ops.Act(Action.CANCEL, "tester"), [first.id]))
+    adapter.run(ops.act(ops.ActionRequest(Action.CANCEL, "tester"), [first.id]))
     assert adapter.run(ops.insert(row(idempotency_key="k"))).created
 
 
@@ -186,7 +186,9 @@ def test_actions_are_done_around_a_job_that_is_refused(
 ) -> None:
     ids = [one.id for one in adapter.run(ops.insert_many([row() for _ in range(5)]))]
     refuse(connection, f"new.id = {ids[2]}", "exception 'not this one'")
-    answers, refusals = adapter.run(ops.act_on_many(ops.Act(Action.BURY, "tester", "why"), ids))
+    answers, refusals = adapter.run(
+        ops.act_on_many(ops.ActionRequest(Action.BURY, "tester", "why"), ids)
+    )
     assert [answer.job for answer in answers] == [job for job in ids if job != ids[2]]
     assert list(refusals) == [ids[2]] and "not this one" in refusals[ids[2]]
 
@@ -379,7 +381,7 @@ def test_a_row_that_another_transaction_holds_is_locked(
     connection.execute("begin")
     connection.execute("select from rota.job for update")
     adapter.execute("set lock_timeout = '50ms'")
-    act = ops.Act(Action.CANCEL, "tester")
+    act = ops.ActionRequest(Action.CANCEL, "tester")
     with pytest.raises(RowLocked) as locked:
         adapter.run(ops.act(act, [job]))
     assert locked.value.sqlstate == "55P03"

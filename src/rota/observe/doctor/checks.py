@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.errors import SchemaMissing, SchemaTooNew
 from rota.observe.doctor import growth, server, work
-from rota.observe.doctor.finding import Finding, Level, Limits, bad, skipped, warn
+from rota.observe.doctor.finding import Finding, Level, Limits, bad, skip, warn
 from rota.observe.doctor.work import COUNT_MAX
 from rota.store import migrate
 from rota.store.db import Database
@@ -196,7 +196,7 @@ CHECKS = (
         work.app,
     ),
     Check("oldest", "Do due jobs wait for long?", _jobs, work.oldest),
-    Check("paused", "Is a queue paused?", _queues, work.paused),
+    Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check(
         "running",
@@ -255,13 +255,13 @@ def examine(
         patient = Patient(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
         return Examination(
-            tuple((check, _found(check, patient, limits or Limits())) for check in wanted)
+            tuple((check, _judge(check, patient, limits or Limits())) for check in wanted)
         )
 
 
-def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
+def _judge(check: Check, patient: Patient, limits: Limits) -> Finding:
     if check.name == "app" and patient.types is None:
-        return skipped(
+        return skip(
             "no App was named", "give --app module:attribute to compare it with the database"
         )
     try:
@@ -273,7 +273,7 @@ def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
         )
     except MayNotLook as error:
         judged = (
-            bad if check.name == "privileges" else skipped
+            bad if check.name == "privileges" else skip
         )  # whether the role suffices is known then
         return judged(str(error), "docs/doctor.md lists what it has to be granted")
     except CannotLook as error:
@@ -281,4 +281,4 @@ def _found(check: Check, patient: Patient, limits: Limits) -> Finding:
             str(error), LOCKED
         )  # not skipped: a table that somebody locks stops workers as well
     except SchemaMissing:
-        return skipped("there is no schema of Rota's, or an older one", "see migrations")
+        return skip("there is no schema of Rota's, or an older one", "see migrations")

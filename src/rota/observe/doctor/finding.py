@@ -42,7 +42,7 @@ def bad(what: str, what_to_do: str) -> Finding:
     return Finding(Level.BAD, what, what_to_do)
 
 
-def skipped(what: str, what_to_do: str = "") -> Finding:
+def skip(what: str, what_to_do: str = "") -> Finding:
     """Not looked at."""
     return Finding(Level.SKIPPED, what, what_to_do)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rota.model.units import words
-from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skipped, warn
+from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skip, warn
 
 Facts = dict[str, Any]
 POSTGRESQL_MIN = 140_000
@@ -59,7 +59,7 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
 def listen(facts: Facts, limits: Limits) -> Finding:
     """Whether the bell is heard."""
     if facts["notify"] is False:
-        return skipped("the App has notify=False: workers poll")
+        return skip("the App has notify=False: workers poll")
     if facts["heard_s"] is None:
         return bad(
             "a NOTIFY was not heard within 2 s: jobs are picked up by polling only, and a cancel is heard late",
@@ -205,7 +205,7 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
     ]
     if full:
         said = ", ".join(
-            f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuumed(one)}"
+            f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuum_age(one)}"
             for one in full
         )
         return warn(
@@ -214,11 +214,11 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
         )
     job = next((one for one in tables if one["name"] == "job"), None)
     return ok(
-        f"job has {job['dead'] or 0:,} dead rows, {_vacuumed(job)}" if job else "no figures yet"
+        f"job has {job['dead'] or 0:,} dead rows, {_vacuum_age(job)}" if job else "no figures yet"
     )
 
 
-def _vacuumed(table: Facts) -> str:
+def _vacuum_age(table: Facts) -> str:
     ago_s = table["vacuumed_s"]
     return "not vacuumed yet" if ago_s is None else f"vacuumed {words(ago_s)} ago"
 

@@ -131,7 +131,7 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def paused(facts: Facts, limits: Limits) -> Finding:
+def pauses(facts: Facts, limits: Limits) -> Finding:
     """Whether somebody has forgotten to resume."""
     site = facts["site"]
     if site and site["copied"]:
@@ -193,5 +193,5 @@ def dead(facts: Facts, limits: Limits) -> Finding:
     many = f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
     return warn(
         f"{many} dead jobs, the first for {words(facts['dead_s'])}",
-        "rota jobs --status dead, then mend the cause; they wait for a person, and are put away after their time",
+        "rota jobs --status dead, then mend the cause; they wait for a person, and are archived after their time",
     )

@@ -26,7 +26,7 @@ from rota.observe.events.schedule import (
     ScheduleRefused,
     TicksMissed,
 )
-from rota.observe.events.upkeep import DeadPutAway, PartitionDropped, PartitionKept, UpkeepRefused
+from rota.observe.events.upkeep import DeadArchived, PartitionDropped, PartitionKept, UpkeepRefused
 from rota.observe.events.worker import (
     DatabaseCopied,
     DatabaseLost,
@@ -42,7 +42,7 @@ __all__ = [
     "Bus",
     "DatabaseCopied",
     "DatabaseLost",
-    "DeadPutAway",
+    "DeadArchived",
     "Event",
     "HandlerAbandoned",
     "JobCancelled",

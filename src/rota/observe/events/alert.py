@@ -26,7 +26,7 @@ class AlertFired(Event):
     since: datetime
     repeated: bool
 
-    def said(self) -> str:
+    def describe(self) -> str:
         since = f" (since {self.since.isoformat(timespec='seconds')})" if self.repeated else ""
         return f"alert {self.rule!r}: {self.message}{since}"
 
@@ -41,7 +41,7 @@ class AlertOver(Event):
     value: float
     since: datetime
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"alert {self.rule!r} is over: {self.message} (since {self.since.isoformat(timespec='seconds')})"
 
 
@@ -54,5 +54,5 @@ class AlertNotTold(Event):
     subject: str
     reason: str
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"alert {self.rule!r}{' of ' + self.subject if self.subject else ''}: {self.reason}"

@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.model.failure import escaped
+from rota.model.failure import escape
 from rota.observe.events.event import Event
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Log the event and tell the listeners."""
-        logger.log(event.level_now, "%s", escaped(event.text()), extra={"rota_event": event})
+        logger.log(event.level_now, "%s", escape(event.text()), extra={"rota_event": event})
         if not self._listeners:
             return
         for base in type(event).__mro__:

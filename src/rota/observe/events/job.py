@@ -36,7 +36,7 @@ class JobEvent(Event):
         )
 
     def text(self) -> str:
-        return f"job {self.job} {self.job_type} attempt {self.attempt}: {self.said()}"
+        return f"job {self.job} {self.job_type} attempt {self.attempt}: {self.describe()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class JobCancelled(JobEvent):
 
     reason: str | None
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"cancelled: {self.reason or 'no reason given'}"
 
 
@@ -91,7 +91,7 @@ class JobSnoozed(JobEvent):
     run_in_s: float
     reason: str | None
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"snoozed for {self.run_in_s:.1f} s: {self.reason or 'no reason given'}"
 
 

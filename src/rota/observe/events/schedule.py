@@ -20,7 +20,7 @@ class ScheduleEvent(Event):
     schedule: str
 
     def text(self) -> str:
-        return f"schedule {one_line(self.schedule)}: {self.said()}"
+        return f"schedule {one_line(self.schedule)}: {self.describe()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class TicksMissed(ScheduleEvent):
     is_more: bool
     next_run_at: datetime
 
-    def said(self) -> str:
+    def describe(self) -> str:
         count = f"{'more than ' if self.is_more else ''}{self.ticks} missed tick{'' if self.ticks == 1 else 's'}"
         return f"{count} passed over; the next is {self.next_run_at:%Y-%m-%d %H:%M}Z"
 
@@ -67,7 +67,7 @@ class ScheduleRefused(ScheduleEvent):
     reason: str
     paused: bool
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"{'paused' if self.paused else 'its tick has to wait'}: {one_line(self.reason)}"
 
 

@@ -38,9 +38,9 @@ class PartitionKept(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadPutAway(Event):
+class DeadArchived(Event):
     """So many dead jobs that nobody resolved for as long as they are kept moved to history, with a resolution that says so."""
 
     level = logging.WARNING
-    line = "retention: {jobs} dead jobs that nobody resolved are put away"
+    line = "retention: {jobs} dead jobs that nobody resolved were archived"
     jobs: int

@@ -38,7 +38,7 @@ class LoopBlocked(Event):
     place: str
     over: bool
 
-    def said(self) -> str:
+    def describe(self) -> str:
         who = (
             "something that is no handler"
             if self.job is None

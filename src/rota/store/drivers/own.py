@@ -1,13 +1,16 @@
-"""Rota's own connections: opened, listened on, cancelled and cut. They are psycopg's, whatever
-driver the application has."""
+"""Rota's own connections: opened, listened on, cancelled and cut, with a limit for each answer.
+
+They are psycopg's, whatever driver the application has.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import pq, sql
@@ -16,7 +19,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rota.errors import ConfigurationError
 from rota.model.failure import message
 from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
-from rota.store.errors import StoreError, is_of_statement, unavailable
+from rota.store.errors import ServerTrouble, StoreError, is_of_statement, unavailable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CANCEL_S = 2.0
+"""Longest time for a server that did not answer in time to hear the cancel; at most a quarter of
+the limit."""
 
 
 def parse_url(url: str) -> dict[str, Any]:
@@ -118,3 +128,47 @@ class OwnConnection:
         """Ask the server whether it only reads."""
         row = await (await self._connection.execute("show transaction_read_only")).fetchone()
         return row != ("off",)
+
+
+class Deadline:
+    """A limit for a block that waits for one answer. It can be entered again and again.
+
+    Past the limit the server is asked to cancel the statement, which else would go on waiting for
+    a lock and hold locks itself. When that brings no answer either, the connection is cut and the
+    block raises ServerTrouble.
+    """
+
+    __slots__ = ("_cancel_s", "_connection", "_has_cut", "_limit_s", "_task", "_timer")
+
+    def __init__(self, connection: OwnConnection, limit_s: float) -> None:
+        self._connection = connection
+        self._limit_s = limit_s
+        self._cancel_s = min(CANCEL_S, limit_s / 4)
+        self._has_cut = False
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._lose)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self._has_cut and isinstance(error, Exception):
+            raise ServerTrouble(f"nothing within {self._limit_s:g} s") from error
+
+    def _lose(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._cut())
+
+    async def _cut(self) -> None:
+        await self._connection.cancel(self._cancel_s)
+        await asyncio.sleep(self._cancel_s)
+        self._has_cut = True
+        self._connection.cut()

@@ -18,7 +18,7 @@ ACTION_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ActionRequest:
     """What somebody does to jobs, and why."""
 
     action: Action
@@ -40,24 +40,26 @@ class Answer:
     """The job that a requeue or another run has made; of a refused one, the job as which it was requeued before."""
 
 
-def act(act: Act, ids: Sequence[int]) -> Operation[list[Answer]]:
+def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
     """Do it to up to 1,000 jobs in one statement: to all of them or, when the database refuses a row, to none."""
-    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": act.why, "by": act.by}
-    if act.action is Action.REQUEUE:
-        params |= {"payload": act.payload, "payload_version": act.payload_version}
-    rows = yield Query(f"job_{act.action.value.replace(' ', '_')}", params)
+    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
+    if request.action is Action.REQUEUE:
+        params |= {"payload": request.payload, "payload_version": request.payload_version}
+    rows = yield Query(f"job_{request.action.value}", params)
     return [Answer(*row) for row in rows]
 
 
-def act_on_many(acting: Act, ids: Sequence[int]) -> Operation[tuple[list[Answer], Refusals]]:
+def act_on_many(
+    request: ActionRequest, ids: Sequence[int]
+) -> Operation[tuple[list[Answer], Refusals]]:
     """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
     takes a connection in autocommit, on which each batch is a transaction."""
     answers: list[Answer] = []
     refusals: Refusals = {}
-    # What is no job's fault, such as a role without the right, is reported once and not of each.
-    yield from act(replace(acting, payload=None), [])
+    # An error that is no job's fault, such as a missing privilege, is raised here once.
+    yield from act(replace(request, payload=None), [])
     for batch in _batches(ids):
-        isolated = yield from isolate(batch, partial(act, acting))
+        isolated = yield from isolate(batch, partial(act, request))
         answers += [answer for some in isolated.answers for answer in some]
         refusals |= dict(isolated.refused)
     return answers, refusals

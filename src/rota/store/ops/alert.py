@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.model.alert import Decision, Finding, Standing
+from rota.model.alert import AlertMatch, Decision, Standing
 from rota.store.driver import Operation, Query
 
 
@@ -21,7 +21,7 @@ class AlertRule:
     repeat_after_s: float | None
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is told of an alert. In this shape, as JSON, it is posted; it is also what a job of `tell_job` gets, without `told` and `over_at`."""
 
     rule: str
@@ -44,9 +44,9 @@ def take_alert_rules() -> Operation[list[AlertRule]]:
     ]
 
 
-def findings(rule: str) -> Operation[list[Finding]]:
+def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
     """Read what a rule finds now."""
-    return [Finding(*row) for row in (yield Query("alert_findings", {"rule": rule}))]
+    return [AlertMatch(*row) for row in (yield Query("alert_findings", {"rule": rule}))]
 
 
 def standing(rule: str) -> Operation[list[Standing]]:
@@ -56,7 +56,7 @@ def standing(rule: str) -> Operation[list[Standing]]:
 
 def write_alerts(
     rule: str, decided: Sequence[Decision], pause_s: float
-) -> Operation[list[tuple[Told, str | None]]]:
+) -> Operation[list[tuple[AlertMessage, str | None]]]:
     """Write what was decided, and have the rule rest for so long; return what is now to be told, each with what kept its job from being enqueued."""
     steps = [
         {
@@ -73,7 +73,7 @@ def write_alerts(
         "steps": msgspec.json.encode(steps).decode(),
         "pause": timedelta(seconds=pause_s),
     }
-    told = []
+    messages = []
     for subject, state, since, times, value, message, severity, problem in (
         yield Query("alert_write", params)
     ):
@@ -85,11 +85,11 @@ def write_alerts(
             "value": value,
             "message": message,
         }
-        told.append((Told(rule=rule, severity=severity, **facts), problem))
-    return told
+        messages.append((AlertMessage(rule=rule, severity=severity, **facts), problem))
+    return messages
 
 
-def take_unposted(limit: int) -> Operation[list[Told]]:
+def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
     """Take what is not posted yet; nobody else is given it for a while."""
     columns = (
         "rule",
@@ -103,14 +103,14 @@ def take_unposted(limit: int) -> Operation[list[Told]]:
         "message",
     )
     return [
-        Told(**dict(zip(columns, row, strict=True)))
+        AlertMessage(**dict(zip(columns, row, strict=True)))
         for row in (yield Query("alert_unposted", {"limit": limit}))
     ]
 
 
-def posted(told: Told) -> Operation[None]:
+def mark_posted(sent: AlertMessage) -> Operation[None]:
     """Say that it is posted."""
-    yield Query("alert_posted", {"rule": told.rule, "subject": told.subject, "told": told.told})
+    yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject, "told": sent.told})
 
 
 def forget_alerts(limit: int) -> Operation[int]:

@@ -66,6 +66,10 @@ class Claimed:
     started: datetime
     jobs: list[Job]
     news: News
+    unrecorded: frozenset[int] = frozenset()
+    """The jobs whose starts must be recorded before they begin."""
+    suspects: frozenset[int] = frozenset()
+    """The jobs whose last attempt was lost with its worker, which they may have killed."""
     paused: frozenset[str] = frozenset()
     """Queues that are paused: that nothing came from them says nothing about them."""
     refused: tuple[RefusedClaim, ...] = ()
@@ -120,10 +124,10 @@ def claim(
         if refused is None:
             raise
         rows = yield Query("job_claim", {**params, "refused": []})
-    return _claimed(who, rows)
+    return _read_claim(who, rows)
 
 
-def _claimed(who: Claimant, rows: list[Row]) -> Claimed:
+def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     refused = tuple(
         RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None
     )
@@ -133,7 +137,15 @@ def _claimed(who: Claimant, rows: list[Row]) -> Claimed:
     jobs = [_job(row, who.worker) for row in rows if row[2] is not None]
     jobs.sort(key=_start_order)
     paused = frozenset(row[4] for row in rows if row[2] is None and row[4] is not None)
-    return Claimed(started, jobs, _NO_NEWS if news is None else _news.decode(news), paused, refused)
+    return Claimed(
+        started,
+        jobs,
+        _NO_NEWS if news is None else _news.decode(news),
+        unrecorded=frozenset(row[2] for row in rows if row[17] is False),
+        suspects=frozenset(row[2] for row in rows if row[19]),
+        paused=paused,
+        refused=refused,
+    )
 
 
 def _job(row: tuple[Any, ...], worker: str) -> Job:
@@ -154,9 +166,7 @@ def _job(row: tuple[Any, ...], worker: str) -> Job:
         idempotency_key=row[14],
         meta_json=row[15],
         created_at=row[16],
-        start_recorded=row[17],
         losses=row[18] or 0,
-        suspected=row[19],
         schedule=row[20],
         scheduled_for=row[21],
         locked_by=worker,
@@ -172,6 +182,6 @@ def look_back(queue: str, to: datetime) -> Operation[None]:
     yield Query("look_back", {"queue": queue, "to": to})
 
 
-def ring_me(queues: Sequence[str], for_s: float) -> Operation[None]:
-    """Ask producers to ring for these queues for so long."""
+def request_notify(queues: Sequence[str], for_s: float) -> Operation[None]:
+    """Ask producers to notify this worker of jobs in these queues for `for_s` seconds."""
     yield Query("bell_set", {"queues": sorted(queues), "until_s": for_s})

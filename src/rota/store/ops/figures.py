@@ -12,10 +12,8 @@ from itertools import accumulate
 import msgspec
 
 from rota.store.driver import Operation, Query, Row
-from rota.store.ops.read import oldest_due
+from rota.store.ops.read import COUNT_MAX, oldest_due
 
-COUNT_MAX = 10_000
-"""Jobs are counted so far: a look at a full queue must not cost more than at an empty one."""
 OVERRUNS_MAX = 20
 """So many jobs that run too long are named."""
 
@@ -66,7 +64,7 @@ class Stats(msgspec.Struct, frozen=True):
     """For how long the oldest due job has been waiting; None: nothing is due."""
     too_long: list[Overrun]
     """Jobs that run too long, those that began first."""
-    folded_to: datetime | None
+    complete_to: datetime | None
     """Until when `types` and `hours` are complete."""
     types: list[Figures]
     """For each job type, all hours that were asked for in one."""
@@ -80,15 +78,15 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     oldest = yield from oldest_due()
     asked = {"job_type": job_type, "queue": queue}
     overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
-    folded = yield Query("figures_folded")
-    types, per_hour = summed((yield Query("figures", {**asked, "hours": hours})))
+    rollup = yield Query("stat_rollup")
+    types, per_hour = sum_up((yield Query("figures", {**asked, "hours": hours})))
     return Stats(
         jobs=dict(counts),
         counted_to=COUNT_MAX,
         oldest_due_at=oldest and oldest[0],
         oldest_due_s=oldest and oldest[1],
         too_long=[Overrun(*row) for row in overruns],
-        folded_to=folded[0][0] if folded else None,
+        complete_to=rollup[0][0] if rollup else None,
         types=types,
         hours=per_hour,
     )
@@ -97,7 +95,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
 Buckets = dict[int, int]
 
 
-def summed(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
+def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
     """Add up what `figures` read: per type, and per hour and type. Here and not in SQL: there it took five times as long."""
     of_type: dict[str, _Sum] = defaultdict(_Sum)
     of_hour: dict[tuple[datetime, str], _Sum] = {}
@@ -145,7 +143,7 @@ def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
 _BUCKETS = msgspec.json.Decoder(Buckets)
 
 
-def fold_figures() -> Operation[bool]:
+def roll_up_stats() -> Operation[bool]:
     """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is more."""
     return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]
 

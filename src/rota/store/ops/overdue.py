@@ -22,7 +22,7 @@ class Reaped:
     status: str
     run_at: datetime
     reason: str | None
-    """Why somebody had called it off."""
+    """Why somebody had cancelled it."""
 
 
 def reap(

@@ -36,7 +36,7 @@ class Until:
 def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation[Pause]:
     """Pause a queue. Raises UsageError when the instant has passed by the database's clock."""
     return (
-        yield from _paused(
+        yield from _pause(
             "queue_pause",
             {"queue": queue, "until": until.at, "for_s": until.for_s, "why": why, "by": by},
         )
@@ -46,7 +46,7 @@ def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation
 def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
     """Pause everything. Raises UsageError when the instant has passed by the database's clock."""
     return (
-        yield from _paused(
+        yield from _pause(
             "pause_all", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}
         )
     )
@@ -77,7 +77,7 @@ def copy_check() -> Operation[str | None]:
     return (yield Query("copy_check"))[0][0]  # type: ignore[no-any-return]
 
 
-def _paused(name: str, params: dict[str, Any]) -> Operation[Pause]:
+def _pause(name: str, params: dict[str, Any]) -> Operation[Pause]:
     try:
         rows: list[Row] = yield Query(name, params)
     except Unstorable as error:

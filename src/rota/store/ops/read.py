@@ -12,6 +12,9 @@ import msgspec
 from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
 
+COUNT_MAX = 10_000
+"""Jobs are counted so far: a look at a full queue must not cost more than at an empty one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
@@ -32,8 +35,7 @@ class Filter:
     limit: int = 100
 
 
-_OF_A_CLAIM = ("start_recorded", "suspected")
-_JOB_COLUMNS = [name for name in Job.__struct_fields__ if name not in _OF_A_CLAIM]
+_JOB_COLUMNS = Job.__struct_fields__
 """The columns of the statement `jobs`, in its order, as fields of Job."""
 
 
@@ -61,7 +63,7 @@ def _job(row: Row) -> Job:
     return Job(**facts)
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AttemptRecord(msgspec.Struct, frozen=True):
     """An attempt that did not succeed: a row of `attempt`."""
 
     claim: int
@@ -80,13 +82,13 @@ class Attempt(msgspec.Struct, frozen=True):
     next_run_at: datetime | None
 
 
-def attempts(job: int) -> Operation[list[Attempt]]:
+def attempts(job: int) -> Operation[list[AttemptRecord]]:
     """Read the attempts of a job that did not succeed, in order."""
-    return [Attempt(*row) for row in (yield Query("attempts", {"job": job}))]
+    return [AttemptRecord(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
-class Action(msgspec.Struct, frozen=True):
-    """What somebody did: a row of `action`."""
+class ActionRecord(msgspec.Struct, frozen=True):
+    """An action: a row of the action log."""
 
     at: datetime
     verb: str
@@ -96,6 +98,7 @@ class Action(msgspec.Struct, frozen=True):
     by: str
     why: str | None
     detail_json: str | None
+    schedule: str | None = None
 
     @property
     def detail(self) -> Any:
@@ -114,7 +117,7 @@ def actions(
     queues: Sequence[str],
     until: datetime | None,
     limit: int,
-) -> Operation[list[Action]]:
+) -> Operation[list[ActionRecord]]:
     """Read what people did to jobs that were made then, what made them, and what was done to their queues or to everything from then on, in order."""
     asked = {
         "jobs": list(jobs),
@@ -124,7 +127,13 @@ def actions(
         "until": until,
         "limit": limit,
     }
-    return [Action(*row) for row in (yield Query("actions", asked))]
+    return [ActionRecord(*row) for row in (yield Query("actions", asked))]
+
+
+def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list[ActionRecord]]:
+    """Read the log of all actions, the newest first."""
+    params = {"limit": limit, **instant_or_ago("since", since)}
+    return [ActionRecord(*row) for row in (yield Query("action_log", params))]
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:
@@ -133,9 +142,53 @@ def oldest_due() -> Operation[tuple[datetime, float] | None]:
     return None if at is None else (at, waiting_s)
 
 
+class QueueDepth(msgspec.Struct, frozen=True):
+    """How many jobs of a priority are ready in a queue."""
+
+    queue: str
+    priority: int
+    due: int
+    """Due now. A count that reaches 10,000 means at least so many."""
+    later: int
+    """Due later, counted likewise."""
+    oldest_run_at: datetime
+    """The earliest `run_at`, of jobs to come too."""
+    oldest_due: datetime | None
+    """The earliest `run_at` of those that are due; None: none is."""
+    oldest_due_s: float | None
+    """Seconds since then."""
+
+
+def read_queues() -> Operation[list[QueueDepth]]:
+    """Read the queues and priorities that have jobs due or to come."""
+    return [QueueDepth(*row) for row in (yield Query("queues", {"limit": COUNT_MAX}))]
+
+
+class AlertRecord(msgspec.Struct, frozen=True):
+    """An alert that stands, or ended within a day."""
+
+    rule: str
+    subject: str
+    """What it is about: an error type, a queue, a job type or a schedule; empty where the rule has
+    only one."""
+    state: str
+    since: datetime
+    last_told_at: datetime | None
+    told: int
+    """How often it was told."""
+    over_at: datetime | None
+    value: float
+    message: str
+
+
+def read_alerts() -> Operation[list[AlertRecord]]:
+    """Read the alerts that stand, and those that ended within a day."""
+    return [AlertRecord(*row) for row in (yield Query("alerts"))]
+
+
 def table(
     name: str, params: dict[str, Any] | None = None, *, columns: Sequence[str]
 ) -> Operation[list[dict[str, Any]]]:
-    """Read one of the overviews (stats, queues, workers, job_types) as dicts."""
+    """Read one of the overviews (workers, job_types, alert_rules) as dicts."""
     rows = yield Query(name, params or {})
     return [dict(zip(columns, row, strict=True)) for row in rows]

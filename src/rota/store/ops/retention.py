@@ -46,7 +46,7 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
     return None
 
 
-def put_dead_away(limit: int) -> Operation[tuple[int, Refusals]]:
+def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
     """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
     candidates = Query("jobs_long_dead", {"limit": limit})
     rows, refusals = yield from take_batch("dead_archive", {"limit": limit}, candidates)

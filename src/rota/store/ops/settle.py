@@ -13,10 +13,10 @@ import msgspec
 from rota.model.job import Job, Status
 from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, Row
-from rota.store.errors import Unstorable
+from rota.store.errors import PartitionMissing, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Claimant
-from rota.store.ops.upkeep import retry_with_partitions
+from rota.store.ops.upkeep import ensure_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +131,35 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
     return _settle(endings, partial(_leave, release), careful=careful)
 
 
-_Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
+Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 
-def _settle(endings: Sequence[Ending], write: _Write, *, careful: bool) -> Operation[Settled]:
-    def write_some(some: Sequence[Ending]) -> Operation[dict[int, Written]]:
-        try:
-            return (yield from retry_with_partitions(lambda: write(some, True)))
-        except Unstorable:
-            if len(some) > 1:
-                raise
-        return (yield from retry_with_partitions(lambda: write(some, False)))
-
+def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operation[Settled]:
     free, locked = (yield from _split_locked(endings)) if careful else (endings, [])
-    isolated = yield from isolate(free, write_some, split_locked=_split_locked)
+    isolated = yield from isolate(free, partial(_write, write), split_locked=_split_locked)
     settled: Settled = {ending.job.id: _LOCKED for ending in (*locked, *isolated.locked)}
     settled |= {ending.job.id: Refused(why) for ending, why in isolated.refused}
     for written in isolated.answers:
         settled |= written
     return settled
+
+
+def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Written]]:
+    """Write endings in one statement. Make the day's partition where it is missing; leave out the
+    texts of a single ending where they cannot be stored."""
+    with_texts, made_partitions = True, False
+    while True:
+        try:
+            return (yield from write(endings, with_texts))
+        except PartitionMissing:
+            if made_partitions:
+                raise
+            yield from ensure_partitions()
+            made_partitions = True
+        except Unstorable:
+            if len(endings) > 1 or not with_texts:
+                raise
+            with_texts = False
 
 
 def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:
@@ -221,7 +231,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
         "loss": transition.loss,
         "delay_s": transition.delay_s,
         "ran_s": ending.ran_s,
-        "misfit": transition.misfit,
+        "payload_mismatch": transition.payload_mismatch,
     }
     if failure is not None:
         outcome |= {
@@ -235,7 +245,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
     return outcome
 
 
-def settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
+def find_settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
     """Say which of these endings the worker has written already."""
     params = {
         "ids": numbers([ending.job.id for ending in endings]),

@@ -20,6 +20,6 @@ language sql security definer
 set search_path from current
 as $$
   select *
-  from job_take_over('retry now', p_ids, p_why, p_by)
+  from job_take_over('retry_now', p_ids, p_why, p_by)
 $$;
 revoke execute on function job_retry_now(bigint[], text, text) from public;

@@ -55,7 +55,7 @@ begin
   ) o on true;
   insert into action (verb, job, by, why, detail)
   select
-    'run again',
+    'run_again',
     p.id,
     coalesce(one_line(p_by, 200), session_user),
     one_line(p_why, 500),

@@ -12,10 +12,10 @@ as $$
       then format('it was not due before %s', said.run_at)
     when p_job.status = 'waiting'
       then 'it waited for another job to end'
-    when p_job.misfits is not null
+    when p_job.mismatched_releases is not null
       then format(
         'its payload fits none of the releases that tried: %s',
-        array_to_string(p_job.misfits, ', ')
+        array_to_string(p_job.mismatched_releases, ', ')
       )
     when pause.said is not null
       then pause.said || said.failures

@@ -60,11 +60,11 @@ declare
           )
           and b.run_at <= clock()
           and b.job_type = any (p_types)
-          -- A misfit waits for another release. A misfit that no release has taken for an hour is
+          -- A payload mismatch waits for another release. One that none has taken for an hour is
           -- claimed again, and ends dead if no other release is alive.
           and (
-            b.misfits is null
-            or not p_release = any (b.misfits)
+            b.mismatched_releases is null
+            or not p_release = any (b.mismatched_releases)
             or b.run_at < clock() - interval '1 hour'
           )
           and b.id <> all (v_refused)

@@ -1,14 +1,14 @@
 -- Takes jobs out of `running` that are not over: failed, dead, snoozed, handed back, lost, taken
 -- over. p_outcomes is an array of objects:
 --   id, claims        the claim
---   status            failed, dead or queued; of a misfit the server decides
+--   status            failed, dead or queued; of a payload mismatch the server decides
 --   charged           whether the attempt counts
 --   loss              whether its worker leaves it, or has lost it, after it may have begun
 --   delay_s           seconds until run_at; NULL keeps run_at, and asks the workers to look back
 --   ran_s             seconds since the handler began; NULL: it did not
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
 --   attempt_only      the error is kept there, and not on the job
---   misfit            this release's code cannot read the payload: the job is kept for another
+--   payload_mismatch  this release's code cannot read the payload: the job is kept for another
 --                     release that knows the type and was alive within the last hour, and is due in
 --                     30 s, doubling to 10 min; it is dead when there is no such release
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
@@ -48,7 +48,7 @@ begin
         response_code int,
         stack text,
         attempt_only boolean,
-        misfit boolean
+        payload_mismatch boolean
       )
     ),
     mine as materialized (
@@ -65,15 +65,15 @@ begin
         i.charged, i.loss,
         i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
-        i.misfit is true as misfit,
+        i.payload_mismatch is true as payload_mismatch,
         clock() - i.ran_s * interval '1 second' as started_at,
         case
-          when i.misfit is not true then i.status
+          when i.payload_mismatch is not true then i.status
           when p_release <> 'unknown'
             and exists (
               select from worker w
               where w.release not in (p_release, 'unknown')
-                and not w.release = any (coalesce(m.misfits, '{}'))
+                and not w.release = any (coalesce(m.mismatched_releases, '{}'))
                 and m.job_type = any (w.job_types)
                 and coalesce(w.stopped_at, w.heartbeat_at) > clock() - interval '1 hour'
             )
@@ -81,8 +81,8 @@ begin
           else 'dead'
         end as status,
         case
-          when i.misfit
-            then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.misfits), 0)))
+          when i.payload_mismatch
+            then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.mismatched_releases), 0)))
           else i.delay_s
         end as delay_s
       from mine m
@@ -102,10 +102,10 @@ begin
           when d.status = 'dead' or d.delay_s is null then j.run_at
           else clock() + d.delay_s * interval '1 second'
         end,
-        misfits = case
-          when d.misfit and not p_release = any (coalesce(j.misfits, '{}'))
-            then array_append(j.misfits, p_release)
-          else j.misfits
+        mismatched_releases = case
+          when d.payload_mismatch and not p_release = any (coalesce(j.mismatched_releases, '{}'))
+            then array_append(j.mismatched_releases, p_release)
+          else j.mismatched_releases
         end,
         started_at = d.started_at,
         last_error = case when d.job_failed then d.message else j.last_error end,

@@ -67,7 +67,7 @@ begin
     status = case when v_buries then 'dead' else 'queued' end,
     -- A job that is due already keeps its place.
     run_at = case when v_buries or j.run_at <= clock() then j.run_at else clock() end,
-    misfits = case when v_buries then j.misfits end,
+    mismatched_releases = case when v_buries then j.mismatched_releases end,
     last_error = case when v_buries then v_message else j.last_error end,
     error_type = case when v_buries then 'Buried' else j.error_type end,
     response_code = case when v_buries then null else j.response_code end,

@@ -1,14 +1,14 @@
 -- Adds to the figures what ended in the closed minutes, up to an hour of it. Returns whether there
--- is more. A minute is closed when it is two minutes old: Rota's own statements end within 30 s. Of
--- all workers one folds at a time, and writes how far it went in the same transaction: so each row
--- is counted once, whatever is killed.
+-- is more. A minute is closed when it is two minutes old: Rota's own statements end within 30 s.
+-- Of all workers one rolls up at a time, and writes how far it went in the same transaction: so
+-- each row is counted once, whatever is killed.
 -- While an hour is not over, it reads only the end of the day's rows. When the hour is over it is
 -- counted again, from the whole day (at most two gigabytes of it), because a row may also have been
 -- written into free space of an older block. No index is needed, so no finish pays for one. What
 -- history no longer holds is not counted again.
 -- A clock that was ahead, and was set right, has closed minutes that are still to come: from the
 -- present hour on they are counted again.
--- Locks: the row of stat_fold, with SKIP LOCKED; no index: the tail of one day's history, or once
+-- Locks: the row of stat_rollup, with SKIP LOCKED; no index: the tail of one day's history, or once
 --   an hour all of that day.
 -- Keeps: M85, each row counted once, and no finish pays for it.
 create or replace function stats_roll_up()
@@ -25,10 +25,10 @@ declare
   v_blocks bigint;
   v_first bigint;
 begin
-  select f.folded_to into v_from
-  from stat_fold f
-  where f.folded_to < v_closed
-    or f.folded_to > clock()
+  select f.complete_to into v_from
+  from stat_rollup f
+  where f.complete_to < v_closed
+    or f.complete_to > clock()
   for update skip locked;
   if not found then
     return false;
@@ -36,7 +36,7 @@ begin
   if v_from > clock() then
     v_from := date_trunc('hour', v_closed, 'UTC');
     delete from stat_hour s where s.hour >= v_from;
-    update stat_fold set folded_to = v_from;
+    update stat_rollup set complete_to = v_from;
   end if;
   v_hour := date_trunc('hour', v_from, 'UTC');
   v_to := least(v_closed, v_hour + interval '1 hour');
@@ -60,6 +60,6 @@ begin
     end if;
     perform figures_add_failed(v_hour, v_from, v_to);
   end if;
-  update stat_fold set folded_to = v_to;
+  update stat_rollup set complete_to = v_to;
   return v_to < v_closed;
 end $$;

@@ -27,7 +27,7 @@ create table job (
   cancel_requested_at timestamptz,               -- when the running job was asked to stop, …
   cancel_reason text,                            -- … or was cancelled: the reason
   progress jsonb,                                -- last report: done, total, note, its time
-  misfits text[],                                -- releases whose code could not read the payload
+  mismatched_releases text[],                    -- releases whose code could not read the payload
   last_error text,
   error_type text,
   response_code int,
@@ -357,13 +357,13 @@ create table stat_hour (
 );
 
 -- Up to when the figures are complete; one row. To count again what is in history from some hour
--- on, set folded_to back to that hour.
-create table stat_fold (
+-- on, set complete_to back to that hour.
+create table stat_rollup (
   id int primary key default 1 check (id = 1),
-  folded_to timestamptz not null
+  complete_to timestamptz not null
 );
 
-insert into stat_fold (folded_to) values (date_trunc('hour', clock(), 'UTC'));
+insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC'));
 
 -- What alerts look for. The kind says what at_least, factor and period mean:
 --   dead              at_least jobs died within period, and no person has resolved them

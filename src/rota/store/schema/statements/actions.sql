@@ -20,7 +20,7 @@ from (
     select o.id, o.at, o.verb, o.job, o.queue, o.by, o.why, o.detail
     from :schema.action o
     where o.at = any (:created::timestamptz[])
-      and o.verb = 'run again'
+      and o.verb = 'run_again'
       and (o.detail ->> 'run_again_as')::int8 = any (:jobs::int8[])
       and o.job <> all (:jobs::int8[])
   )

@@ -1,0 +1,21 @@
+"""Alerts: what Rota told of."""
+
+from __future__ import annotations
+
+import builtins
+
+from rota.client.base import Namespace
+from rota.store import ops
+from rota.store.ops import AlertRecord
+
+
+class Alerts(Namespace):
+    """`app.alerts`: reads alerts. Their rules are rows of the table `alert_rule`."""
+
+    def list(self) -> builtins.list[AlertRecord]:
+        """List the alerts that stand, the newest first, then those that ended within a day."""
+        return self._run(ops.read_alerts())
+
+    async def alist(self) -> builtins.list[AlertRecord]:
+        """List alerts, as `list`."""
+        return await self._arun(ops.read_alerts())

@@ -1,0 +1,153 @@
+"""Enqueueing jobs, one or many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rota.client.base import Caller
+from rota.declare.job_type import Enqueued, NewJob
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
+from rota.errors import PayloadError, UsageError
+from rota.store import ops
+from rota.store.errors import PayloadRefused
+from rota.store.ops import NewRow
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+
+class EnqueueCalls(Caller):
+    """The calls of an App that insert jobs. They implement the `Sender` of job types."""
+
+    _payload_bytes_max: int | None = None
+
+    def enqueue(self, job: NewJob, /) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
+        _check_job(job)
+        return self._run(self._enqueue(job), job.options.connection)
+
+    async def aenqueue(self, job: NewJob, /) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
+        _check_job(job)
+        return await self._arun(self._enqueue(job), job.options.connection)
+
+    def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
+        """Insert jobs of any types, all or none, with one INSERT per 1,000.
+
+        Return the results in the order of the input.
+        """
+        listed = _list_jobs(jobs)
+        given = _find_connection(listed, connection)
+        return self._run(self._enqueue_many(listed), given, atomic=True)
+
+    async def aenqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+    ) -> list[Enqueued]:
+        """Insert jobs of any types, as `enqueue_many`."""
+        listed = _list_jobs(jobs)
+        given = _find_connection(listed, connection)
+        return await self._arun(self._enqueue_many(listed), given, atomic=True)
+
+    def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
+        yield from self._refuse_large([job], indexed=False)
+        try:
+            inserted = yield from ops.insert(_make_row(job))
+        except PayloadRefused as error:
+            raise self._explain_refusal([job], error, indexed=False) from None
+        return Enqueued(inserted.id, inserted.created, inserted.status)
+
+    def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
+        yield from self._refuse_large(jobs, indexed=True)
+        try:
+            inserted = yield from ops.insert_many([_make_row(job) for job in jobs])
+        except PayloadRefused as error:
+            raise self._explain_refusal(jobs, error, indexed=True) from None
+        return [Enqueued(one.id, one.created, one.status) for one in inserted]
+
+    def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
+        """Refuse what the CHECK of the table would refuse, before it aborts the transaction."""
+        for index, job in enumerate(jobs):
+            for argument, text in ((None, job.payload_json), ("meta", job.options.meta_json or "")):
+                if fits(text, PAYLOAD_BYTES_LEAST):
+                    continue
+                if self._payload_bytes_max is None:
+                    self._payload_bytes_max = yield from ops.payload_bytes_max()
+                size = text_bytes(text)
+                if size > self._payload_bytes_max:
+                    # It may have been raised since it was read.
+                    self._payload_bytes_max = yield from ops.payload_bytes_max()
+                if size > self._payload_bytes_max:
+                    raise self._explain_size(job, argument, size, index if indexed else None)
+
+    def _explain_size(
+        self, job: NewJob, argument: str | None, size: int, index: int | None
+    ) -> PayloadError:
+        assert self._payload_bytes_max is not None
+        text = explain_too_large(size, self._payload_bytes_max)
+        return PayloadError(job.job_type.name, argument, text, index)
+
+    def _explain_refusal(
+        self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
+    ) -> PayloadError:
+        """Return which job the CHECK refused. The limit was lowered since it was read, so it is
+        the largest one. The caller's transaction is lost this once."""
+        self._payload_bytes_max = None
+        index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
+        return PayloadError(
+            jobs[index].job_type.name, None, error.reason, index if indexed else None
+        )
+
+
+def _list_jobs(jobs: Iterable[NewJob]) -> list[NewJob]:
+    listed = list(jobs)
+    for index, job in enumerate(listed):
+        _check_job(job, f"job {index} of the list")
+    return listed
+
+
+def _check_job(job: object, what: str = "the job") -> None:
+    if not isinstance(job, NewJob):
+        raise UsageError(f"{what} is {job!r}; make it with job_type.new(…)")
+
+
+def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
+    """Return the one connection of a bulk: the argument, or the one its jobs were made with."""
+    found = {
+        id(job.options.connection): job.options.connection
+        for job in jobs
+        if job.options.connection is not None
+    }
+    if given is not None:
+        found[id(given)] = given
+    if len(found) > 1:
+        raise UsageError(
+            "the jobs of one enqueue_many name different connections; "
+            "they are inserted together, so name one"
+        )
+    return next(iter(found.values()), None)
+
+
+def _make_row(job: NewJob) -> NewRow:
+    options, defaults = job.options, job.job_type.options
+    return NewRow(
+        queue=options.queue or defaults.queue,
+        job_type=job.job_type.name,
+        payload=job.payload_json,
+        payload_version=defaults.version,
+        priority=defaults.priority if options.priority is None else options.priority,
+        run_at=options.run_at,
+        delay_s=options.delay_s,
+        expires_s=defaults.expires_s if options.expires_s is None else options.expires_s,
+        max_attempts=options.max_attempts,
+        idempotency_key=options.idempotency_key,
+        meta=options.meta_json,
+    )
+
+
+def explain_too_large(size: int, most: int) -> str:
+    """Return why a payload or a meta of that many bytes is refused."""
+    return (
+        f"{size:,} bytes is over the limit of {most:,}: "
+        "store the data elsewhere and pass a reference, such as its id"
+    )

@@ -1,0 +1,185 @@
+"""Finding jobs, reading one, waiting for one, and counting them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from rota.client.base import ID_MAX, LIST_MAX, Caller, check_id, parse_moment, refuse_unknown
+from rota.client.timeline import Timeline, read_timeline
+from rota.errors import JobNotFound, JoinTimeout, UsageError
+from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.job import Job, Status
+from rota.model.units import Duration, seconds
+from rota.store import ops
+from rota.store.ops import Filter, Stats
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+ERROR_MAX = 500
+"""Longest text of an error to search for, in characters. Stored texts are no longer."""
+HOURS_MAX = 24 * 31
+"""Most hours of figures in one answer."""
+JOIN_POLL_S = (0.02, 0.5)
+"""The first and the longest pause of a join. The end of a job notifies nobody: that would cost
+every job for the few that are waited for."""
+
+
+class Search(TypedDict, total=False):
+    """Which jobs to find. Several filters must all match; None matches any."""
+
+    status: str | None
+    """A `rota.Status`. `dead` finds those that still wait for a person."""
+    job_type: str | None
+    """The name of the type, as stored."""
+    queue: str | None
+    """The name of the queue."""
+    idempotency_key: str | None
+    """Its holder is found at any age."""
+    error_type: str | None
+    """The class of an attempt's error in the time span; of a job that is not over: of its last."""
+    error: str | None
+    """A part of such an error's text, in any case, up to 500 characters."""
+    since: datetime | Duration | None
+    """Ended, or died, since: an aware datetime, or how long ago, such as "2h". Jobs that are not
+    over belong to now. Defaults to a day before `until` for jobs that are over; dead jobs of any
+    age are found."""
+    until: datetime | Duration | None
+    """Ended, or died, until; as `since`. Defaults to now."""
+    before: int | None
+    """Only ids below this one: the next page."""
+    limit: int
+    """Most jobs, 1 … 10,000. Defaults to 100."""
+
+
+class FindCalls(Caller):
+    """The calls of an App that read jobs."""
+
+    def get(self, id: int) -> Job:
+        """Return a job, live or over. Raises JobNotFound."""
+        return self._run(_get(id))
+
+    async def aget(self, id: int) -> Job:
+        """Return a job, live or over. Raises JobNotFound."""
+        return await self._arun(_get(id))
+
+    def find(self, **filters: Unpack[Search]) -> list[Job]:
+        """Find jobs, live and over, the newest first.
+
+        Args:
+            filters: those of `Search`, each documented there; several must all match.
+
+        Raises:
+            UsageError: a filter is unknown or out of range.
+        """
+        return self._run(ops.find(_make_filter(filters)))
+
+    async def afind(self, **filters: Unpack[Search]) -> list[Job]:
+        """Find jobs, as `find`."""
+        return await self._arun(ops.find(_make_filter(filters)))
+
+    def timeline(self, id: int) -> Timeline:
+        """Return what happened to a job, in order, and to the jobs that it was requeued from and
+        as. Raises JobNotFound."""
+        return self._run(read_timeline(check_id(id)))
+
+    async def atimeline(self, id: int) -> Timeline:
+        """Return what happened to a job, as `timeline`."""
+        return await self._arun(read_timeline(check_id(id)))
+
+    def stats(
+        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
+    ) -> Stats:
+        """Return the jobs by status now, and what ended in the last hours.
+
+        It reads no history, and counts up to 10,000 of each status.
+
+        Args:
+            hours: 1 … 744, including the current one. Defaults to 24.
+            job_type: only of this type. The counts by status and the oldest due job are of all.
+            queue: only of this queue, in the same way.
+        """
+        return self._run(ops.stats(*_check_stats(hours, job_type, queue)))
+
+    async def astats(
+        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
+    ) -> Stats:
+        """Return the jobs by status now, and what ended in the last hours, as `stats`."""
+        return await self._arun(ops.stats(*_check_stats(hours, job_type, queue)))
+
+    def join(self, id: int, *, timeout: Duration | None = None) -> Job:
+        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
+        timeout_s = None if timeout is None else seconds(timeout, name="timeout")
+        started, pause_s = time.monotonic(), JOIN_POLL_S[0]
+        while not (job := self.get(id)).status.is_settled:
+            _refuse_overdue(job, started, timeout_s)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, JOIN_POLL_S[1])
+        return job
+
+    async def ajoin(self, id: int, *, timeout: Duration | None = None) -> Job:
+        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
+        timeout_s = None if timeout is None else seconds(timeout, name="timeout")
+        started, pause_s = time.monotonic(), JOIN_POLL_S[0]
+        while not (job := await self.aget(id)).status.is_settled:
+            _refuse_overdue(job, started, timeout_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, JOIN_POLL_S[1])
+        return job
+
+
+def _get(id: int) -> Operation[Job]:
+    found = yield from ops.find(Filter(ids=[check_id(id)]))
+    if not found:
+        raise JobNotFound(id)
+    return found[0]
+
+
+def _make_filter(search: Search) -> Filter:
+    filters: dict[str, Any] = dict(refuse_unknown(search, Search))
+    for name in ("since", "until"):
+        if name in filters:
+            filters[name] = parse_moment(filters[name], name)
+    return check_filter(Filter(**filters))
+
+
+_LENGTHS_MAX = {
+    "job_type": NAME_MAX,
+    "queue": QUEUE_MAX,
+    "idempotency_key": KEY_MAX,
+    "error_type": NAME_MAX,
+    "error": ERROR_MAX,
+}
+"""Characters of each filter that is a text."""
+
+
+def check_filter(wanted: Filter) -> Filter:
+    """Return a filter. Raises UsageError where nothing can match it."""
+    check_integer(wanted.limit, "limit", 1, LIST_MAX)
+    if wanted.before is not None:
+        check_integer(wanted.before, "before", 1, ID_MAX)
+    for name, most in _LENGTHS_MAX.items():
+        if getattr(wanted, name) is not None:
+            check_text(getattr(wanted, name), name, most)
+    if wanted.status is not None and wanted.status not in list(Status):
+        raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
+    return wanted
+
+
+def _check_stats(
+    hours: int, job_type: str | None, queue: str | None
+) -> tuple[int, str | None, str | None]:
+    check_integer(hours, "hours", 1, HOURS_MAX)
+    if job_type is not None:
+        check_text(job_type, "job_type", NAME_MAX)
+    if queue is not None:
+        check_text(queue, "queue", QUEUE_MAX)
+    return hours, job_type, queue
+
+
+def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:
+    if timeout_s is not None and time.monotonic() - started >= timeout_s:
+        raise JoinTimeout(job.id, job.status, timeout_s)

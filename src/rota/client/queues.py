@@ -1,0 +1,182 @@
+"""Queues: how full they are, pausing and resuming one or everything."""
+
+from __future__ import annotations
+
+import builtins
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rota.client.base import Namespace, check_by, check_why
+from rota.errors import UsageError
+from rota.model.bounds import check_aware, check_queue
+from rota.model.units import Duration, seconds
+from rota.store import ops
+from rota.store.ops import Pause, QueueDepth, Until
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+PAUSE_S_MIN = 0.001
+
+
+class Queues(Namespace):
+    """`app.queues`: reads, pauses and resumes queues. `why` and `by` are kept in the action log:
+    one line of at most 500 and 200 characters; `by` defaults to `user@host` of this process."""
+
+    def list(self) -> builtins.list[QueueDepth]:
+        """List the queues and priorities that have jobs due or to come."""
+        return self._run(ops.read_queues())
+
+    async def alist(self) -> builtins.list[QueueDepth]:
+        """List the queues and priorities that have jobs due or to come."""
+        return await self._arun(ops.read_queues())
+
+    def pause(
+        self,
+        name: str,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
+        """Pause a queue: no claim that begins after the return takes a job of it.
+
+        Running jobs go on, failed ones wait for their retry beyond the pause, and enqueueing goes
+        on. The queue need not have had a job yet. Paused again, the newest `until`, `why` and `by`
+        hold.
+
+        Args:
+            until: when it resumes by itself: a duration from now, by the database's clock, or an
+                aware instant. Defaults to never.
+            why: kept with the queue and with the action.
+            by: who pauses.
+
+        Raises:
+            UsageError: the name, `why` or `by` cannot be stored, or `until` has passed.
+        """
+        return self._run(_pause(name, until, why, by))
+
+    async def apause(
+        self,
+        name: str,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
+        """Pause a queue. Raises as `pause`."""
+        return await self._arun(_pause(name, until, why, by))
+
+    def resume(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
+        """Resume a queue; return whether it was paused. Write nothing if it was not.
+
+        Raises:
+            UsageError: the name, `why` or `by` cannot be stored.
+        """
+        return self._run(_resume(name, why, by))
+
+    async def aresume(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
+        """Resume a queue; return whether it was paused. Raises as `resume`."""
+        return await self._arun(_resume(name, why, by))
+
+    def pause_all(
+        self,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
+        """Pause everything: no claim that begins after the return takes a job of any queue, and no
+        schedule ticks. Arguments and errors as of `pause`."""
+        return self._run(_pause_all(until, why, by))
+
+    async def apause_all(
+        self,
+        *,
+        until: Duration | datetime | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> Pause:
+        """Pause everything. Raises as `pause_all`."""
+        return await self._arun(_pause_all(until, why, by))
+
+    def resume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
+        """End a pause of everything; return whether there was one. Queues that were paused by name
+        stay paused. Raises UsageError."""
+        return self._run(_resume_all(why, by))
+
+    async def aresume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
+        """End a pause of everything; return whether there was one. Raises as `resume_all`."""
+        return await self._arun(_resume_all(why, by))
+
+    def resume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
+        """Let a restored copy of a database run its jobs; return whether it was one.
+
+        Raises:
+            UsageError: `why` or `by` cannot be stored.
+        """
+        return self._run(_resume_copy(why, by))
+
+    async def aresume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
+        """Let a restored copy run its jobs; return whether it was one. Raises as `resume_copy`."""
+        return await self._arun(_resume_copy(why, by))
+
+    def pauses(self) -> builtins.list[Pause]:
+        """List what is paused now. A pause of everything comes first, with None as its queue."""
+        return self._run(ops.pauses())
+
+    async def apauses(self) -> builtins.list[Pause]:
+        """List what is paused now, as `pauses`."""
+        return await self._arun(ops.pauses())
+
+
+def _pause(
+    name: str, until: Duration | datetime | None, why: str | None, by: str | None
+) -> Operation[Pause]:
+    queue = check_queue(name, "a queue's name")
+    return (yield from ops.pause_queue(queue, parse_until(until), check_why(why), check_by(by)))
+
+
+def _resume(name: str, why: str | None, by: str | None) -> Operation[bool]:
+    queue = check_queue(name, "a queue's name")
+    return (yield from ops.resume_queue(queue, check_why(why), check_by(by)))
+
+
+def _pause_all(
+    until: Duration | datetime | None, why: str | None, by: str | None
+) -> Operation[Pause]:
+    return (yield from ops.pause_all(parse_until(until), check_why(why), check_by(by)))
+
+
+def _resume_all(why: str | None, by: str | None) -> Operation[bool]:
+    return (yield from ops.resume_all(check_why(why), check_by(by)))
+
+
+def _resume_copy(why: str | None, by: str | None) -> Operation[bool]:
+    return (yield from ops.resume_copy(check_why(why), check_by(by)))
+
+
+def parse_until(value: object) -> Until:
+    """Return when a pause ends, from a duration, an aware instant, the text of either, or None.
+    Raises UsageError."""
+    if value is None:
+        return Until()
+    if isinstance(value, str) and (instant := _parse_instant(value)) is not None:
+        value = instant
+    if isinstance(value, datetime):
+        return Until(at=check_aware(value, "until"))
+    for_s = seconds(value, name="until", least=PAUSE_S_MIN)  # type: ignore[arg-type]  # refused there
+    return Until(for_s=for_s)
+
+
+def _parse_instant(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if found.utcoffset() is None:
+        raise UsageError(
+            f"until {text!r} names no time zone: "
+            'write it as in "2026-11-21T18:00+01:00", or a duration such as "2h"'
+        )
+    return found

@@ -1,0 +1,297 @@
+"""Schedules: putting and reading them, their runs, and what people do to them."""
+
+from __future__ import annotations
+
+import builtins
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_by, check_why
+from rota.client.enqueue import explain_too_large
+from rota.declare.jsonb import text_bytes
+from rota.declare.schedule import Timing, check_schedule
+from rota.errors import PayloadError, ScheduleNotFound, UsageError
+from rota.model.bounds import NAME_MAX, check_integer
+from rota.model.schedule import Due, Run, Schedule, plan
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.declare.job_type import NewJob
+    from rota.store.driver import Operation
+
+EVER = datetime(1, 1, 1, tzinfo=UTC)
+BATCH = 1_000
+
+
+class Schedules(Namespace):
+    """`app.schedules`: puts, reads, pauses, resumes, triggers and deletes schedules.
+
+    `by` says who acts, at most 200 characters, and defaults to `user@host` of this process; `why`
+    is one line of at most 500 characters. Both are kept in the action log. `connection` is whose
+    transaction the call joins.
+    """
+
+    def list(self) -> builtins.list[Schedule]:
+        """List all schedules, by name."""
+        return self._run(ops.schedules())
+
+    async def alist(self) -> builtins.list[Schedule]:
+        """List all schedules, by name."""
+        return await self._arun(ops.schedules())
+
+    def get(self, name: str) -> Schedule:
+        """Return a schedule. Raises ScheduleNotFound."""
+        return self._run(read_schedule(name))
+
+    async def aget(self, name: str) -> Schedule:
+        """Return a schedule. Raises ScheduleNotFound."""
+        return await self._arun(read_schedule(name))
+
+    def runs(self, name: str, *, before: int | None = None, limit: int = 100) -> builtins.list[Run]:
+        """Return the runs of a schedule, the newest first, skipped ticks included.
+
+        Runs are kept as long as history is, also those of a schedule that was deleted.
+
+        Args:
+            before: the id of a job: only runs before it, the next page.
+            limit: most runs, 1 … 10,000. Defaults to 100.
+
+        Raises:
+            ScheduleNotFound: there is none of that name, and no run of one.
+        """
+        return self._run(read_runs(name, before, limit))
+
+    async def aruns(
+        self, name: str, *, before: int | None = None, limit: int = 100
+    ) -> builtins.list[Run]:
+        """Return the runs of a schedule, as `runs`."""
+        return await self._arun(read_runs(name, before, limit))
+
+    def put(
+        self,
+        name: str,
+        cron: str | None,
+        job: NewJob,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: Any = None,
+        **timing: Unpack[Timing],
+    ) -> Schedule:
+        """Make a schedule at run time, or change the one of that name.
+
+        A pause stays; so does the next tick, unless the cron text or the time zone changes.
+
+        Args:
+            name: 1 … 200 characters.
+            cron: five fields; None: it runs only when triggered.
+            job: made with `job_type.new(…)`.
+            timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
+
+        Raises:
+            UsageError: an option is out of range, or the code declares the schedule: change it
+                there.
+            PayloadError: the payload is too large.
+        """
+        return self._run(_put(name, cron, job, timing, by, why), connection, atomic=True)
+
+    async def aput(
+        self,
+        name: str,
+        cron: str | None,
+        job: NewJob,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: Any = None,
+        **timing: Unpack[Timing],
+    ) -> Schedule:
+        """Make a schedule at run time, or change the one of that name. Raises as `put`."""
+        return await self._arun(_put(name, cron, job, timing, by, why), connection, atomic=True)
+
+    def pause(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
+        """Enqueue no tick of a schedule until it is resumed, over deploys too.
+
+        Runs that are enqueued already go on. Paused again, the newest `why` and `by` hold;
+        `paused_at` stays. Raises ScheduleNotFound.
+        """
+        return self._run(act_on_schedule("pause", name, by, why), connection, atomic=True)
+
+    async def apause(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
+        """Enqueue no tick of a schedule until it is resumed. Raises ScheduleNotFound."""
+        return await self._arun(act_on_schedule("pause", name, by, why), connection, atomic=True)
+
+    def resume(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
+        """End a pause. Ticks that fell into it are not caught up with, whatever `catch_up` says.
+        Raises ScheduleNotFound."""
+        return self._run(act_on_schedule("resume", name, by, why), connection, atomic=True)
+
+    async def aresume(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> Schedule:
+        """End a pause. Raises ScheduleNotFound."""
+        return await self._arun(act_on_schedule("resume", name, by, why), connection, atomic=True)
+
+    def trigger(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> int:
+        """Enqueue a run now, also of a paused schedule and while another run is going; return the
+        job's id. Raises ScheduleNotFound."""
+        return self._run(trigger_schedule(name, by, why), connection, atomic=True)
+
+    async def atrigger(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> int:
+        """Enqueue a run now; return the job's id. Raises ScheduleNotFound."""
+        return await self._arun(trigger_schedule(name, by, why), connection, atomic=True)
+
+    def delete(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> None:
+        """Delete a schedule that was made by API, command line or SQL. Its runs stay.
+
+        Raises:
+            UsageError: the code declares it, and would make it again.
+            ScheduleNotFound: there is none of that name.
+        """
+        self._run(delete_schedule(name, by, why), connection, atomic=True)
+
+    async def adelete(
+        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+    ) -> None:
+        """Delete a schedule that was made by API, command line or SQL. Raises as `delete`."""
+        await self._arun(delete_schedule(name, by, why), connection, atomic=True)
+
+
+def read_schedule(name: str) -> Operation[Schedule]:
+    """Read the schedule of that name."""
+    _check_name(name)
+    found = yield from ops.schedules(name)
+    if not found:
+        raise (yield from _explain_missing(name))
+    return found[0]
+
+
+def _explain_missing(name: str) -> Operation[ScheduleNotFound]:
+    """Return what to raise for a name that no schedule has."""
+    nearest = get_close_matches(name, [one.name for one in (yield from ops.schedules())], n=1)
+    return ScheduleNotFound(name, *nearest)
+
+
+def act_on_schedule(verb: str, name: str, by: str | None, why: str | None) -> Operation[Schedule]:
+    """Pause or resume a schedule."""
+    _check_name(name)
+    if (yield from ops.act_on_schedule(verb, name, check_why(why), check_by(by))) == "resumed":
+        yield from plan_new(name)
+    return (yield from read_schedule(name))
+
+
+def trigger_schedule(name: str, by: str | None, why: str | None) -> Operation[int]:
+    """Enqueue a run of a schedule."""
+    _check_name(name)
+    job = yield from ops.trigger_schedule(name, check_why(why), check_by(by))
+    if job is None:
+        raise (yield from _explain_missing(name))
+    return job
+
+
+def delete_schedule(name: str, by: str | None, why: str | None) -> Operation[None]:
+    """Delete a schedule."""
+    _check_name(name)
+    answer = yield from ops.act_on_schedule("delete", name, check_why(why), check_by(by))
+    if answer == "not found":
+        raise (yield from _explain_missing(name))
+    if answer == "code":
+        raise UsageError(
+            f"schedule {name!r} is declared in code and would come back: "
+            "remove it there, or pause it"
+        )
+
+
+def put_schedule(
+    row: dict[str, Any], origin: str, by: str | None, why: str | None
+) -> Operation[Schedule]:
+    """Make or change a schedule from the columns of its row."""
+    name, most = row["name"], (yield from ops.payload_bytes_max())
+    for argument in ("payload", "meta"):
+        size = 0 if row[argument] is None else text_bytes(bytes(row[argument]).decode())
+        if size > most:
+            raise PayloadError(
+                row["job_type"],
+                None if argument == "payload" else argument,
+                explain_too_large(size, most),
+            )
+    answer = yield from ops.put_schedule(
+        msgspec.json.encode(row).decode(), origin, check_why(why), check_by(by)
+    )
+    if answer == "code":
+        raise UsageError(
+            f"schedule {name!r} is declared in code: change it there, or give this one another name"
+        )
+    yield from plan_new(name)
+    return (yield from read_schedule(name))
+
+
+def declare_and_plan(schedules: str, release: str) -> Operation[None]:
+    """Declare the schedules of a release that is about to be deployed."""
+    yield from ops.declare_schedules(schedules, release, is_deploy=True)
+    yield from plan_new()
+
+
+def plan_new(name: str | None = None) -> Operation[None]:
+    """Announce the first tick of the schedules that have none yet, or of the named one.
+
+    Only of the named one where the caller's transaction may hold its locks for long. Enqueue
+    nothing: the scheduler handles what is due already, or cannot be planned.
+    """
+    agenda = yield from ops.schedules_due(EVER, BATCH)
+    for due in agenda.due:
+        if (
+            due.next_run_at is None
+            and name in (None, due.name)
+            and (first := _plan_first(due, agenda.now)) is not None
+        ):
+            yield from ops.announce(due, first)
+
+
+def _check_name(name: object) -> None:
+    """Raise UsageError for what cannot be a schedule's name. A schedule made by SQL may have
+    characters in its name that Python refuses in a new one; it must be reachable all the same."""
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or "\0" in name:
+        raise UsageError(f"a schedule's name must be 1 to {NAME_MAX} characters, not {name!r}")
+
+
+def _plan_first(due: Due, now: datetime) -> datetime | None:
+    try:
+        decided = plan(due, now)
+    except UsageError:
+        return None
+    return None if decided.ticks or decided.missed else decided.next_run_at
+
+
+def _put(
+    name: str, cron: str | None, job: NewJob, timing: Timing, by: str | None, why: str | None
+) -> Operation[Schedule]:
+    row = check_schedule(name, cron, job, timing).make_row()
+    return (yield from put_schedule(row, "api", by, why))
+
+
+def read_runs(name: str, before: int | None, limit: int) -> Operation[list[Run]]:
+    """Read the runs of a schedule, also of one that was deleted. Raises ScheduleNotFound."""
+    _check_name(name)
+    check_integer(limit, "limit", 1, LIST_MAX)
+    if before is not None:
+        check_integer(before, "before", 1, ID_MAX)
+    found = yield from ops.runs(name, before, limit)
+    if not found and not (yield from ops.runs(name, None, 1)):
+        yield from read_schedule(name)
+    return found

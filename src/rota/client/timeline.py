@@ -1,0 +1,241 @@
+"""The timeline of a job: what happened to it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.errors import JobNotFound
+from rota.model.failure import one_line
+from rota.model.job import Action, Job, Status
+from rota.model.units import words
+from rota.store import ops
+from rota.store.ops import ActionRecord, AttemptRecord, Filter
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+OVERLAP = "Overlap"
+"""The error type of a tick that was skipped."""
+EXPIRED = "expired"
+"""The rule of an attempt that never began. Its worker is the one that found the job expired."""
+ACTIONS_MAX = 200
+"""Most actions of one timeline, the latest ones."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One thing that happened."""
+
+    at: datetime
+    job: int
+    what: str
+    """One word: enqueued, failed, dead, succeeded …, or the verb of an action."""
+    text: str
+    """The rest, on one line."""
+    attempt: AttemptRecord | None = None
+    """Of a failed attempt: its record."""
+    action: ActionRecord | None = None
+    """Of an action: who, and why."""
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """A job, the jobs that are the same work (what it was requeued from and as), and what happened
+    to them, in order."""
+
+    job: Job
+    chain: list[Job]
+    attempts: list[AttemptRecord]
+    """The job's own attempts that did not succeed."""
+    entries: list[Entry]
+
+
+def read_timeline(id: int) -> Operation[Timeline]:
+    """Read the timeline of a job. Raises JobNotFound."""
+    ids = yield from ops.chain(id)
+    chain = sorted((yield from ops.find(Filter(ids=ids))), key=lambda job: job.id)
+    if id not in [job.id for job in chain]:
+        raise JobNotFound(id)
+    attempts: dict[int, list[AttemptRecord]] = {}
+    for job in chain:
+        attempts[job.id] = yield from ops.attempts(job.id)
+    until = (
+        None
+        if any(job.finished_at is None for job in chain)
+        else max(job.finished_at for job in chain if job.finished_at is not None)
+    )
+    queues = sorted({job.queue for job in chain})
+    actions = yield from ops.actions(
+        ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX
+    )
+    [job] = [job for job in chain if job.id == id]
+    entries = collect_entries(chain, attempts, actions, id)
+    return Timeline(job=job, chain=chain, attempts=attempts[id], entries=entries)
+
+
+def collect_entries(
+    chain: Sequence[Job],
+    attempts: dict[int, list[AttemptRecord]],
+    actions: Sequence[ActionRecord],
+    id: int,
+) -> list[Entry]:
+    """Return what happened to jobs, in order. An action on a queue, or on everything, belongs to
+    job `id`."""
+    entries = [
+        entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
+    ]
+    entries += [_make_action_entry(action, {job.id for job in chain}, id) for action in actions]
+    # The sort is stable: entries of the same instant keep their order.
+    return sorted(entries, key=lambda entry: (entry.at, _RANK.get(entry.what, 1)))
+
+
+_RANK = {
+    Action.BURY: -2, Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1, Action.RETRY_NOW: 0, "enqueued": 0,
+    Status.SUCCEEDED: 2, Status.CANCELLED: 2,
+}  # fmt: skip
+"""Within one transaction an action comes before its effect, and the end of the job last."""
+
+
+def _list_entries_of_job(
+    job: Job, attempts: Sequence[AttemptRecord], actions: Sequence[ActionRecord]
+) -> Iterator[Entry]:
+    yield Entry(job.created_at, job.id, "enqueued", _describe_enqueue(job))
+    for attempt in attempts:
+        yield Entry(
+            attempt.finished_at,
+            job.id,
+            _OUTCOME.get(attempt.outcome, attempt.outcome),
+            _describe_attempt(attempt),
+            attempt=attempt,
+        )
+    if job.cancel_requested_at is not None and not any(
+        action.job == job.id and action.verb == "cancel" for action in actions
+    ):
+        yield Entry(
+            job.cancel_requested_at,
+            job.id,
+            "cancel",
+            _append_reason("requested", job.cancel_reason),
+        )
+    if not any(
+        action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
+        for action in actions
+    ):  # that action archived it
+        yield from _list_end(job)
+
+
+_OUTCOME = {"queued": "handed back"}
+"""The word for an attempt that was not charged, after which the job was queued again."""
+
+
+def _describe_enqueue(job: Job) -> str:
+    parts = [f"{job.job_type} in queue {job.queue}, priority {job.priority}"]
+    if job.schedule is not None:
+        parts.append(
+            f"by schedule {job.schedule}"
+            + (f" for {_format_time(job.scheduled_for)}" if job.scheduled_for else ", triggered")
+        )
+    if job.origin_id != job.id:
+        parts.append(f"as job {job.origin_id} again")
+    if job.idempotency_key is not None:
+        parts.append(f"with key {job.idempotency_key}")
+    return one_line("; ".join(parts))
+
+
+def _describe_attempt(attempt: AttemptRecord) -> str:
+    ran = (
+        ""
+        if attempt.started_at is None
+        else f", after {words(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
+    )
+    release = "" if attempt.release is None else f", release {attempt.release}"
+    came = (
+        f"never began, found by {attempt.worker}"
+        if attempt.verdict_rule == EXPIRED
+        else f"by {attempt.worker}{release}{ran}"
+    )
+    text = f"attempt {attempt.attempt} {came}: {attempt.error_type}: {attempt.message}"
+    if attempt.verdict is not None:
+        text += f"; {attempt.verdict} ({attempt.verdict_rule})"
+    if attempt.next_run_at is not None:
+        text += f"; again at {_format_time(attempt.next_run_at)}"
+    return one_line(text)
+
+
+def _list_end(job: Job) -> Iterator[Entry]:
+    if job.finished_at is not None:
+        yield Entry(job.finished_at, job.id, job.status, _describe_end(job))
+    elif job.status is Status.RUNNING and job.started_at is not None:
+        yield Entry(
+            job.started_at,
+            job.id,
+            "running",
+            one_line(f"attempt {job.attempts} by {job.locked_by}, since then"),
+        )
+
+
+def _describe_end(job: Job) -> str:
+    if (
+        job.status is Status.SUCCEEDED
+        and job.started_at is not None
+        and job.finished_at is not None
+    ):
+        ran = words(max(0.0, (job.finished_at - job.started_at).total_seconds()))
+        return one_line(
+            f"attempt {job.attempts} by {job.locked_by}, release {job.release}, after {ran}"
+        )
+    if (resolution := describe_resolution(job)) is not None:
+        return f"archived {resolution}"
+    if job.error_type == OVERLAP:
+        return one_line(_append_reason("skipped", job.last_error))
+    return one_line(_append_reason("cancelled", job.cancel_reason))
+
+
+def describe_resolution(job: Job) -> str | None:
+    """Return who archived a dead job, as what, and why; None where nobody did."""
+    resolution: Any = job.resolution
+    if not isinstance(resolution, dict):
+        return None
+    became = (
+        f", {resolution.get('as', 'requeued')} as job {resolution['requeued_as']}"
+        if resolution.get("requeued_as")
+        else ""
+    )
+    return one_line(_append_reason(f"by {resolution.get('by')}{became}", resolution.get("why")))
+
+
+def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) -> Entry:
+    detail: Any = action.detail if isinstance(action.detail, dict) else {}
+    job, to, became = action.job, "", ""
+    if job is None:
+        job, to = (
+            id,
+            "a restored copy "
+            if "copy" in detail
+            else "everything "
+            if action.queue is None
+            else f"queue {action.queue} ",
+        )
+    elif job not in chain:  # of which one of these is a run
+        job, to = detail.get("run_again_as", id), f"of job {job} "
+    elif "requeued_as" in detail:
+        became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"
+    elif "run_again_as" in detail:
+        became = f", as job {detail['run_again_as']}"
+    return Entry(
+        action.at,
+        job,
+        action.verb,
+        one_line(_append_reason(f"{to}by {action.by}{became}", action.why)),
+        action=action,
+    )
+
+
+def _append_reason(text: str, why: object) -> str:
+    return f"{text}: {why}" if why else text
+
+
+def _format_time(at: datetime | None) -> str:
+    return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")

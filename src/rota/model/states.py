@@ -1,0 +1,74 @@
+"""The state machine of a job, as data: every way a job can move. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.model.job import Action, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MEANING: Mapping[Status, str] = {
+    Status.QUEUED: "waits; a worker claims it when run_at has come",
+    Status.WAITING: "waits until another job ends; no job gets this status yet",
+    Status.RUNNING: "a worker holds it under a lease",
+    Status.FAILED: "an attempt failed; the job is retried at run_at",
+    Status.DEAD: "Rota does not try it again; a person must decide",
+    Status.SUCCEEDED: "over: its handler returned",
+    Status.CANCELLED: "over: its handler or a person cancelled it",
+}
+
+TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
+    (None, "enqueue"): Status.QUEUED,
+    (Status.QUEUED, "claim"): Status.RUNNING,
+    (Status.FAILED, "claim"): Status.RUNNING,
+    (Status.QUEUED, "cancel"): Status.CANCELLED,
+    (Status.WAITING, "cancel"): Status.CANCELLED,
+    (Status.FAILED, "cancel"): Status.CANCELLED,
+    (Status.RUNNING, "succeed"): Status.SUCCEEDED,
+    (Status.RUNNING, "retry"): Status.FAILED,
+    (Status.RUNNING, "give_up"): Status.DEAD,
+    (Status.RUNNING, "cancel"): Status.CANCELLED,
+    (Status.RUNNING, "snooze"): Status.QUEUED,
+    (Status.RUNNING, "hand_back"): Status.QUEUED,
+    (Status.RUNNING, "interrupt"): Status.QUEUED,
+    (Status.RUNNING, "reap_uncharged"): Status.QUEUED,
+    (Status.RUNNING, "reap"): Status.FAILED,
+    (Status.RUNNING, "reap_finally"): Status.DEAD,
+    (Status.QUEUED, "expire"): Status.DEAD,
+    (Status.WAITING, "expire"): Status.DEAD,
+    (Status.FAILED, "expire"): Status.DEAD,
+    (Status.QUEUED, "retry_now"): Status.QUEUED,
+    (Status.FAILED, "retry_now"): Status.QUEUED,
+    (Status.RUNNING, "retry_now"): Status.QUEUED,
+    (Status.QUEUED, "bury"): Status.DEAD,
+    (Status.WAITING, "bury"): Status.DEAD,
+    (Status.FAILED, "bury"): Status.DEAD,
+    (Status.RUNNING, "bury"): Status.DEAD,
+    (Status.DEAD, "requeue"): Status.DEAD,
+    (Status.DEAD, "ignore"): Status.DEAD,
+    (Status.DEAD, "run_again"): Status.DEAD,
+    (Status.SUCCEEDED, "run_again"): Status.SUCCEEDED,
+    (Status.CANCELLED, "run_again"): Status.CANCELLED,
+}
+"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run_again`
+leave the status as it is: they put the dead job away, or make a new one beside it."""
+
+
+def action_table() -> dict[tuple[Status, Action], Status | None]:
+    """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
+
+    A running job that is cancelled gets there when its attempt ends without success. One that was to be cancelled is cancelled by a `retry_now`. A
+    dead job that has been archived already is refused everything but `run_again`.
+    """
+    return {
+        (status, action): TRANSITIONS.get((status, action.value))
+        for status in Status
+        for action in Action
+    }
+
+
+def takes(action: Action) -> tuple[Status, ...]:
+    """Return the statuses of the jobs to which an action can be done."""
+    return tuple(status for status in Status if (status, action.value) in TRANSITIONS)

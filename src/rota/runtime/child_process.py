@@ -1,0 +1,231 @@
+"""A process and its parent: the start, the channel between them, and the end of either.
+
+`ChildProcess` is the parent's side, `join_parent` the child's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from time import monotonic, sleep
+from typing import Any, TextIO
+
+from rota.runtime.procfs import is_alive
+
+GONE_S = 1.0
+"""Longest wait for the end of a process that was killed and is not ours to reap. In an
+uninterruptible sleep it may take for ever."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What a terminal or a supervisor sends to every process it sees. They wait until the child is
+able to handle them."""
+
+
+class Channel:
+    """One end of the connection between a parent and its child. A message is any value that
+    pickles; messages arrive in order. Send from any thread, receive in one.
+
+    The end of the other process, however it came, ends the channel: EOFError.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self.has_ended = False
+        """Whether nothing more can be received. Written by the receiving thread."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, for `select` and for a child that inherits it."""
+        return self._connection.fileno()
+
+    def send(self, message: Any) -> None:
+        """Send a message. Raises EOFError: the other end is closed."""
+        try:
+            with self._sending:
+                self._connection.send(message)
+        except OSError:
+            raise EOFError from None
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Return the next message; None if none arrives in time.
+
+        Raises:
+            EOFError: the other end is closed, and everything that it sent was received.
+        """
+        try:
+            return self._connection.recv() if self._connection.poll(timeout_s) else None
+        except (EOFError, OSError):
+            self.has_ended = True
+            raise EOFError from None
+
+    def close(self) -> None:
+        """Close this end; again, it changes nothing."""
+        self._connection.close()
+
+
+def join_parent(descriptor: int) -> Channel:
+    """Return a child's end of its channel; the child can handle SIGNALS from here on."""
+    os.set_inheritable(descriptor, False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    return Channel(Connection(descriptor))
+
+
+class ChildProcess:
+    """A Python process of this one. Spawned, never forked: a copy of a process with threads may
+    hang. It leads a session and a process group, so that no terminal reaches it and one signal
+    reaches it with everything that it started.
+
+    It starts with `arguments` and, as the last, the descriptor of its end of the channel. When
+    this process ends, the channel ends, and the child decides what to do about it. With
+    `dies_with_parent` the kernel kills its group at that moment.
+
+    One thread talks to it and reaps it; any thread may call `kill`.
+    """
+
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        stdout: TextIO | None = None,
+        dies_with_parent: bool = False,
+    ) -> None:
+        self._reaping = threading.Lock()
+        self._status: int | None = None
+        """The exit status. Once it is set the pid may be another process's."""
+        ours, theirs = Pipe()
+        self.channel = Channel(ours)
+        watched, self._lifeline = os.pipe()
+        _open.add(self)
+        try:
+            self._process = _spawn(arguments, theirs.fileno(), watched, stdout)
+            self.pid = self._process.pid
+            """Also the number of its process group."""
+            if dies_with_parent:
+                _kill_at_hang_up(watched, self.pid)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(watched)
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether it has ended. What it sent before that may still be in the channel."""
+        return self._status is not None or self._wait(os.WNOHANG)
+
+    def wait_for_exit(self) -> None:
+        """Wait for the end of a process that is about to end, at most GONE_S."""
+        _wait_until(lambda: self.has_exited)
+
+    def kill(self) -> None:
+        """Kill it and its process group; do not wait for their end."""
+        with self._reaping:
+            if self._status is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """Wait for its end and close the channel; return its exit status, as `Popen` gives it."""
+        self._wait(0)
+        with self._reaping:
+            self._status = self._process.wait()
+        self.close()
+        return self._status
+
+    def end(self) -> int:
+        """Kill its process group, wait until nothing of it is left; return its exit status."""
+        if self._status is None:
+            self.kill()
+            self.reap()
+            with suppress(ChildProcessError):  # its own children, if this process is pid 1
+                while os.waitpid(-self.pid, 0):
+                    pass
+            # A next attempt may need the memory and the files that they held.
+            _wait_until(lambda: not is_alive(self.pid))
+        assert self._status is not None
+        return self._status
+
+    def close(self) -> None:
+        """Close the channel and the lifeline: to the child its parent is gone."""
+        _open.discard(self)
+        self.channel.close()
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+
+    def _wait(self, options: int) -> bool:
+        """Wait for its end without reaping it: until then the pid is its own."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | options) is not None
+        except ChildProcessError:  # the parent ignores SIGCHLD
+            return True
+
+
+_open: set[ChildProcess] = set()
+
+
+def _close_all() -> None:
+    for child in list(_open):
+        child.close()
+
+
+# `multiprocessing` in a handler may fork this process. The copy must not keep children alive.
+os.register_at_fork(after_in_child=_close_all)
+
+
+def find_exited() -> int | None:
+    """Return the pid of a child of this process that has ended and was not reaped."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid
+
+
+def describe_exit(status: int) -> str:
+    """Return an exit status in words: "was killed by SIGSEGV"."""
+    if status >= 0:
+        return f"exited with status {status}"
+    known = -status in set(signal.Signals)
+    name = signal.Signals(-status).name if known else f"signal {-status}"
+    cause = ", as the kernel does when memory runs out" if status == -signal.SIGKILL else ""
+    return f"was killed by {name}{cause}"
+
+
+def _spawn(
+    arguments: list[str], channel: int, watched: int, stdout: TextIO | None
+) -> subprocess.Popen[bytes]:
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -X, -W, …
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child inherits the mask
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, *arguments, str(channel)],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            start_new_session=True,
+            pass_fds=(channel, watched),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _kill_at_hang_up(watched: int, group: int) -> None:
+    """Let the kernel kill a group when the other end of a pipe is closed, as it is when this
+    process is killed: also while the child does not let go of the interpreter's lock."""
+    fcntl.fcntl(watched, fcntl.F_SETOWN, -group)
+    fcntl.fcntl(watched, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    until = monotonic() + GONE_S
+    while not is_so() and monotonic() < until:
+        sleep(0.01)

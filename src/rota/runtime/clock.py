@@ -1,0 +1,39 @@
+"""The time that services measure and wait for: a parameter, so that a test can move it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class Clock:
+    """Monotonic seconds of this machine. What is due by the database's clock, the database says."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.monotonic = monotonic
+        """Seconds since an arbitrary moment. From any thread."""
+
+    async def wait(self, *events: asyncio.Event, timeout_s: float | None = None) -> bool:
+        """Wait until one of the events is set, at most `timeout_s`; return whether one is."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await _wait_for_any(events)
+        except TimeoutError:
+            return any(event.is_set() for event in events)
+        return True
+
+
+async def _wait_for_any(events: tuple[asyncio.Event, ...]) -> None:
+    if len(events) == 1:
+        await events[0].wait()
+        return
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+SYSTEM_CLOCK = Clock()

@@ -1,0 +1,59 @@
+"""Says the same thing at most once in a while."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+from rota.runtime.clock import Clock
+
+
+class Throttle:
+    """Which of several things, each with a key, may be said now. Not for several threads."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        every_s: float,
+        *,
+        most: int | None = None,
+        within_s: float = 0.0,
+    ) -> None:
+        """
+        Args:
+            every_s: a key is allowed once in so many seconds.
+            most: of all keys together at most this many within `within_s`. Defaults to any number.
+        """
+        self._clock = clock
+        self._every_s = every_s
+        self._most = most
+        self._within_s = within_s
+        self._said_at: dict[Hashable, float] = {}
+        self._recent: deque[float] = deque()
+        """When something was said within the last `within_s`; only with `most`."""
+        self._prune_at = clock.monotonic() + every_s
+
+    def allows(self, key: Hashable = None) -> bool:
+        """Whether it may be said now; what is allowed counts as said."""
+        now = self._clock.monotonic()
+        said_at = self._said_at.get(key)
+        if (said_at is not None and now - said_at < self._every_s) or self._is_full(now):
+            return False
+        if now >= self._prune_at:
+            since = now - self._every_s
+            self._said_at = {key: at for key, at in self._said_at.items() if at > since}
+            self._prune_at = now + self._every_s
+        self._said_at[key] = now
+        if self._most is not None:
+            self._recent.append(now)
+        return True
+
+    def reset(self) -> None:
+        """Forget what was said: all of it is news again."""
+        self._said_at.clear()
+        self._recent.clear()
+
+    def _is_full(self, now: float) -> bool:
+        while self._recent and now - self._recent[0] >= self._within_s:
+            self._recent.popleft()
+        return self._most is not None and len(self._recent) >= self._most

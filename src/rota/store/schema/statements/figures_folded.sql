@@ -1,7 +1,0 @@
--- Say up to when the figures are complete.
--- Parameters: none
--- Rows: folded_to timestamptz
--- Locks: none.
--- Keeps: M85, figures say what they do not yet hold.
-select f.folded_to
-from :schema.stat_fold f

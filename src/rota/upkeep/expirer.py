@@ -1,0 +1,68 @@
+"""Ends jobs that were not started before their expiry, also those that no worker asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.model.outcome import Failure
+from rota.observe.events import JobDead
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import Service
+from rota.store import ops
+from rota.upkeep.quarantine import RefusalLog
+from rota.upkeep.read_window import ReadWindow
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rota.observe.events import Bus
+    from rota.store.link import StoreLink
+
+PERIOD_S = 10.0
+"""A job that nobody claims is dead so soon after its expiry. One that is claimed too late is so at once, by its worker."""
+BATCH = 500
+
+
+class Expirer(Service):
+    """Passes once a period over what has expired; a pass goes on, batch by batch, from the last one it ended."""
+
+    name = "expirer"
+
+    def __init__(self, bus: Bus, link: StoreLink, worker: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
+        self._link = link
+        self._refused = RefusalLog(bus, self.name, clock)
+        self._worker = worker
+        self._reading = ReadWindow(clock)
+        self._after: tuple[datetime, int] | None = None
+        """Where the pass that is under way goes on; None between two passes."""
+        self._took_s = 0.0
+
+    async def tick(self) -> float | None:
+        """End one batch of the pass; return at once when there may be more."""
+        before = self.clock.monotonic()
+        if self._after is None:
+            self._after = (self._reading.begin(), 0)
+            self._took_s = 0.0
+        started, expired, refusals = await self._link.run(
+            ops.expire(self._worker, *self._after, BATCH)
+        )
+        self._took_s += self.clock.monotonic() - before
+        self._refused.report(refusals)
+        more = bool(expired) and len(expired) + len(refusals) >= BATCH
+        self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
+        if not more:
+            self._reading.end(started, self._took_s)
+        for gone in expired:
+            failure = Failure("Expired", gone.message, "fatal", "expired")
+            self.bus.emit(
+                JobDead(
+                    job=gone.job,
+                    job_type=gone.job_type,
+                    attempt=gone.attempt,
+                    claim=gone.claim,
+                    worker=self._worker,
+                    failure=failure,
+                )
+            )
+        return 0 if more else PERIOD_S

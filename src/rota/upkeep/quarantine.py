@@ -1,0 +1,102 @@
+"""Jobs that the database refuses: put off for growing pauses, and named in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rota.observe.events import UpkeepRefused
+from rota.runtime.back_off import BackOff
+from rota.runtime.throttle import Throttle
+
+if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
+    from rota.store.isolate import Refusals
+
+Key = TypeVar("Key", bound=Hashable)
+
+TELL_S = 3600.0
+"""The same job is named once in this time."""
+NAMED_MAX = 20
+"""Most jobs named within `NAMED_S`: a trigger that refuses all of them does not fill the log. The
+others are named when they are refused again."""
+NAMED_S = 60.0
+
+
+class RefusalLog:
+    """Says which jobs the database refuses to one service."""
+
+    def __init__(self, bus: Bus, service: str, clock: Clock) -> None:
+        self._bus = bus
+        self._service = service
+        self._throttle = Throttle(clock, TELL_S, most=NAMED_MAX, within_s=NAMED_S)
+
+    def report(self, refusals: Refusals) -> None:
+        """Name those that were not named of late, as far as there is room."""
+        for job, reason in refusals.items():
+            if self._throttle.allows(job):
+                self._bus.emit(UpkeepRefused(service=self._service, job=job, reason=reason))
+
+
+@dataclass(slots=True)
+class Case:
+    """One job that the database refuses. Times are monotonic seconds."""
+
+    since: float
+    again_at: float
+    pauses: BackOff
+    is_reported: bool = False
+    """Whether an event has said so."""
+
+
+class Quarantine(Generic[Key]):
+    """The jobs that are refused to one service, and when each is tried again."""
+
+    def __init__(self, clock: Clock, first_s: float, most_s: float) -> None:
+        self._clock = clock
+        self._first_s = first_s
+        self._most_s = most_s
+        self.cases: dict[Key, Case] = {}
+        """In the order of their first refusals. To be read only."""
+
+    def put(self, key: Key) -> Case:
+        """Put off a job that was refused, for twice as long as the last time."""
+        now = self._clock.monotonic()
+        case = self.cases.get(key)
+        if case is None:
+            case = self.cases[key] = Case(now, now, BackOff(self._first_s, self._most_s))
+        case.again_at = now + case.pauses.next_s()
+        return case
+
+    def release(self, key: Key) -> None:
+        """Forget a job."""
+        self.cases.pop(key, None)
+
+    def release_accepted(self) -> None:
+        """Forget jobs that were due for another try long ago, and were not refused again."""
+        long_ago = self._clock.monotonic() - self._most_s
+        self.cases = {key: case for key, case in self.cases.items() if case.again_at > long_ago}
+
+    def find_due(self) -> list[Key]:
+        """Return the jobs that may be tried again."""
+        now = self._clock.monotonic()
+        return [key for key, case in self.cases.items() if case.again_at <= now]
+
+    def find_waiting(self) -> list[Key]:
+        """Return the jobs that may not be tried yet."""
+        now = self._clock.monotonic()
+        return [key for key, case in self.cases.items() if case.again_at > now]
+
+    def is_waiting(self, key: Key) -> bool:
+        """Whether a job may not be tried yet."""
+        case = self.cases.get(key)
+        return case is not None and case.again_at > self._clock.monotonic()
+
+    def next_in_s(self) -> float | None:
+        """Return in how many seconds the next one is due; None when there is none."""
+        if not self.cases:
+            return None
+        next_at = min(case.again_at for case in self.cases.values())
+        return max(0.0, next_at - self._clock.monotonic())

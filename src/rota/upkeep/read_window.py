@@ -1,0 +1,39 @@
+"""From where a recurring pass reads its index, so that it does not walk over the entries of all jobs that ever were in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from rota.runtime.clock import Clock
+
+MARGIN = timedelta(seconds=60)
+"""A pass reads from the time of the last one on, less this."""
+EVERYTHING_SHARE = 0.01
+"""Of one connection's time for passes that read the whole index: they find what committed, or came back, later than the margin."""
+EVERYTHING_S = 60.0
+"""So far apart are those at least."""
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ReadWindow:
+    """The lower bound of one service's passes. The first pass reads everything."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = BEGINNING
+        self._reads_everything = False
+        self.everything_at = 0.0
+        """When a pass may read everything again, in monotonic seconds."""
+
+    def begin(self) -> datetime:
+        """Where the pass that begins now reads from."""
+        self._reads_everything = self._clock.monotonic() >= self.everything_at
+        return BEGINNING if self._reads_everything else self._since - MARGIN
+
+    def end(self, started: datetime, took_s: float) -> None:
+        """The pass has come to its end; its last statement started then, by the database's clock."""
+        self._since = started
+        if self._reads_everything:
+            self.everything_at = self._clock.monotonic() + max(
+                EVERYTHING_S, took_s / EVERYTHING_SHARE
+            )

@@ -1,0 +1,30 @@
+"""Adds what is over to the figures per hour, so that nobody who asks for them has to count history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import Service
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.store.link import StoreLink
+
+PERIOD_S = 60.0
+"""Minutes are added when they are closed, two to three minutes after they began."""
+
+
+class StatsRollup(Service):
+    """Adds the minutes that closed since the last pass, whoever made that; an hour of them at a time."""
+
+    name = "figures"
+
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
+        self._link = link
+
+    async def tick(self) -> float | None:
+        """Add up to an hour; return at once when there is more."""
+        return 0 if await self._link.run(ops.roll_up_stats()) else PERIOD_S

@@ -1,0 +1,37 @@
+"""Gates: what claimed jobs pass before their handlers are called.
+
+They stand in a row and answer one question: may these begin now, and if not, when?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rota.model.outcome import End
+    from rota.worker.attempt import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now."""
+
+    until: float = 0.0
+    """In monotonic seconds: the gate is asked again then, or when a suspect is over."""
+    in_slot: bool = False
+    """Whether it waits in its slot, its lease renewed, until the gate calls `Executor.begin`."""
+
+
+Answers = Mapping["Attempt", "Wait | End"]
+"""Which of a batch may not begin now: each with when, or with the outcome that it ends as."""
+
+ALL_MAY_BEGIN: Answers = {}
+
+
+class Gate(Protocol):
+    """One reason why a claimed job may not begin now."""
+
+    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
+        """Return which of a batch may not begin now. There is a slot for each of them."""

@@ -1,0 +1,85 @@
+"""Whether a worker lives and is ready.
+
+It is asked from another thread, because a blocked loop is what it is to tell of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.worker.lease_keeper import HEARTBEAT_S
+
+if TYPE_CHECKING:
+    from rota.runtime.clock import Clock
+    from rota.runtime.service import PauseGate, Service
+    from rota.worker.loop_watch import LoopWatch
+
+WEDGED_S = 10.0
+"""A worker whose loop has not turned for this long fails its liveness check. A shorter block is
+logged, and harms no lease."""
+SILENT_S = 3 * HEARTBEAT_S
+"""A worker asks the database at least every `HEARTBEAT_S`. Without an answer for this long, the
+question hangs."""
+
+
+class Health:
+    """What is known of the parts that a worker cannot do without.
+
+    `liveness` and `readiness` may be asked from any thread; None means well, or ready.
+    """
+
+    def __init__(self, pause_gate: PauseGate, clock: Clock) -> None:
+        self.is_stopping = False
+        self.passes = 0
+        """Passes of upkeep that were good, each with all parts of the worker well."""
+        self._pause_gate = pause_gate
+        self._clock = clock
+        self._answered_at = clock.monotonic()
+        self._watch: LoopWatch | None = None
+        self._asking: tuple[Service, ...] = ()
+
+    def begin(self, watch: LoopWatch, *asking: Service) -> None:
+        """Take the parts of a worker that begins; `asking` are those that ask the database for what
+        the worker cannot do without."""
+        self.note_answer()
+        self._watch, self._asking = watch, asking
+
+    def note_answer(self) -> None:
+        """Note that the database has answered."""
+        self._answered_at = self._clock.monotonic()
+
+    def note_pass(self) -> None:
+        """Note another good pass of upkeep."""
+        self.passes += 1
+
+    def liveness(self) -> str | None:
+        """Return why the worker should be killed and replaced."""
+        blocked_s = 0.0 if self._watch is None else self._watch.blocked_s
+        if blocked_s <= WEDGED_S:
+            return None
+        return f"the event loop has been blocked for {blocked_s:.0f} s"
+
+    def readiness(self) -> str | None:
+        """Return why the worker takes no jobs at present.
+
+        What exactly the database said is for the log, not for everyone who can reach the port.
+        """
+        if self.is_stopping:
+            return "stopping"
+        if not self._asking:
+            return "starting"
+        away_s = self._find_away_s()
+        if away_s is not None:
+            return f"the database has not answered for {away_s:.0f} s"
+        if self._pause_gate.closed is not None:
+            return "the database is a restored copy: it waits for `rota resume --copy`"
+        return self.liveness()
+
+    def _find_away_s(self) -> float | None:
+        now = self._clock.monotonic()
+        # Read once: the part's own thread may set it to None meanwhile.
+        since = [at for part in self._asking if (at := part.away_since) is not None]
+        if since:
+            return now - min(since)
+        silent_s = now - self._answered_at
+        return silent_s if silent_s > SILENT_S else None

@@ -1,0 +1,121 @@
+"""Notices when a handler keeps the worker's event loop from turning, and says which."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from rota.declare.context import current
+from rota.observe.events import LoopBlocked
+from rota.runtime.service import Service
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rota.worker.attempt import Attempt
+    from rota.worker.parts import Parts
+
+BLOCKED_S = 1.0
+"""A loop that has not turned for this long is called blocked: wake-ups, other handlers and their
+timeouts have waited for as long."""
+LOOK_S = 0.25
+
+
+class LoopWatch(Service):
+    """Pings the worker's loop from the lease keeper's thread. Made on the worker's loop, run on the
+    other."""
+
+    name = "loop watch"
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.bus, parts.clock)
+        self._parts = parts
+        self._loop = parts.loop
+        self._thread = threading.get_ident()
+        self._before = weakref.WeakSet(asyncio.all_tasks())
+        """Tasks of the application, and the worker's own: no handler began them."""
+        self._pinged_at: float | None = None
+        self._said: LoopBlocked | None = None
+        """What was said of the block that lasts."""
+
+    @property
+    def blocked_s(self) -> float:
+        """For how long the loop has not turned; a healthy one is about at 0."""
+        pinged_at = self._pinged_at
+        return 0.0 if pinged_at is None else self.clock.monotonic() - pinged_at
+
+    async def tick(self) -> float | None:
+        """Ping, or see for how long the last ping has been waiting."""
+        if self._pinged_at is None:
+            self._pinged_at = self.clock.monotonic()
+            self._loop.call_soon_threadsafe(self._note_turn)
+        elif self._said is None and self.blocked_s >= BLOCKED_S:
+            self._said = self._describe()
+            self.bus.emit(self._said)
+        return LOOK_S
+
+    def _note_turn(self) -> None:
+        """Runs on the worker's loop."""
+        blocked_s, self._pinged_at = self.blocked_s, None
+        said, self._said = self._said, None
+        if said is not None:
+            self.bus.emit(
+                LoopBlocked(
+                    job=said.job,
+                    job_type=said.job_type,
+                    blocked_s=blocked_s,
+                    place=said.place,
+                    over=True,
+                )
+            )
+
+    def _find_culprit(self) -> Attempt | None:
+        """Return the attempt whose handler keeps the loop: that of the task that runs, or of the
+        task that began it and whose context it inherits."""
+        task = asyncio.current_task(self._loop)
+        if task is None or task in self._before:
+            return None
+        running = [
+            attempt
+            for attempt in list(self._parts.attempts.values())
+            if attempt.task is not None and not attempt.is_over
+        ]
+        for attempt in running:
+            if attempt.task is task:
+                return attempt
+        if hasattr(task, "get_context"):  # since Python 3.12
+            context = current(task.get_context())
+            if context is None:
+                return None
+            return next((one for one in running if one.context is context), None)
+        is_unnamed = task.get_name().startswith("Task-")  # those of the worker have names
+        return running[0] if len(running) == 1 and is_unnamed else None
+
+    def _describe(self) -> LoopBlocked:
+        attempt = self._find_culprit()
+        job = None if attempt is None else attempt.job
+        return LoopBlocked(
+            job=None if job is None else job.id,
+            job_type=None if job is None else job.job_type,
+            blocked_s=self.blocked_s,
+            place=_find_place(sys._current_frames().get(self._thread), attempt),
+            over=False,
+        )
+
+
+def _find_place(frame: FrameType | None, attempt: Attempt | None) -> str:
+    """Return where the loop's thread is: the innermost line of the handler's own file, or without
+    one the innermost line."""
+    if frame is None:
+        return "an unknown place"
+    func = None if attempt is None else inspect.unwrap(attempt.job_type.func)
+    own = getattr(func, "__code__", None)
+    found: FrameType | None = frame
+    while found is not None and own is not None and found.f_code.co_filename != own.co_filename:
+        found = found.f_back
+    found = frame if found is None or own is None else found
+    return f"{found.f_code.co_filename}:{found.f_lineno} in {found.f_code.co_name}"

@@ -1,0 +1,7 @@
+"""Handlers with `executor="process"`: the processes that run them."""
+
+from __future__ import annotations
+
+from rota.worker.processes.pool import Processes
+
+__all__ = ["Processes"]

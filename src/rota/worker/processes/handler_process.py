@@ -1,0 +1,208 @@
+"""A process that runs the handlers of one job type, seen from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from time import sleep
+from typing import Any
+
+from rota.declare.context import Context, enter
+from rota.errors import UsageError
+from rota.model.outcome import (
+    Cancel,
+    Dead,
+    End,
+    Errored,
+    Failed,
+    Failure,
+    Outcome,
+    Retry,
+    Snooze,
+    Succeeded,
+)
+from rota.model.retry import DEFAULT_RETRY
+from rota.model.settle import RetryRules, judge
+from rota.runtime import logs
+from rota.runtime.child_process import SIGNALS, Channel, join_parent
+from rota.worker.processes import messages
+from rota.worker.processes.importable import import_handler
+from rota.worker.runners import is_stop, read_return
+
+PROGRESS_S = 0.25
+"""The shortest time between two messages of progress; the worker writes it less often still."""
+
+
+def main(descriptor: int) -> None:
+    """Serve the worker at the other end of the channel until it is gone."""
+    for number in SIGNALS:  # the worker decides what becomes of this process
+        signal.signal(number, _ignore)  # programs that a handler starts would inherit SIG_IGN
+    channel = join_parent(descriptor)
+    if sys.stdout is not None:  # a kill would empty a buffer that holds what a handler printed
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    setup: messages.Setup = channel.receive()
+    channel.send(messages.Importing())
+    try:
+        handler = import_handler(setup)
+        # After the import, which may set logging up itself.
+        logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)
+    except BaseException as error:  # noqa: BLE001 - importing runs the application's code
+        channel.send(messages.NotReady(_judge(error, RetryRules(1, DEFAULT_RETRY))))
+        return
+    HandlerProcess(channel, setup, handler).serve()
+
+
+def _ignore(*_: object) -> None: ...
+
+
+class HandlerProcess:
+    """This process. The main thread runs one job after another, a second one hears the worker, a
+    third sends progress."""
+
+    def __init__(
+        self, channel: Channel, setup: messages.Setup, handler: Callable[..., Any]
+    ) -> None:
+        self._channel = channel
+        self._setup = setup
+        self._handler = handler
+        retry_on, fatal_on = pickle.loads(setup.errors)
+        self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
+        self._runs: queue.SimpleQueue[tuple[messages.RunJob, Context]] = queue.SimpleQueue()
+        """From the hearing thread to the main thread."""
+        self._context: Context | None = None
+        """Of the last job. Set by the hearing thread, so that an order to stop finds it."""
+        self._progressed: Context | None = None
+        """Whose progress to send. Set by any thread of the handler's, before the event."""
+        self._has_progress = threading.Event()
+        self._cancel: Callable[[], object] | None = None
+        """Cancels an async handler. Set by the main thread while its loop runs."""
+
+    def serve(self) -> None:
+        """Run jobs until killed."""
+        try:
+            for target in (self._hear, self._send_progress):
+                threading.Thread(target=target, name="rota-handlers", daemon=True).start()
+        except RuntimeError as error:
+            self._channel.send(messages.NotStarted(str(error)))
+            return
+        self._channel.send(messages.Ready())
+        while True:
+            run, context = self._runs.get()
+            end = contextvars.copy_context().run(self._attempt, run, context)
+            self._channel.send(
+                messages.Ended(run.job.id, run.job.claims, self._simplify(end, context))
+            )
+
+    def _hear(self) -> None:
+        try:
+            while True:
+                message = self._channel.receive()
+                if isinstance(message, messages.RunJob):
+                    # Made here, because the order to stop may follow at once.
+                    self._context = Context(message.job, self._setup.worker, None, self._note)
+                    self._channel.send(messages.Begun())
+                    self._runs.put((message, self._context))
+                elif isinstance(message, messages.Stop):
+                    self._stop(message.why)
+        except EOFError:  # the worker is gone: what the kernel does at that, should it fail to
+            os.killpg(0, signal.SIGKILL)
+
+    def _note(self, context: Context) -> None:
+        self._progressed = context
+        self._has_progress.set()
+
+    def _send_progress(self) -> None:
+        with suppress(EOFError):  # the hearing thread hears of it too
+            while self._has_progress.wait():
+                self._has_progress.clear()
+                context = self._progressed
+                assert context is not None
+                job = context.job
+                self._channel.send(
+                    messages.Progressed(job.id, job.claims, context.encode_progress())
+                )
+                sleep(PROGRESS_S)
+
+    # Running
+
+    def _attempt(self, run: messages.RunJob, context: Context) -> End:
+        enter(context)
+        try:
+            arguments = pickle.loads(run.arguments)
+            given = (context,) if self._setup.takes_context else ()
+            result = self._handler(*given, **arguments)
+            if self._setup.is_async:
+                return asyncio.run(self._finish(context, result))
+            return read_return(run.job, result)
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
+            return _end_by_error(error)
+
+    async def _finish(self, context: Context, awaitable: Any) -> End:
+        """Await an async handler, so that it can be cancelled."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        if context.cancelled is not None:
+            self._cancel()
+        try:
+            return read_return(context.job, await awaitable)
+        except BaseException as error:  # noqa: BLE001 - here its stack begins with the handler
+            return _end_by_error(error)
+        finally:
+            self._cancel = None
+
+    def _stop(self, why: str) -> None:
+        if self._context is not None:
+            self._context.tell_to_stop(why)
+        cancel = self._cancel
+        if cancel is not None:
+            with suppress(RuntimeError):  # its loop has just been closed: the handler has ended
+                cancel()
+
+    # Ending
+
+    def _simplify(
+        self, end: End, context: Context
+    ) -> Succeeded | Failed | Outcome | messages.Stopped:
+        """Return an end in classes that pickle: of the application's own, only words are left."""
+        try:
+            match end:
+                case Succeeded():
+                    return end
+                case Retry():
+                    after = None if end.after_s is None else timedelta(seconds=end.after_s)
+                    return Retry(str(end.reason), after=after)
+                case Snooze():
+                    return Snooze(timedelta(seconds=end.after_s), str(end.reason))
+                case Dead() | Cancel():
+                    plain = Dead if isinstance(end, Dead) else Cancel
+                    return plain(str(end.reason))
+                case Errored(error) if context.cancelled is not None and is_stop(error):
+                    return messages.Stopped()
+                case Errored(error):
+                    return Failed(_judge(error, self._rules))
+            raise TypeError(f"not an outcome: {type(end).__name__}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - of the application's class
+            why = f"{type(error).__name__} while it was looked at"
+            unreadable = UsageError(f"what the handler came to cannot be read: {why}")
+            return Failed(_judge(unreadable, self._rules))
+
+
+def _end_by_error(error: BaseException) -> End:
+    return error if isinstance(error, Outcome) else Errored(error)
+
+
+def _judge(error: BaseException, rules: RetryRules) -> Failure:
+    failure = judge(error, rules)
+    error_type = failure.error_type.replace("__mp_main__.", "__main__.")
+    return replace(failure, error_type=error_type)

@@ -1,0 +1,122 @@
+"""How another process finds a handler: it imports what declares it. What it could not import is
+refused when the worker starts."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pickle
+import sys
+from collections.abc import Callable
+from multiprocessing.spawn import prepare
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rota.declare.job_type import JobType
+from rota.errors import ConfigurationError, DeclarationError, UsageError
+from rota.runtime import logs
+from rota.worker.processes.messages import Setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_is_importing = False
+"""Whether this process is one of `executor="process"` that imports its handler."""
+
+
+def check_importable(types: Iterable[JobType[..., ..., Any]]) -> None:
+    """Refuse to start a worker when a handler is to run in a process and cannot.
+
+    Raises:
+        DeclarationError: another process cannot import the handler, or a class of its `retry_on`
+            or `fatal_on`.
+        ConfigurationError: this is not Linux.
+        UsageError: this is such a process itself, importing the main module.
+    """
+    if _is_importing:
+        raise UsageError(
+            'a process of executor="process" imports the main module, which starts a worker when '
+            'it is imported; start it under `if __name__ == "__main__":`'
+        )
+    for job_type in types:
+        if job_type.options.process is not None:
+            if sys.platform != "linux":
+                raise ConfigurationError(
+                    f'job type {job_type.name!r}: executor="process" works on Linux only'
+                )
+            _check(job_type)
+
+
+def describe_handler(job_type: JobType[..., ..., Any], worker: str, module: str | None) -> Setup:
+    """Return what a process must know to run a job type's handler; `module` is where the App is,
+    None when that is not known."""
+    handlers = job_type.func.__module__
+    return Setup(
+        worker=worker,
+        argv=sys.argv,
+        log_level=logging.getLogger().getEffectiveLevel(),
+        log_format=logs.form(),
+        main=_describe_main() if "__main__" in (handlers, module) else {},
+        app_module=module if module != "__main__" else None,
+        module=handlers,
+        qualname=job_type.func.__qualname__,
+        takes_context=job_type.takes_context,
+        is_async=job_type.is_async,
+        errors=_pickle_errors(job_type),
+    )
+
+
+def import_handler(setup: Setup) -> Callable[..., Any]:
+    """Return the handler that is described, in the process that is to run it."""
+    global _is_importing
+    _is_importing = True
+    sys.argv = setup.argv
+    prepare(setup.main)
+    if setup.app_module is not None:
+        importlib.import_module(setup.app_module)
+    handler = _find(setup.module, setup.qualname)
+    _is_importing = False
+    return handler
+
+
+def _check(job_type: JobType[..., ..., Any]) -> None:
+    func, needs = job_type.func, f'job type {job_type.name!r}: executor="process" needs'
+    try:
+        is_found = _find(func.__module__, func.__qualname__) is func
+    except (ImportError, AttributeError):
+        is_found = False
+    if not is_found or (func.__module__ == "__main__" and not _describe_main()):
+        raise DeclarationError(
+            f"{needs} a handler that another process can import, and "
+            f"{func.__module__}.{func.__qualname__} is none: define it at the top level of a module"
+        )
+    try:
+        _pickle_errors(job_type)
+    except (pickle.PicklingError, AttributeError) as error:
+        raise DeclarationError(
+            f"{needs} error classes that another process can import: {error}"
+        ) from None
+
+
+def _pickle_errors(job_type: JobType[..., ..., Any]) -> bytes:
+    return pickle.dumps((job_type.options.retry_on, job_type.options.fatal_on))
+
+
+def _find(module: str, qualname: str) -> Callable[..., Any]:
+    """Import the function of that name, or that of the job type of that name. Raises ImportError
+    or AttributeError when there is none."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found.func if isinstance(found, JobType) else found
+
+
+def _describe_main() -> dict[str, str]:
+    """Return how another process imports the main module, as `multiprocessing.spawn.prepare` takes
+    it; empty when it cannot."""
+    main = sys.modules["__main__"]
+    name = getattr(getattr(main, "__spec__", None), "name", None)
+    if name is not None:
+        return {} if name.rpartition(".")[2] == "__main__" else {"init_main_from_name": name}
+    path = getattr(main, "__file__", None)
+    return {} if path is None else {"init_main_from_path": str(Path(path).absolute())}

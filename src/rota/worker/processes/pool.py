@@ -1,0 +1,158 @@
+"""Handlers that run in processes: which process runs which job, and what keeps a process."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import defaultdict
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import ProcessDied
+from rota.model.outcome import End, Errored
+from rota.runtime.procfs import GroupMemory
+from rota.worker.processes.handler_child import HandlerChild
+from rota.worker.processes.importable import describe_handler
+from rota.worker.processes.process_attempt import (
+    HandlerNotStoppedError,
+    ProcessAttempt,
+    ProcessNotStartedError,
+    end_stopped,
+)
+from rota.worker.runners import Threads, hand_back_unstarted
+
+if TYPE_CHECKING:
+    from rota.worker.attempt import Attempt
+
+IDLE_S = 60.0
+"""Time that a process waits for the next job of its type before it is ended."""
+
+
+class Processes:
+    """The processes of one worker: one for each running job that wants one; an idle one is used
+    again for a job of the same type.
+
+    A thread has each process that runs a job, so that killing one needs no event loop. It gives
+    the process back when the attempt has ended, and nothing is left of what had to die. The
+    worker's loop has the idle ones.
+    """
+
+    def __init__(self, worker: str, module: str | None) -> None:
+        self._worker = worker
+        self._module = module
+        self._threads = Threads("rota-process")
+        self._memory = GroupMemory()
+        self._idle: defaultdict[str, list[HandlerChild]] = defaultdict(list)
+        """By job type. The loop's."""
+        self._living: set[HandlerChild] = set()
+        """Idle or not. Threads add and remove; `close` reads a copy."""
+        self._closed = False
+
+    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End:
+        """Run a job and return how it ended. It never raises: cancelling it tells the handler to
+        stop, and it returns when that has ended."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[tuple[End, HandlerChild | None]] = loop.create_future()
+        idle = self._idle[attempt.job_type.name]
+        process = idle.pop() if idle else None
+
+        def call() -> None:
+            ended = self._run(attempt, arguments, process)
+            with suppress(RuntimeError):  # the loop is closed, and the process was killed before
+                loop.call_soon_threadsafe(over.set_result, ended)
+
+        try:
+            self._threads.submit(call)
+        except RuntimeError as error:  # no thread
+            if process is not None:
+                idle.append(process)
+            return hand_back_unstarted(attempt, "process", error, monotonic())
+        while not over.done():
+            try:
+                await asyncio.shield(over)
+            except asyncio.CancelledError:
+                assert attempt.context is not None
+                attempt.context.tell_to_stop("the worker is going down")  # a first reason stands
+        end, process = over.result()
+        if process is not None:
+            self._keep(attempt.job_type.name, process, loop)
+        return end
+
+    def close(self) -> None:
+        """Kill every process that is left, idle or not."""
+        self._closed = True
+        for process in list(self._living):
+            process.kill()
+        for idle in self._idle.values():
+            while idle:
+                self._end_soon(idle.pop())
+        self._threads.close()
+
+    def _keep(self, name: str, process: HandlerChild, loop: asyncio.AbstractEventLoop) -> None:
+        if self._closed:
+            self._end(process)
+            return
+        self._idle[name].append(process)
+        loop.call_later(IDLE_S, self._end_idle, name, process, process.jobs)
+
+    def _end_idle(self, name: str, process: HandlerChild, jobs: int) -> None:
+        if process.jobs == jobs and process in self._idle[name]:
+            self._idle[name].remove(process)
+            self._end_soon(process)
+
+    def _end_soon(self, process: HandlerChild) -> None:
+        try:
+            self._threads.submit(lambda: self._end(process))
+        except RuntimeError:  # no thread: here, which takes a moment
+            self._end(process)
+
+    # In the thread of an attempt
+
+    def _run(
+        self, attempt: Attempt, arguments: dict[str, Any], process: HandlerChild | None
+    ) -> tuple[End, HandlerChild | None]:
+        """Return how the attempt ended, and its process when that can be used again."""
+        settings = attempt.job_type.options.process
+        assert settings is not None
+        was_idle, is_reusable = process is not None, False
+        try:
+            pickled = pickle.dumps(arguments)
+            process = process or self._start(attempt)
+            watched = ProcessAttempt(attempt, process, self._memory)
+            end = watched.run(pickled)
+            is_reusable = process.is_ready and process.jobs < settings.recycle_after
+        except ProcessDied as death:
+            if was_idle and process is not None and not watched.has_begun and not self._closed:
+                self._end(process)  # it died before it had the job, which is not to blame
+                watched.forget_begin()
+                return self._run(attempt, arguments, None)
+            end = self._end_by_error(attempt, death)
+        except Exception as error:  # noqa: BLE001 - arguments may not pickle, …
+            end = self._end_by_error(attempt, error)
+        if process is not None and not is_reusable:
+            self._end(process)
+            process = None
+        return end, process
+
+    def _end_by_error(self, attempt: Attempt, error: Exception) -> End:
+        if self._closed or isinstance(error, HandlerNotStoppedError):
+            return end_stopped(attempt)
+        if isinstance(error, ProcessNotStartedError):
+            return hand_back_unstarted(attempt, "process", error, monotonic())
+        return Errored(error.with_traceback(None))  # where in the worker it was raised helps nobody
+
+    def _start(self, attempt: Attempt) -> HandlerChild:
+        setup = describe_handler(attempt.job_type, self._worker, self._module)
+        try:
+            process = HandlerChild(setup)
+        except (OSError, ProcessDied) as error:  # no files, no memory: not the job's fault
+            raise ProcessNotStartedError(str(error)) from None
+        self._living.add(process)
+        if self._closed:
+            process.kill()
+        return process
+
+    def _end(self, process: HandlerChild) -> None:
+        process.end()
+        self._living.discard(process)

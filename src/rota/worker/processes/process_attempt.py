@@ -1,0 +1,136 @@
+"""One attempt whose handler runs in a process: begun, watched, stopped, and its end understood."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.errors import MemoryExceeded, ProcessDied
+from rota.model.outcome import End, Failed, HandedBack, Interrupted
+from rota.worker.processes import messages
+
+if TYPE_CHECKING:
+    from rota.runtime.procfs import GroupMemory
+    from rota.worker.attempt import Attempt
+    from rota.worker.processes.handler_child import HandlerChild
+
+START_S = 60.0
+"""Time that a process has to import its handler. The attempt's own time begins after that."""
+STOP_S = 0.4
+"""Time that a handler has to stop before its process group is killed."""
+LOOK_S = 0.1
+"""Seconds between two looks at whether the attempt should stop."""
+MEMORY_LOOK_S = 0.5
+"""Seconds between two looks at the memory of a process."""
+
+
+class ProcessNotStartedError(Exception):
+    """The machine gives the worker no process now."""
+
+
+class HandlerNotStoppedError(Exception):
+    """The handler was told to stop and goes on, or must not begin any more."""
+
+
+class ProcessAttempt:
+    """An attempt in the hands of a process. One thread of the worker's does everything here; of
+    the attempt it sets `began_at`, and nothing else."""
+
+    def __init__(self, attempt: Attempt, process: HandlerChild, memory: GroupMemory) -> None:
+        assert attempt.context is not None
+        assert attempt.job_type.options.process is not None
+        self._attempt = attempt
+        self._context = attempt.context
+        self._claim = attempt.job.id, attempt.job.claims
+        self._process = process
+        self._memory = memory
+        self._memory_bytes_max = attempt.job_type.options.process.memory_bytes_max
+        self._memory_look_at = 0.0
+        self._ready_by = monotonic() + START_S
+        self.has_begun = False
+        """Whether the process has the job: without its word for that no handler has run."""
+        self._is_told = False
+        """Whether the process was told to stop."""
+        self._kill_at: float | None = None
+
+    def run(self, arguments: bytes) -> End:
+        """Return how the attempt ended.
+
+        Raises:
+            ProcessNotStartedError: the machine does not give the process what it needs.
+            ProcessDied: the process ended before the handler did.
+            MemoryExceeded: the process must be killed.
+            HandlerNotStoppedError: likewise.
+        """
+        failure = self._wait_until_ready()
+        if failure is not None:
+            return failure
+        late = self._attempt.take_first_step(monotonic())  # its time begins now
+        if late is not None:
+            return late
+        self._process.tell(messages.RunJob(self._attempt.job, arguments))
+        while True:
+            match self._next():
+                case messages.Begun():
+                    self.has_begun = True
+                case messages.Ended(job, claim, end) if (job, claim) == self._claim:
+                    return end_stopped(self._attempt) if isinstance(end, messages.Stopped) else end
+                case messages.Progressed(job, claim, said) if (job, claim) == self._claim:
+                    self._context.progress(**msgspec.json.decode(said))
+
+    def forget_begin(self) -> None:
+        """The process died before it had the job, which another may begin."""
+        self._attempt.began_at = None
+
+    def _wait_until_ready(self) -> Failed | None:
+        if not self._process.is_ready:
+            match self._next():
+                case messages.NotReady(failure):
+                    return Failed(failure)
+                case messages.NotStarted(why):
+                    raise ProcessNotStartedError(why)
+            self._process.is_ready = True
+        return None
+
+    def _next(self) -> Any:
+        """Return the process's next message; meanwhile look whether the attempt must stop."""
+        while True:
+            self._look()
+            try:
+                message = self._process.hear(LOOK_S)
+            except ProcessDied as death:
+                if not self._process.is_up:
+                    raise ProcessNotStartedError(str(death)) from None
+                raise
+            if message is not None:
+                return message
+
+    def _look(self) -> None:
+        now = monotonic()
+        why = self._context.cancelled
+        if why is not None and not self._is_told:
+            self._is_told = True
+            self._process.tell(messages.Stop(why))
+        if self._attempt.stop_deadline is not None and self._kill_at is None:
+            self._kill_at = now + STOP_S
+        if self._kill_at is not None and now > self._kill_at:
+            raise HandlerNotStoppedError
+        if not self._process.is_ready and now > self._ready_by:
+            raise ProcessDied(f"did not import its handler within {START_S:g} s")
+        self._look_at_memory(now)
+
+    def _look_at_memory(self, now: float) -> None:
+        if self._memory_bytes_max is not None and now >= self._memory_look_at:
+            self._memory_look_at = now + MEMORY_LOOK_S
+            used_bytes = self._memory.resident_bytes(self._process.pid)
+            if used_bytes > self._memory_bytes_max:
+                raise MemoryExceeded(self._memory_bytes_max, used_bytes)
+
+
+def end_stopped(attempt: Attempt) -> End:
+    """Return how an attempt ended that was stopped from outside."""
+    if attempt.began_at is None:
+        return attempt.find_obstacle(monotonic()) or HandedBack("the worker is going down")
+    return attempt.stop_outcome or Interrupted("the worker went down while the handler ran")

@@ -1,0 +1,267 @@
+"""Runners call handlers: on the worker's loop, in threads, or in processes of their own.
+
+A runner decides nothing. It tells the executor what a handler's return or exception means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rota.declare.context import enter
+from rota.declare.result import encode_result
+from rota.errors import AttemptCancelled
+from rota.model.outcome import End, Errored, HandedBack, Outcome, Succeeded
+
+if TYPE_CHECKING:
+    from rota.declare.job_type import JobType
+    from rota.model.job import Job
+    from rota.worker.attempt import Attempt
+    from rota.worker.parts import Parts
+    from rota.worker.processes import Processes
+
+logger = logging.getLogger("rota")
+
+STOP_S = 1.0
+"""How long an async handler may take to stop when it was told to. A thread's attempt ends at once,
+because the handler may never ask whether it should stop."""
+KILL_S = 10.0
+"""The same for a handler in a process of its own: it is killed when it does not stop. That may take
+a busy machine a while, and frees the slot."""
+UNSTARTED_S = 10.0
+"""How long a job stays away for which no thread or process could be started."""
+
+_NOTHING = Succeeded(None)
+
+
+class Runner(Protocol):
+    """One way to call handlers. All methods are called on the worker's loop."""
+
+    stop_s: float
+    """How long an attempt may go on after its handler was told to stop."""
+
+    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        """Have the handler called, and return at once. `Executor.handle_end` hears the outcome."""
+
+    def stop(self, attempt: Attempt) -> None:
+        """Interrupt a handler that was told to stop, if that is possible."""
+
+    def close(self) -> None:
+        """Give up what is idle; what runs ends by itself, or is killed."""
+
+
+class Runners:
+    """The runners of one worker."""
+
+    def __init__(self, parts: Parts, processes: Processes) -> None:
+        # Every handler starts from the worker's own context variables: one is often started where
+        # another has just ended, whose variables are its own.
+        context = contextvars.copy_context()
+        self._loop = LoopRunner(parts, context)
+        self._thread = ThreadRunner(parts, context)
+        self._process = ProcessRunner(parts, processes)
+
+    def choose(self, job_type: JobType[..., ..., Any]) -> Runner:
+        """Return the runner of a job type."""
+        if job_type.options.process is not None:
+            return self._process
+        return self._loop if job_type.is_async else self._thread
+
+    def close(self) -> None:
+        """Close all of them."""
+        for runner in (self._loop, self._thread, self._process):
+            runner.close()
+
+
+class LoopRunner:
+    """Async handlers, as tasks on the worker's loop."""
+
+    stop_s = STOP_S
+
+    def __init__(self, parts: Parts, context: contextvars.Context) -> None:
+        self._parts = parts
+        self._context = context
+
+    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        attempt.task = self._parts.loop.create_task(
+            self._run(attempt, arguments),
+            context=self._context.copy(),
+            name=f"rota job {attempt.job.id}",
+        )
+
+    def stop(self, attempt: Attempt) -> None:
+        if attempt.task is not None and attempt.began_at is not None:
+            attempt.task.cancel()
+
+    def close(self) -> None: ...
+
+    async def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        assert attempt.context is not None
+        enter(attempt.context)
+        # A blocked loop may have kept it waiting; its time begins now.
+        end = attempt.take_first_step(self._parts.clock.monotonic())
+        if end is None:
+            try:
+                job_type = attempt.job_type
+                given = (attempt.context,) if job_type.takes_context else ()
+                end = read_return(attempt.job, await job_type.func(*given, **arguments))
+            except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
+                end = read_error(attempt, error)
+        self._parts.executor.handle_end(attempt, end)
+
+
+class ThreadRunner:
+    """Plain functions, in threads. A thread cannot be stopped from outside."""
+
+    stop_s = 0.0
+
+    def __init__(self, parts: Parts, context: contextvars.Context) -> None:
+        self._parts = parts
+        self._context = context
+        self._threads = Threads("rota-handler")
+
+    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        try:
+            run = self._context.copy().run
+            self._threads.submit(partial(run, self._run, attempt, arguments))
+        except RuntimeError as error:
+            now = self._parts.clock.monotonic()
+            end = hand_back_unstarted(attempt, "thread", error, now)
+            self._parts.loop.call_soon(self._parts.executor.handle_end, attempt, end)
+
+    def stop(self, attempt: Attempt) -> None: ...
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        assert attempt.context is not None
+        enter(attempt.context)
+        end = attempt.take_first_step(self._parts.clock.monotonic())
+        if end is None:
+            try:
+                job_type = attempt.job_type
+                given = (attempt.context,) if job_type.takes_context else ()
+                end = read_return(attempt.job, job_type.func(*given, **arguments))
+            except BaseException as error:  # noqa: BLE001 - as above
+                end = read_error(attempt, error)
+        # A closed loop: the worker has ended without this thread, and handed its job back.
+        with suppress(RuntimeError):
+            self._parts.loop.call_soon_threadsafe(self._parts.executor.handle_end, attempt, end)
+
+
+class ProcessRunner:
+    """Handlers in processes of their own. The pool stops them when their context says so."""
+
+    stop_s = KILL_S
+
+    def __init__(self, parts: Parts, processes: Processes) -> None:
+        self._parts = parts
+        self._processes = processes
+
+    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        attempt.task = self._parts.loop.create_task(
+            self._run(attempt, arguments), name=f"rota job {attempt.job.id}"
+        )
+
+    def stop(self, attempt: Attempt) -> None: ...
+
+    def close(self) -> None:
+        self._processes.close()
+
+    async def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        end = await self._processes.attempt(attempt, arguments)
+        self._parts.executor.handle_end(attempt, end)
+
+
+# What a handler's return or exception means
+
+
+def read_return(job: Job, result: Any) -> End:
+    """Return the outcome of a handler that returned."""
+    if result is None:
+        return _NOTHING
+    if isinstance(result, Outcome):
+        return result
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        why = "declare the async function itself, or await inside"
+        return Errored(TypeError(f"the handler returned an awaitable that nobody awaits: {why}"))
+    if isinstance(result, type) and issubclass(result, Outcome):
+        name = result.__name__
+        why = f"return an instance, as in {name}(…)"
+        return Errored(TypeError(f"the handler returned the class {name}; {why}"))
+    encoded, problem = encode_result(result)
+    if problem is not None:
+        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
+    return Succeeded(encoded)
+
+
+def read_error(attempt: Attempt, error: BaseException) -> End:
+    """Return the outcome of a handler that raised: where it stopped because it was told to, what it
+    was told."""
+    if isinstance(error, Outcome):
+        return error
+    if attempt.stop_outcome is not None and is_stop(error):
+        return attempt.stop_outcome
+    return Errored(error)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an error only says that the handler was told to stop; a task group wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_stop, error.exceptions))
+    return isinstance(error, asyncio.CancelledError | AttemptCancelled)
+
+
+def hand_back_unstarted(attempt: Attempt, what: str, error: Exception, now: float) -> End:
+    """Hand back a job for which the machine gives no thread or process: no fault of the job's."""
+    job = attempt.job
+    logger.error("job %s %s: no %s can be started for it: %s", job.id, job.job_type, what, error)
+    attempt.began_at = None
+    why = f"no {what} can be started for it: {error}"
+    return attempt.find_obstacle(now) or HandedBack(why, UNSTARTED_S)
+
+
+class Threads:
+    """Up to as many daemon threads as there were calls at once; each is used again.
+
+    The standard pool's threads keep a process alive until they end. A handler that hangs must not.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._count = 0
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Run `call` in a thread; it must not raise. From one thread only.
+
+        Raises:
+            RuntimeError: the machine gives no thread; the call will not run.
+        """
+        if not self._idle.acquire(blocking=False):
+            name = f"{self._name}-{self._count + 1}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+            self._count += 1
+        self._work.put(call)
+
+    def close(self) -> None:
+        """Let idle threads end; one that still runs ends when its call returns."""
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._work.get()) is not None:
+            call()
+            self._idle.release()

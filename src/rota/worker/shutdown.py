@@ -1,0 +1,162 @@
+"""How a worker stops: it claims nothing more, finishes what runs, hands back the rest and records
+everything, in bounded time however silent the database is."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rota.errors import DatabaseUnavailable, RotaError
+from rota.runtime.service import cancel
+from rota.store import ops
+from rota.upkeep.retention import Retention
+from rota.worker.gates.start_record import StartRecorder
+from rota.worker.listener import Listener
+
+if TYPE_CHECKING:
+    from rota.runtime.clock import Clock
+    from rota.runtime.service import LoopThread, Service
+    from rota.store.link import StoreLink
+    from rota.worker.parts import Parts
+
+    Running = tuple[Service, asyncio.Task[None]]
+
+RECORD_S = 10.0
+"""How long a worker waits, once nothing runs any more, for all that the database still has to
+answer: its last claim, the outcomes of its jobs, its deregistration. What it cannot write is lost
+to the lease, not for ever."""
+LEAVE_S = 2.0
+"""How long each of those steps may take even if that time is over. So where nothing answers any
+more, the way out is less than 20 seconds longer than the grace period, which is what supervisors
+are asked for."""
+RETENTION_S = 0.5
+"""How long a drain that is done lets its pass of retention go on. With drains only, there is no
+other; and no drain waits for a reader of history."""
+
+
+class Shutdown:
+    """The order to stop one worker, and its way out."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.asked = asyncio.Event()
+        """Set when the worker is to stop."""
+        self.asked_now = asyncio.Event()
+        """Set when running handlers may go on no longer."""
+        self.failure: RotaError | None = None
+        """What the worker ends with; None: it ends well."""
+        self._clock = clock
+        self._until = clock.monotonic() + RECORD_S
+
+    def stop(self) -> None:
+        """Begin to stop; asked again, it changes nothing."""
+        self.asked.set()
+
+    def stop_now(self) -> None:
+        """Stop, and let running handlers go on no longer, not even for the rest of the grace
+        period."""
+        self.asked.set()
+        self.asked_now.set()
+
+    def fail(self, failure: RotaError) -> None:
+        """Stop because of a failure; the first one counts."""
+        if self.failure is None:
+            self.failure = failure
+            self.stop()
+
+    async def finish(self, parts: Parts, running: list[Running], grace_s: float) -> None:
+        """Claim nothing more, let what runs go on for the grace period, write all outcomes, and end
+        the running services.
+
+        Raises what a service failed with on the way.
+        """
+        parts.claimer.stop()
+        await parts.executor.finish_running(grace_s, self.asked_now)
+        self._until = self._clock.monotonic() + RECORD_S
+        for service, task in running:
+            if service is parts.claimer:
+                await self._wait_for_the_last_claim(task)
+        await parts.finisher.flush(self._left_s)
+        await self._end(parts, running)
+
+    async def leave(
+        self, parts: Parts, running: list[Running], apart: list[Running], thread: LoopThread
+    ) -> None:
+        """End what still runs, however `finish` ended; `apart` are the services in the thread."""
+        for _, task in running:
+            task.cancel()  # still running only when the way out was cancelled too
+        await parts.executor.cut_off()
+        for service, _ in apart:
+            thread.loop.call_soon_threadsafe(service.stop)
+        await _wait_for_end([task for _, task in apart], LEAVE_S)
+
+    async def deregister(self, parts: Parts, link: StoreLink) -> datetime | None:
+        """Tell the database that the worker has ended. In a drain, return when the oldest job that
+        is still due was due. A failure becomes the claimer's."""
+        telling = asyncio.create_task(self._deregister(parts, link))
+        try:
+            await asyncio.wait([telling], timeout=self._left_s)
+        finally:
+            await cancel([telling])
+        try:
+            return telling.result()
+        except asyncio.CancelledError:
+            what = "whether this worker was deregistered is not known"
+            failure = DatabaseUnavailable(f"the database does not answer: {what}")
+        except DatabaseUnavailable as error:
+            failure = error
+        # A worker that recorded everything may go without deregistering.
+        if parts.spec.config.drain or not parts.finisher.is_empty:
+            parts.claimer.failure = parts.claimer.failure or failure
+        return None
+
+    @property
+    def _left_s(self) -> float:
+        return max(LEAVE_S, self._until - self._clock.monotonic())
+
+    async def _wait_for_the_last_claim(self, claiming: asyncio.Task[None]) -> None:
+        """It brings jobs, which must go back; when the worker stops now, their leases bring them
+        back."""
+        asked_now = asyncio.create_task(self.asked_now.wait())
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait([claiming, asked_now], timeout=self._left_s, return_when=first)
+        finally:
+            asked_now.cancel()
+
+    async def _end(self, parts: Parts, running: list[Running]) -> None:
+        for service, task in running:
+            service.stop()
+            if isinstance(service, Retention):
+                timeout_s = RETENTION_S if parts.spec.config.drain else 0
+                await asyncio.wait([task], timeout=timeout_s)
+                task.cancel()  # what it leaves half done a later pass finishes
+            # The listener waits in the driver for the next notification, the others for a database
+            # that does not come back.
+            is_stuck = service is parts.finisher and not parts.finisher.is_empty
+            if is_stuck or isinstance(service, Listener | StartRecorder):
+                task.cancel()
+        await _wait_for_end([task for _, task in running], self._left_s)
+
+    async def _deregister(self, parts: Parts, link: StoreLink) -> datetime | None:
+        try:
+            return await self._stop_and_ask(parts, link)
+        except DatabaseUnavailable:
+            # Its connection may have broken long ago; this opens a new one.
+            return await self._stop_and_ask(parts, link)
+
+    async def _stop_and_ask(self, parts: Parts, link: StoreLink) -> datetime | None:
+        await link.run(ops.stop(parts.spec.name, parts.finisher.counts))
+        found = await link.run(ops.oldest_due()) if parts.spec.config.drain else None
+        return found[0] if found else None
+
+
+async def _wait_for_end(tasks: list[asyncio.Task[None]], within_s: float) -> None:
+    """Wait for their end, and cancel what is late. A service that failed on the way out says so."""
+    if not tasks:
+        return
+    ended, late = await asyncio.wait(tasks, timeout=within_s)
+    await cancel(late)
+    for task in ended:
+        if not task.cancelled():
+            task.result()

@@ -1,0 +1,61 @@
+"""Who tells a worker to stop: signals, the parent of several worker processes, and a time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from rota.runtime import supervised
+
+if TYPE_CHECKING:
+    from rota.worker.worker import Worker
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def obey_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
+    """For a block on the worker's loop, let the first signal stop the worker and the second stop it
+    now.
+
+    One of several processes is told to stop now by its parent only: a supervisor that signals all
+    processes of a service (systemd does) would signal it once itself and once through the parent,
+    and so end the grace period that it meant to give.
+    """
+    loop = asyncio.get_running_loop()
+    joined = supervised.current
+
+    def on_signal() -> None:
+        if worker.is_stopping and joined is None:
+            worker.stop_now()
+        else:
+            worker.stop()
+
+    # Other threads than the main one hear no signals.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = SIGNALS if signals and is_main else ()
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        with nullcontext() if joined is None else joined.commanding(worker, loop):
+            yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def stop_after(worker: Worker, after_s: float | None) -> Iterator[None]:
+    """For a block on the worker's loop, stop the worker after `after_s`; None: do nothing."""
+    timer = None
+    if after_s is not None:
+        timer = asyncio.get_running_loop().call_later(after_s, worker.stop)
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,143 @@
+"""Slots that some queues share, and the claimed jobs that wait for one. Only counts and queues: the
+executor starts jobs."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rota.worker.attempt import Attempt
+
+PREFETCH_MAX = 1_000
+"""Most jobs claimed ahead of free slots."""
+PREFETCH_S = 0.1
+"""Prefetch as many jobs as the worker finished in this time: enough to cover a claim's round trip,
+and no more, because no idle worker can take a job that lies in a buffer."""
+
+
+class SlotGroup:
+    """The slots and the buffer of some queues. Within one priority jobs start as claimed."""
+
+    __slots__ = (
+        "_aside",
+        "_aside_until",
+        "_buffer",
+        "_rated_at",
+        "_rated_ended",
+        "ended",
+        "low",
+        "queues",
+        "running",
+        "slots",
+        "target",
+        "waiting",
+    )
+
+    def __init__(self, queues: tuple[str, ...], slots: int, now: float) -> None:
+        self.queues = queues
+        self.slots = slots
+        self.running = 0
+        """Jobs that have a slot."""
+        self.waiting = 0
+        """Jobs in the buffer."""
+        self.ended = 0
+        self.target = slots
+        """How many jobs to hold: one for each slot, and those claimed ahead."""
+        self.low = slots // 2
+        """With this many held or fewer, claim again."""
+        self._buffer: dict[int, deque[Attempt]] = {}
+        self._aside: deque[Attempt] = deque()
+        """Jobs that wait at a gate, and suspects, which wait for each other: no job waits for
+        them."""
+        self._aside_until = 0.0
+        """When the gate that held them back is asked again."""
+        self._rated_at = now
+        self._rated_ended = 0
+
+    @property
+    def held(self) -> int:
+        """The jobs that run or wait for a slot.
+
+        Those that wait aside take no other job's place, were there a thousand of them.
+        """
+        held = self.running + self.waiting
+        return held - min(len(self._aside), PREFETCH_MAX) if self._aside else held
+
+    @property
+    def wanted(self) -> int:
+        """How many jobs to claim now: none while enough are held, so claims are few and full."""
+        held = self.held
+        return self.target - held if held <= self.low or held < self.slots else 0
+
+    def measure(self, now: float) -> None:
+        """Take in how fast jobs have been going through."""
+        took_s = now - self._rated_at
+        if took_s < 0.001:
+            return
+        ended = self.ended - self._rated_ended
+        ahead = min(PREFETCH_MAX, int(ended / took_s * PREFETCH_S))
+        self.target = self.slots + (ahead + self.target - self.slots) // 2
+        self.low = self.target // 2
+        self._rated_at, self._rated_ended = now, self.ended
+
+    def push(self, attempt: Attempt) -> None:
+        """Put a claimed job into the buffer."""
+        self.waiting += 1
+        if attempt.is_suspect:
+            self._aside.append(attempt)
+            return
+        priority = attempt.job.priority
+        jobs = self._buffer.get(priority)
+        if jobs is None:
+            jobs = self._buffer[priority] = deque()
+        jobs.append(attempt)
+
+    def pop(self, most: int, now: float) -> list[Attempt]:
+        """Take the next jobs to start: of the highest priority, the first claimed."""
+        batch: list[Attempt] = []
+        while len(batch) < most:
+            attempt = self._pop_one(now)
+            if attempt is None:
+                break
+            batch.append(attempt)
+        self.waiting -= len(batch)
+        return batch
+
+    def put_aside(self, held: list[Attempt], until: float) -> None:
+        """Take back jobs that a gate held back; they are not popped again before `until`."""
+        self.waiting += len(held)
+        self._aside.extendleft(reversed(held))
+        self._aside_until = until
+
+    def release(self) -> None:
+        """Let the jobs that wait aside be popped, whatever time it is."""
+        self._aside_until = 0.0
+
+    def take_stale(self, claimed_before: float) -> list[Attempt]:
+        """Take the jobs that were claimed before a time and still wait."""
+        waiting = [one for jobs in (*self._buffer.values(), self._aside) for one in jobs]
+        stale = [attempt for attempt in waiting if attempt.claimed_at < claimed_before]
+        if stale:
+            self._buffer.clear()
+            self._aside.clear()
+            self.waiting = 0
+            # They were claimed too far ahead.
+            self.target, self.low = self.slots, self.slots // 2
+            for attempt in waiting:
+                if attempt.claimed_at >= claimed_before:
+                    self.push(attempt)
+        return stale
+
+    def _pop_one(self, now: float) -> Attempt | None:
+        may_pop_aside = bool(self._aside) and now >= self._aside_until
+        if not self._buffer:
+            return self._aside.popleft() if may_pop_aside else None
+        priority = max(self._buffer) if len(self._buffer) > 1 else next(iter(self._buffer))
+        if may_pop_aside and self._aside[0].job.priority >= priority:
+            return self._aside.popleft()
+        jobs = self._buffer[priority]
+        attempt = jobs.popleft()
+        if not jobs:
+            del self._buffer[priority]
+        return attempt

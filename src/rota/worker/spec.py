@@ -1,0 +1,109 @@
+"""What one worker is. Nothing of it changes while the worker lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.declare.release import VERSION
+from rota.store import ops
+from rota.worker.slots import SlotGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from rota.declare.config import WorkerConfig
+    from rota.declare.job_type import JobType
+
+
+def _make_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """What a worker serves, how, and who it is to the others and to the database."""
+
+    types: Mapping[str, JobType[..., ..., Any]]
+    """The job types by every name they have."""
+    release: str
+    lease_s: float
+    """The lease of types that name none."""
+    declaration: str
+    """The types as `job_type_declare` takes them, in JSON."""
+    config: WorkerConfig
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+    module: str | None = None
+    """Where the App is made; None when that is not known."""
+    schedules: str = "[]"
+    """The schedules declared in code, as `schedules_declare` takes them, in JSON."""
+    name: str = field(default_factory=_make_name)
+    """As in `rota.worker` and in `locked_by`."""
+
+    def make_slot_groups(self, now: float) -> list[SlotGroup]:
+        """Return its slots: one group for each queue that was named with slots of its own, or one
+        that all queues share."""
+        if self.config.queues is not None:
+            return [SlotGroup((queue,), slots, now) for queue, slots in self.config.queues.items()]
+        return [SlotGroup(self._shared_queues(), self.config.slots, now)]
+
+    def make_claimant(self) -> ops.Claimant:
+        """Return what it says of itself when it claims."""
+        names = sorted(self.types)
+        rules = [self.types[name].rules for name in names]
+        return ops.Claimant(
+            worker=self.name,
+            release=self.release,
+            types=names,
+            leases=[timedelta(seconds=self.find_lease_s(name)) for name in names],
+            records=[one.dead_if_lost or one.max_attempts == 1 for one in rules],
+        )
+
+    def find_lease_s(self, job_type: str) -> float:
+        """Return the lease of a job type."""
+        return self.types[job_type].options.lease_s or self.lease_s
+
+    @property
+    def shortest_lease_s(self) -> float:
+        """The shortest lease of a job that it can hold."""
+        return min(self.find_lease_s(name) for name in self.types)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what it says of itself in `rota.worker` as long as it lives."""
+        queues = self.config.queues
+        return {
+            "name": self.name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": VERSION,
+            "release": self.release,
+            "job_types": sorted(self.types),
+            "queues": msgspec.json.encode(self._slots_of_queues()).decode(),
+            "slots": self.config.slots if queues is None else sum(queues.values()),
+        }
+
+    def describe_queues(self) -> str:
+        """Return its queues and their slots, for a person."""
+        slots = self._slots_of_queues()
+        words = ", ".join(
+            queue if own is None else f"{queue}={own}" for queue, own in slots.items()
+        )
+        if self.config.queues is not None:
+            return words
+        return f"{words} sharing {self.config.slots} slots"
+
+    def _slots_of_queues(self) -> dict[str, int | None]:
+        if self.config.queues is not None:
+            return dict(self.config.queues)
+        return dict.fromkeys(self._shared_queues())
+
+    def _shared_queues(self) -> tuple[str, ...]:
+        used = {job_type.options.queue for job_type in self.types.values()}
+        return tuple(sorted({"default", *used}))

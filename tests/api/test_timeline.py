@@ -1,0 +1,288 @@
+"""What happened to a job, told in order; and the figures, as Python reads them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from tests.api.rows import Rows
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def told(app: rota.App, id: int) -> list[tuple[int, str]]:
+    return [(entry.job, entry.what) for entry in app.timeline(id).entries]
+
+
+def act(
+    connection: Connection,
+    verb: str,
+    job: int | None = None,
+    *,
+    queue: str | None = None,
+    detail: str | None = None,
+) -> None:
+    connection.execute(
+        "insert into rota.action (verb, job, queue, by, why, detail) values (%s, %s, %s, 'grace@office', 'as agreed', %s)",
+        [verb, job, queue, detail],
+    )
+
+
+@rule("M43", "M85", "M87")
+def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
+    app: rota.App, connection: Connection
+) -> None:
+    rows = Rows(connection)
+    tries = iter([OSError("no\nroute"), ValueError("no such customer"), None])
+
+    @app.job("send", queue="mail", fatal_on=(ValueError,), retry=rota.Fixed("10s"))
+    def send() -> None:
+        if error := next(tries):
+            raise error
+
+    first = send.using(idempotency_key="k").enqueue().id
+    app.drain()
+    act(connection, "pause", queue="mail")
+    act(connection, "pause", queue="another")
+    act(connection, "pause")
+    rows.hurry()
+    app.drain()
+    assert told(app, first) == [
+        (first, "enqueued"),
+        (first, "failed"),
+        (first, "pause"),
+        (first, "pause"),
+        (first, "dead"),
+    ]
+    [again] = connection.execute(
+        "insert into rota.job (job_type, queue, priority, origin_id) values ('send', 'mail', 0, %s) returning id",
+        [first],
+    ).fetchone() or [0]
+    act(connection, "requeue", first, detail=f'{{"requeued_as": {again}}}')
+    app.drain()
+
+    timeline = app.timeline(again)
+    assert (
+        [job.id for job in timeline.chain] == [first, again]
+        and timeline.job.id == again
+        and timeline.attempts == []
+    )
+    ends = [
+        (first, "enqueued"),
+        (first, "failed"),
+        (again, "pause"),
+        (again, "pause"),
+        (first, "dead"),
+    ]
+    # The new job was enqueued, then somebody was said to have done it.
+    assert told(app, again) == [
+        *ends,
+        (again, "enqueued"),
+        (first, "requeue"),
+        (again, "succeeded"),
+    ]
+    texts = {(entry.job, entry.what): entry.text for entry in timeline.entries}
+    worker = app.timeline(first).attempts[0].worker
+    assert texts[first, "enqueued"] == "send in queue mail, priority 0; with key k"
+    assert texts[again, "enqueued"] == f"send in queue mail, priority 0; as job {first} again"
+    failed = texts[first, "failed"]
+    assert (
+        failed.startswith(f"attempt 1 by {worker}, release unknown, after ")
+        and "OSError: no route; transient (" in failed
+    )
+    assert "; again at 20" in failed and "\n" not in failed
+    assert "ValueError: no such customer; fatal (fatal_on ValueError)" in texts[first, "dead"]
+    assert texts[first, "requeue"] == f"by grace@office, requeued as job {again}: as agreed"
+    assert {entry.text for entry in timeline.entries if entry.what == "pause"} == {
+        "queue mail by grace@office: as agreed",
+        "everything by grace@office: as agreed",
+    }
+    assert (
+        texts[again, "succeeded"].startswith("attempt 1 by ")
+        and "release unknown" in texts[again, "succeeded"]
+    )
+    assert [entry.action.by for entry in timeline.entries if entry.action] == ["grace@office"] * 3
+    assert [entry.at for entry in timeline.entries] == sorted(
+        entry.at for entry in timeline.entries
+    )
+
+
+@rule("M82", "M85")
+def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived_a_dead_job(
+    app: rota.App, connection: Connection
+) -> None:
+    tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
+    [(off,), (running,)] = connection.execute(
+        "insert into rota.job (job_type, queue, priority, schedule, scheduled_for) values ('t', 'q', 0, 'nightly', %s), ('t', 'q', 0, 'nightly', null) "
+        "returning id",
+        [tick],
+    ).fetchall()
+    app.cancel(off, why="not this week")
+    entries = app.timeline(off).entries
+    assert (entries[0].what, entries[-1].what) == ("enqueued", "cancelled")
+    assert (
+        entries[0].text
+        == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
+    )
+    assert entries[-1].text == "cancelled: not this week"
+
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at = now(), attempts = 1 where id = %s",
+        [running],
+    )
+    assert [entry.text for entry in app.timeline(running).entries] == [
+        "t in queue q, priority 0; by schedule nightly, triggered",
+        "attempt 1 by w, since then",
+    ]
+    connection.execute(
+        "update rota.job set status = 'dead', locked_by = null, locked_until = null, failed_at = now() - interval '91 days' where id = %s",
+        [running],
+    )
+    connection.execute("select rota.dead_archive(10)")
+    assert app.timeline(running).entries[-1].text == "archived by retention: dead for 90 days"
+
+
+@rule("M85", "M87")
+def test_who_let_a_restored_copy_work_is_told_as_that_and_not_as_a_resume_of_everything(
+    app: rota.App, connection: Connection
+) -> None:
+    [(job,)] = connection.execute(
+        "insert into rota.job (job_type) values ('t') returning id"
+    ).fetchall()
+    connection.execute("select rota.pause_all(p_by => 'ann')")
+    act(connection, "resume", detail='{"copy": "stamped as database production"}')
+    assert [entry.text for entry in app.timeline(job).entries][1:] == [
+        "everything by ann",
+        "a restored copy by grace@office: as agreed",
+    ]
+
+
+@rule("M36", "M85")
+def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("offer", expires="1ms")
+    def offer() -> None:
+        raise AssertionError
+
+    [(job,)] = connection.execute(
+        "insert into rota.job (job_type, expires_at) values ('offer', now()) returning id"
+    ).fetchall()
+    app.drain()
+    timeline = app.timeline(job)
+    assert (timeline.job.attempts, [entry.what for entry in timeline.entries]) == (
+        0,
+        ["enqueued", "dead"],
+    )
+    worker = timeline.attempts[0].worker
+    assert timeline.entries[-1].text.startswith(
+        f"attempt 1 never began, found by {worker}: Expired: not started before expires_at ("
+    )
+
+
+@rule("M44", "M85", "M87")
+def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(
+    app: rota.App, connection: Connection
+) -> None:
+    how = iter([OSError("no route"), OSError("no route"), ValueError("bad day"), None, None])
+
+    @app.job("send", retry=rota.Fixed("10s"), max_attempts=2, fatal_on=(ValueError,))
+    def send(day: str) -> None:
+        if error := next(how):
+            raise error
+
+    first = send.using(idempotency_key="k").enqueue("2026-1-14").id
+    app.drain()
+    app.retry_now(first, why="it is back", by="ann")
+    app.drain()
+    fixed = app.requeue(first, payload={"day": "2026-01-14"}, why="a typo", by="ann").id
+    app.drain()
+    third = app.requeue(fixed, by="bob").id
+    app.drain()
+    copy = app.actions.run_again(third, why="once more", by="carl").id
+    app.drain()
+    chain = [
+        (first, "enqueued"), (first, "failed"), (first, "retry_now"), (first, "dead"),
+        (first, "requeue"), (fixed, "enqueued"), (fixed, "dead"),
+        (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run_again"),
+    ]  # fmt: skip
+    assert told(app, first) == told(app, fixed) == told(app, third) == chain
+    texts = {(entry.job, entry.what): entry.text for entry in app.timeline(first).entries}
+    assert texts[first, "requeue"] == f"by ann, fixed as job {fixed}: a typo"
+    assert texts[fixed, "requeue"] == f"by bob, requeued as job {third}"
+    assert texts[third, "run_again"] == f"by carl, as job {copy}: once more"
+    assert told(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
+    assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
+
+    buried, off = send.enqueue("x").id, send.enqueue("x").id
+    app.actions.bury(buried, why="not today", by="ann")
+    app.actions.ignore(buried, why="by hand", by="ann")
+    app.cancel(off, why="withdrawn", by="ann")
+    assert told(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
+    assert told(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
+    connection.execute("delete from rota.action")  # they are kept for 90 days
+    assert app.timeline(buried).entries[-1].text == "archived by ann: by hand"
+    assert app.timeline(first).entries[3].text == f"archived by ann, fixed as job {fixed}: a typo"
+
+
+def test_there_is_no_timeline_of_a_job_that_is_not_there(app: rota.App) -> None:
+    with pytest.raises(rota.JobNotFound):
+        app.timeline(12345)
+    with pytest.raises(rota.UsageError):
+        app.timeline("5")  # type: ignore[arg-type]
+
+
+@rule("M85", "M80")
+async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+    tries = iter([OSError("no route"), None])
+
+    @app.job("send", retry=rota.Fixed("10s"))
+    def send() -> None:
+        if error := next(tries):
+            raise error
+
+    rows = Rows(connection)
+    id_ = (await send.aenqueue()).id
+    await app.adrain()
+    rows.hurry()
+    await app.adrain()
+    assert (await app.aget(id_)).status == "succeeded"
+    assert (await app.astats()).types == []
+    rows.move_clock(2)
+    await app.adrain()
+
+    stats = await app.astats(hours=4)  # one more, for an hour may have begun meanwhile
+    [send_stats] = stats.types
+    assert (
+        send_stats.succeeded,
+        send_stats.succeeded_late,
+        send_stats.retried,
+        send_stats.dead,
+    ) == (1, 1, 1, 0)
+    assert send_stats.ran_p50_s is not None and send_stats.waited_p95_s is not None
+    assert (
+        stats.jobs == {"queued": 0, "waiting": 0, "running": 0, "failed": 0, "dead": 0}
+        and stats.oldest_due_at is None
+    )
+    assert (await app.atimeline(id_)).entries[-1].what == "succeeded"
+    assert (await app.astats(queue="other")).types == []
+    await app.aclose()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [({"hours": 0}, "hours must be"), ({"hours": 745}, "hours"), ({"job_type": 5}, "job_type")],
+)
+def test_figures_of_what_cannot_be_are_refused(
+    app: rota.App, wanted: dict[str, object], message: str
+) -> None:
+    with pytest.raises(rota.UsageError, match=message):
+        app.stats(**wanted)  # type: ignore[arg-type]

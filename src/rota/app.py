@@ -1,4 +1,4 @@
-"""The App: takes in job types, knows the database, builds workers."""
+"""The App: holds job types and a database, and makes workers."""
 
 from __future__ import annotations
 
@@ -48,21 +48,32 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 class App(Client):
-    """Job types, a database, and what can be done with both. Connects to nothing until first used; safe to create before a fork.
+    """Job types and a database: enqueues jobs, reads them, and runs workers.
+
+    Connects to the database when first used. Safe to create before a fork.
 
     Args:
-        url: libpq URL or connection string. Defaults to ROTA_DATABASE_URL, else to a private embedded PostgreSQL under `.rota/`.
-        schema: where Rota's tables are, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA, else "rota".
-        jobs: `Jobs`, or "module:attribute" naming one.
-        lease: how long a claim holds a job whose type does not say, at least 1 s. Defaults to 2 minutes.
-        release: what to record as the release of the code that ran. Defaults to the version of the distribution that the calling module comes from.
-        lifespan: a function that returns an async context manager; entered once per worker process on its loop, its value is `ctx.state`.
-        alert_url: where alerts are posted as JSON, over HTTP; see docs/alerts.md. Defaults to ROTA_ALERT_URL, else to nowhere: they are logged.
-        notify: whether to use LISTEN/NOTIFY, prepared statements and startup options; False behind a transaction pooler. Defaults to True.
+        url: libpq URL or connection string. Defaults to ROTA_DATABASE_URL, otherwise to a private
+            PostgreSQL under `.rota/`.
+        schema: schema of Rota's tables, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA,
+            otherwise to "rota".
+        jobs: a list of `Jobs`, or of "module:attribute" strings that name one.
+        lease: how long a claim holds a job whose type has no lease of its own, at least 1 s.
+            Defaults to 2 minutes.
+        release: the release of your code, recorded with each attempt. Defaults to the version of
+            the distribution that contains the calling module, otherwise to "unknown".
+        lifespan: a function that returns an async context manager. Each worker process enters it
+            once, on its loop; the value is `ctx.state`. Defaults to none.
+        alert_url: HTTP URL to which alerts are posted as JSON; see docs/alerts.md. Defaults to
+            ROTA_ALERT_URL, otherwise to none: alerts are only logged.
+        notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
+            behind a transaction pooler. Defaults to True.
 
     Raises:
-        DeclarationError: the lease is out of range, a Jobs belongs to another App, or two types share a name.
-        ConfigurationError: a "module:attribute" leads to no Jobs; when the App is first used: only DATABASE_URL is set, or URL or schema cannot be.
+        DeclarationError: the lease is out of range, a Jobs belongs to another App, or two types
+            share a name.
+        ConfigurationError: a "module:attribute" names no Jobs. On first use: only DATABASE_URL is
+            set, or the URL or the schema is invalid.
     """
 
     _database: Database | None = None
@@ -94,7 +105,7 @@ class App(Client):
             not callable(enters) or isinstance(enters, AbstractAsyncContextManager)
         ):
             raise DeclarationError(
-                f"App: lifespan must be a function, which each worker calls anew, not {lifespan!r}"
+                f"App: lifespan must be a function, which each worker calls, not {lifespan!r}"
             )
         self._lifespan = lifespan
         self._notify = notify
@@ -109,14 +120,15 @@ class App(Client):
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
         self.schedule = self._own.schedule
-        """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`, with the options of `Jobs.schedule`."""
+        """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
+        with the options of `Jobs.schedule`."""
 
     def _add_jobs(self, registries: list[Jobs]) -> None:
-        """All of them or none: an App that cannot be made leaves its Jobs free for another."""
+        """Add all registries or none: after an error the Jobs are free for another App."""
         for registry in registries:
             if not isinstance(registry, Jobs):
                 raise DeclarationError(
-                    f"App(jobs=…) takes rota.Jobs or 'module:attribute' texts, not {registry!r}"
+                    f"App(jobs=…) takes rota.Jobs or 'module:attribute' strings, not {registry!r}"
                 )
             registry.refuse_other(self)
         refuse_duplicates(
@@ -131,7 +143,10 @@ class App(Client):
 
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
-        """The job types of this App, by name. Raises DeclarationError when two share one: a Jobs may be added to after it was taken in."""
+        """The job types of this App, by name.
+
+        Raises DeclarationError if two share a name: a Jobs can still grow after it is in the App.
+        """
         refuse_duplicates(
             job_type for registry in self._registries for job_type in registry.types.values()
         )
@@ -146,17 +161,20 @@ class App(Client):
 
     @property
     def url(self) -> str | None:
-        """The database's URL, from code or the environment; None means the embedded server. Raises ConfigurationError."""
+        """The database URL, from code or the environment; None: the private PostgreSQL.
+
+        Raises ConfigurationError.
+        """
         return find_url(self._url)
 
     @property
     def notify(self) -> bool:
-        """Whether it uses LISTEN/NOTIFY and the settings of a session."""
+        """Whether the App uses LISTEN/NOTIFY and session settings."""
         return self._notify
 
     @property
     def database(self) -> Database:
-        """The database; starts the embedded server where no URL is given, and migrates it."""
+        """The database. Without a URL, starts the private PostgreSQL and migrates it."""
         if self._database is not None:
             return self._database
         url = self.url
@@ -164,33 +182,36 @@ class App(Client):
             url = embedded.start()
             migrate.migrate(url, self.schema)
         made = Database(url, self.schema, notify=self._notify)
-        # In one step, so that threads which are the first at once share one set of pools.
+        # Atomic: concurrent first callers must share one Database, which holds the pools.
         kept: Database = vars(self).setdefault("_database", made)
         return kept
 
     @property
     def release(self) -> str:
-        """What is recorded as the release of the code that ran."""
+        """The release of your code, recorded with each attempt."""
         if self._release is None:
-            self._release = release_of(
-                self._module
-            )  # asks all installed distributions, so not before it is needed
+            # Reads all installed distributions, so only when needed.
+            self._release = release_of(self._module)
         return self._release
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
-        """Call `listener(event)` for each event of that class in this process: `app.on(rota.events.JobDead, report)`. It must return quickly; when it
-        fails, that is logged, and no job is harmed."""
+        """Call `listener(event)` for each event of this class in this process.
+
+        For example `app.on(rota.events.JobDead, report)`. The listener must return quickly. An
+        exception from it is logged and affects no job.
+        """
         self._bus.on(kind, listener)
 
     # Work
 
     def sync(self) -> Synced:
-        """Declare the job types and schedules of this App in the database, as a worker's start
-        does; return their names. Run it at deploy, before the first INSERT.
+        """Declare the job types and schedules of this App in the database. Returns their names.
+
+        A worker does the same when it starts. Call it at each deploy, before the first INSERT.
 
         Raises:
             DeclarationError: two job types or two schedules share a name.
-            SchemaMissing: the schema was never migrated.
+            SchemaMissing: the schema is missing, or older than this release needs.
         """
         self.database.run(migrate.check(self.schema))
         types, schedules = self.types, self._find_schedules()
@@ -207,19 +228,24 @@ class App(Client):
         health_port: int | None = None,
         ping: str | None = None,
     ) -> Summary:
-        """Work until SIGTERM or SIGINT: then claim nothing more, finish what runs within the grace period, hand the rest back, record results.
+        """Run jobs until SIGTERM or SIGINT.
 
-        A second signal ends the grace period.
+        After the signal the worker claims no more jobs, waits for running handlers for the grace
+        period, hands the rest back and records all results. A second signal skips the grace period.
 
         Args:
-            queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing `slots`.
-            slots: jobs at once over all queues, 1 … 10,000; only without `queues`.
-            grace: how long running handlers may go on after the signal.
-            health_port: where `/healthz` and `/readyz` answer over HTTP, on all interfaces. Defaults to nowhere.
-            ping: URL of a dead-man switch, called about each minute after a good pass of upkeep. Defaults to none.
+            queues: slots by queue. Defaults to all queues of the App's types and `default`, which
+                share `slots`.
+            slots: maximum number of concurrent jobs over all queues, 1 … 10,000; only without
+                `queues`. Defaults to 10.
+            grace: how long running handlers may continue after the signal. Defaults to 30 s.
+            health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces.
+                Defaults to none.
+            ping: URL of a dead-man switch, requested about once a minute after a successful pass of
+                upkeep. Defaults to none.
 
         Raises:
-            ConfigurationError: the health port is taken, or a URL cannot be called.
+            ConfigurationError: the health port is in use, or a URL is invalid.
         """
         working = self.arun(
             queues=queues,
@@ -241,7 +267,7 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """`run` on the running loop: until cancelled; with `signals`, also until SIGTERM or SIGINT."""
+        """`run` on the running loop, until cancelled or, with `signals`, SIGTERM or SIGINT."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
@@ -257,16 +283,21 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """Do one pass of all upkeep, then work until a look at everything came back empty and this worker's own jobs are done.
+        """Do one pass of all upkeep, then run jobs until none is due and those claimed are done.
 
         Args:
-            for_: claim nothing more after so long. Defaults to no limit.
-            ping: URL of a dead-man switch, called when all went well; not when the drain was told to stop. Defaults to none.
+            queues: as for `run`.
+            slots: as for `run`.
+            for_: how long to claim jobs. Defaults to no limit.
+            grace: as for `run`.
+            ping: URL of a dead-man switch, requested if the drain succeeded and was not told to
+                stop. Defaults to none.
+            signals: whether SIGTERM and SIGINT stop the drain, as with `run`. Defaults to False.
 
         Raises:
-            CopiedDatabase: the database is a restored copy; nothing was claimed, and no job changed.
-            DatabaseUnavailable: the database was unreachable, at the start or later.
-            ConfigurationError: a URL cannot be called.
+            CopiedDatabase: the database is a restored copy; nothing was claimed and no job changed.
+            DatabaseUnavailable: the database was unavailable, at the start or later.
+            ConfigurationError: a URL is invalid.
         """
         draining = self.adrain(
             queues=queues, slots=slots, for_=for_, grace=grace, ping=ping, signals=signals
@@ -289,7 +320,7 @@ class App(Client):
         return await self._work(config, signals=signals)
 
     async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
-        """Drain; after so long stop, with the grace period for what runs then."""
+        """Drain for at most `within_s`, plus the grace period for handlers that then run."""
         config = replace(
             config,
             drain=True,
@@ -320,7 +351,8 @@ class App(Client):
         by_name = index_by_name(self.types)
         if not by_name:
             raise ConfigurationError(
-                "this App has no job types: a worker would have nothing to do; declare some, or give App(jobs=[…])"
+                "this App has no job types, so a worker would do nothing; "
+                "declare job types, or give App(jobs=[…])"
             )
         spec = WorkerSpec(
             types=by_name,
@@ -365,11 +397,11 @@ class App(Client):
         }
 
     def close(self) -> None:
-        """Close the connections that enqueueing and reading opened. The App can be used again."""
+        """Close the connections that enqueueing and reading opened. The App stays usable."""
         if self._database is not None:
             self._database.close()
 
     async def aclose(self) -> None:
-        """Close the connections, those of the running loop too."""
+        """Close the connections, also those of the running loop. The App stays usable."""
         if self._database is not None:
             await self._database.aclose()

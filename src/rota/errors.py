@@ -1,7 +1,7 @@
 """Every exception that Rota raises.
 
-Each class says whose fault it is, what state things are in now, and what to do. The facts are
-fields as well as text, and every exception survives pickling.
+Each class says whose fault it is, what the state is now, and what to do. The facts are fields as
+well as text. Every exception can be pickled.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 
 class RotaError(Exception):
-    """The root of everything Rota raises on purpose."""
+    """The base class of all exceptions that Rota raises on purpose."""
 
     exit_code = 1
-    """What the command line exits with when this ends it."""
+    """Exit status of a command that this exception ends."""
 
     def __init__(self, *args: object, **fields: Any) -> None:
         super().__init__(*args)
@@ -38,27 +38,30 @@ def _suggest(nearest: str | None) -> str:
 
 
 class UsageError(RotaError):
-    """Your code called Rota in a way that cannot work. Nothing was written."""
+    """Your code calls Rota with invalid arguments. Nothing was written."""
 
     exit_code = 2
 
 
 class DeclarationError(UsageError):
-    """A job type or an App is declared wrongly: a bad option, a duplicate name, a handler Rota cannot call."""
+    """A declaration of a job type, a schedule or an App is invalid.
+
+    An option is out of range, a name is used twice, or Rota cannot call the handler.
+    """
 
 
 class PayloadError(UsageError):
     """The arguments of a job do not fit its handler, or cannot be stored. Nothing was inserted.
 
-    The caller's transaction, where there is one, can still be used.
+    The caller's transaction, if any, is still usable.
     """
 
     job_type: str
     argument: str | None
-    """The path of the offending argument, as in `day` or `filter.from`; None when it is the payload as a whole."""
+    """Path of the wrong argument, as in `day` or `filter.from`; None: the payload as a whole."""
     reason: str
     index: int | None
-    """The position in the call's list of jobs; None for a single job."""
+    """Position in the list of jobs, from 0; None for a single job."""
 
     def __init__(
         self, job_type: str, argument: str | None, reason: str, index: int | None = None
@@ -75,10 +78,11 @@ class PayloadError(UsageError):
 
 
 class UnknownJobType(UsageError):
-    """No job type of that name is declared here. Nothing was inserted."""
+    """The App declares no job type with this name. Nothing was inserted."""
 
     job_type: str
     nearest: str | None
+    """The most similar name that is declared, if any is similar."""
 
     def __init__(self, job_type: str, nearest: str | None = None, advice: str = "") -> None:
         super().__init__(
@@ -89,21 +93,20 @@ class UnknownJobType(UsageError):
 
 
 class JobNotFound(UsageError):
-    """No job has that id: it never existed, or its history was dropped by retention."""
+    """No job has this id: it never existed, or retention has deleted its history."""
 
     job: int
 
     def __init__(self, job: int) -> None:
-        super().__init__(
-            f"no job {job}: it never existed, or its history is no longer kept", job=job
-        )
+        super().__init__(f"no job {job}: it never existed, or retention has deleted it", job=job)
 
 
 class ScheduleNotFound(UsageError):
-    """No schedule has that name: it was never made, or was deleted."""
+    """No schedule has this name: it never existed, or was deleted."""
 
     schedule: str
     nearest: str | None
+    """The most similar name of a schedule, if any is similar."""
 
     def __init__(self, schedule: str, nearest: str | None = None) -> None:
         super().__init__(
@@ -112,22 +115,23 @@ class ScheduleNotFound(UsageError):
 
 
 class WrongStatus(RotaError):
-    """The job stands where this cannot be done to it: it is dead or over by now, or not dead yet. Nothing was changed."""
+    """The job's status does not allow this action. Nothing was changed.
+
+    For example, a finished job cannot be cancelled, and only a dead job can be requeued.
+    """
 
     job: int
     wanted: tuple[str, ...]
-    """Where it would have to stand."""
+    """The statuses that allow the action."""
     status: str
-    """Where it stands."""
+    """The status of the job."""
 
     def __init__(self, job: int, wanted: tuple[str, ...], status: str, advice: str = "") -> None:
         *others, last = wanted
         either = f"{', '.join(others)} or {last}" if others else last
-        stands = (
-            f"{status} and was archived already" if status in wanted else f"{status}, not {either}"
-        )
+        why = f"{status} and already archived" if status in wanted else f"{status}, not {either}"
         super().__init__(
-            f"job {job} is {stands}; nothing was changed{advice}",
+            f"job {job} is {why}; nothing was changed{advice}",
             job=job,
             wanted=wanted,
             status=status,
@@ -135,14 +139,14 @@ class WrongStatus(RotaError):
 
 
 class JoinTimeout(RotaError):
-    """The job was not over when the time to wait for it was. The job itself goes on."""
+    """The job did not finish within the timeout of `join`. The job itself continues."""
 
     job: int
     status: str
 
     def __init__(self, job: int, status: str, timeout_s: float) -> None:
         super().__init__(
-            f"job {job} is still {status} after {timeout_s:g} s; it goes on by itself",
+            f"job {job} is still {status} after {timeout_s:g} s; the job continues",
             job=job,
             status=status,
             timeout_s=timeout_s,
@@ -153,90 +157,111 @@ class JoinTimeout(RotaError):
 
 
 class ConfigurationError(RotaError):
-    """A setting is missing or wrong. Nothing was started."""
+    """A setting is missing or invalid. Nothing was started."""
 
     exit_code = 3
 
 
 class EmbeddedError(ConfigurationError):
-    """The private PostgreSQL cannot be started or stopped here."""
+    """The private PostgreSQL cannot be started or stopped on this machine."""
 
 
 class SchemaError(ConfigurationError):
-    """The database cannot carry Rota's schema, or not this release of it. Nothing was changed."""
+    """The database cannot hold Rota's schema, or its schema does not fit this release.
+
+    Nothing was changed.
+    """
 
 
 class SchemaMissing(SchemaError):
-    """The schema was never migrated, or not up to what this release needs. Run `rota migrate`."""
+    """The schema is missing, or older than this release needs. Run `rota migrate`."""
 
 
 class SchemaTooNew(SchemaError):
-    """The schema was migrated by a release that this one cannot live with. Install the newer release."""
+    """A newer, incompatible release has migrated the schema. Install that release."""
 
 
 # The database
 
 
 class DatabaseUnavailable(RotaError):
-    """The database does not answer, or refuses connections. What was not committed was not done; try again."""
+    """The database does not answer, or refuses connections. Try again later.
+
+    Nothing that was not committed is done. If the connection broke during a commit, its outcome is
+    unknown.
+    """
 
     exit_code = 5
     refused: bool = False
-    """Whether it answers, and refused a statement of a worker's: others may go through."""
+    """Whether the database answered, and refused one statement of a worker: others may succeed."""
 
 
 class CopiedDatabase(RotaError):
-    """The database is a restored copy, or was renamed, or its server replaced: the schema's stamp says so. A drain claimed nothing and changed no job.
-    If this copy is to work, run `rota resume --copy`."""
+    """The database is a restored copy, or was renamed, or its server was replaced.
+
+    A drain claimed nothing and changed no job. To let this copy run its jobs, run
+    `rota resume --copy`.
+    """
 
     exit_code = 6
     reason: str
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"this is a restored copy ({reason}): nothing was claimed; run `rota resume --copy` if it is to do the work of its jobs",
+            f"this database is a restored copy ({reason}): nothing was claimed; "
+            "run `rota resume --copy` to let it run its jobs",
             reason=reason,
         )
 
 
-# A worker's own end
+# The end of a worker
 
 
 class WorkerExhausted(RotaError):
-    """As many handlers as the worker has slots go on past their timeouts and do not stop. It finished what else ran, handed back the rest and ended;
-    start it again, and give those handlers timeouts of their own."""
+    """Handlers that do not stop after their timeouts have taken all slots of the worker.
+
+    The worker finished its other jobs, handed back the rest and ended. Start it again, and give the
+    calls in these handlers timeouts of their own.
+    """
 
     exit_code = 4
     job_types: list[str]
 
     def __init__(self, job_types: list[str]) -> None:
         super().__init__(
-            f"all slots of this worker were given up to handlers that do not stop after their timeouts ({', '.join(job_types)}); it handed back "
-            "what had not begun and ended: start it again, and give the calls that these handlers make timeouts of their own",
+            "handlers that do not stop after their timeouts have taken all slots of this worker "
+            f"({', '.join(job_types)}); it handed back the jobs that had not begun, and ended: "
+            "start it again, and give the calls in these handlers timeouts of their own",
             job_types=job_types,
         )
 
 
 class ProcessesFailed(RotaError):
-    """The worker processes of `rota work --processes` ended again and again. Those that had not were stopped in order; start it again."""
+    """The worker processes of `rota work --processes` ended repeatedly.
+
+    The remaining processes were stopped in an orderly way. Start the command again.
+    """
 
     exit_code = 4
 
 
-# What a handler may meet
+# In a handler
 
 
 class AttemptCancelled(RotaError):
-    """The attempt was told to stop: somebody cancelled the job, it ran out of time, lost its lease, or the worker is going down."""
+    """The attempt must stop.
+
+    The job was cancelled, the attempt timed out, its lease was lost, or the worker is stopping.
+    """
 
     reason: str
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the attempt was told to stop: {reason}", reason=reason)
+        super().__init__(f"the attempt must stop: {reason}", reason=reason)
 
 
 class AttemptTimeout(RotaError):
-    """The attempt ran longer than its type's timeout. It counts as a failed, transient attempt."""
+    """The attempt ran longer than its job type's timeout. It counts as a transient failure."""
 
     timeout_s: float
 
@@ -247,7 +272,10 @@ class AttemptTimeout(RotaError):
 
 
 class MemoryExceeded(RotaError):
-    """The attempt's process held more resident memory than its type's `max_memory` and was killed. It counts as a failed, transient attempt."""
+    """The attempt's process was killed: its resident memory exceeded the type's `max_memory`.
+
+    It counts as a transient failure.
+    """
 
     limit_bytes: int
     used_bytes: int
@@ -255,14 +283,17 @@ class MemoryExceeded(RotaError):
     def __init__(self, limit_bytes: int, used_bytes: int) -> None:
         limit, used = f"{limit_bytes / 1024**2:.0f} MiB", f"{used_bytes / 1024**2:.0f} MiB"
         super().__init__(
-            f"the attempt's process was killed: it held {used} of memory, and max_memory is {limit}",
+            f"the attempt's process was killed: it used {used} of memory, max_memory is {limit}",
             limit_bytes=limit_bytes,
             used_bytes=used_bytes,
         )
 
 
 class ProcessDied(RotaError):
-    """The attempt's process ended before its handler did, or could not begin. It counts as a failed, transient attempt."""
+    """The attempt's process ended before its handler, or could not start.
+
+    It counts as a transient failure.
+    """
 
     how: str
     """As in "was killed by SIGSEGV" or "exited with status 3"."""

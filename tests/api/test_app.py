@@ -72,7 +72,7 @@ def test_an_error_inside_the_module_is_shown_as_it_is() -> None:
 
 def test_jobs_must_be_jobs() -> None:
     with pytest.raises(
-        rota.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' texts, not 5"
+        rota.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' strings, not 5"
     ):
         rota.App(CLOSED_PORT, jobs=[5])  # type: ignore[list-item]
     with pytest.raises(rota.DeclarationError, match="a list"):
@@ -99,7 +99,7 @@ def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_se
     monkeypatch.setenv("DATABASE_URL", CLOSED_PORT)
     app = rota.App()
 
-    with pytest.raises(rota.ConfigurationError, match="set ROTA_DATABASE_URL to it"):
+    with pytest.raises(rota.ConfigurationError, match=r'set ROTA_DATABASE_URL="\$DATABASE_URL"'):
         app.get(1)
 
 

@@ -251,7 +251,7 @@ def test_a_lifespan_that_returns_no_async_context_manager_is_named(
 @pytest.mark.parametrize("lifespan", [asynccontextmanager(_forgot_the_decorator)(), 5])
 def test_a_lifespan_is_a_function_and_not_what_it_returns(lifespan: Any) -> None:
     with pytest.raises(
-        rota.DeclarationError, match="lifespan must be a function, which each worker calls anew"
+        rota.DeclarationError, match="lifespan must be a function, which each worker calls, not"
     ):
         rota.App("postgresql://localhost:1/nowhere", lifespan=lifespan)
 
@@ -267,7 +267,7 @@ def test_a_lifespan_is_a_function_and_not_what_it_returns(lifespan: Any) -> None
         (("1",), "done must be"),
         ((1, -2), "total must be"),
         ((1, "2"), "total must be"),
-        ((1, 2, 3), "note must be a text"),
+        ((1, 2, 3), "note must be a string"),
     ],
 )
 def test_progress_that_cannot_be_is_refused(

@@ -157,7 +157,7 @@ def test_what_a_handler_returns_is_its_result(app: rota.App, rows: Rows, value: 
         (object(), "a object cannot be stored as JSON"),
         (float("nan"), "nan cannot be stored"),
         ({"a": [float("inf")]}, "inf cannot be stored"),
-        ("x" * 100_000, "over 65,536 bytes"),
+        ("x" * 100_000, "larger than 65,536 bytes"),
         ("a\0b", "NUL"),
         ("\ud800", "surrogate"),
         ({(1, 2): 3}, "key"),

@@ -132,7 +132,7 @@ def test_join_gives_up_after_its_timeout_and_the_job_goes_on(
     app: rota.App, mixed: dict[str, int]
 ) -> None:
     with pytest.raises(
-        rota.JoinTimeout, match=r"is still queued after 0\.05 s; it goes on by itself"
+        rota.JoinTimeout, match=r"is still queued after 0\.05 s; the job continues"
     ) as late:
         app.join(mixed["queued"], timeout="50ms")
 

@@ -66,12 +66,12 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
         )
         assert (
             rota.ok("migrate", *here).out
-            == "schema jobs: left alone time_bucket, of release 99.0.0\n"
+            == "schema jobs: kept time_bucket of the newer release 99.0.0\n"
         )
         connection.execute(
             "update jobs.definition set release = '0.0.1' where name = 'time_bucket'"
         )
-        assert rota.ok("migrate", *here).out == "schema jobs: made or replaced time_bucket\n"
+        assert rota.ok("migrate", *here).out == "schema jobs: created or replaced time_bucket\n"
         connection.execute("alter function jobs.time_bucket(interval) volatile")
     status, sentence = rota("migrate", "--check", *here).error
     assert status == 3 and "changed since `rota migrate`: time_bucket." in sentence
@@ -88,7 +88,7 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
     )
     assert rota("migrate", *here, "--check", "--keep-dead", "9d").error == (
         2,
-        "--keep-dead changes the schema, which --sql and --check do not",
+        "--keep-dead changes the database; --sql and --check do not",
     )
     large = json.dumps({"text": "x" * 3_000})
     assert rota("enqueue", "any", "--force", *here, "--payload", large).error == (
@@ -116,7 +116,7 @@ def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(
 ) -> None:
     assert (
         rota.ok("types").out
-        == "no job types are declared; `rota sync` or a worker's start declares them\n"
+        == "no job types declared; `rota sync` or the start of a worker declares them\n"
     )
     assert rota.ok("sync", "--json").json == {
         "schema": "rota",
@@ -183,7 +183,7 @@ def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(
     named = CommandLine(below, ROTA_DATABASE_URL=database, ROTA_APP="nowhere:app")
     assert named("work", "--drain").error == (
         3,
-        "'nowhere:app': no module 'nowhere' on sys.path (the current directory is the first place looked at)",
+        "'nowhere:app': no module 'nowhere' on sys.path (which begins with the current directory)",
     )
 
 
@@ -237,7 +237,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         connection, "select queue, priority, run_at, payload, idempotency_key from rota.job"
     ) == [("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")]
     again = rota.ok("enqueue", "mail", "--payload", '{"user_id": 8}', "--idempotency-key", "once")
-    assert again.out == f"not inserted: job {first['id']}, queued, has this idempotency key\n"
+    assert again.out == f"not inserted: job {first['id']} (queued) has this idempotency key\n"
     more = (
         "--delay",
         "1h",
@@ -282,11 +282,11 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         (["report"], "argument 'day': missing"),
         (
             ["send_mail", "--payload", '{"user_id": 1}', "--run-at", "2037-01-01T00:00:00"],
-            "run_at must name its zone",
+            "run_at needs a UTC offset",
         ),
         (
             ["send_mail", "--payload", '{"user_id": 1}', "--run-at", "tomorrow"],
-            "run_at must be a date and time with its zone",
+            "run_at must be a date and time with a UTC offset",
         ),
         (
             ["send_mail", "--payload", '{"user_id": 1}', "--delay", "-5m"],
@@ -298,7 +298,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         ),
         (
             ["send_mial", "--payload", "{}"],
-            "unknown job type 'send_mial'; did you mean 'send_mail'? (--force inserts it all the same)",
+            "unknown job type 'send_mial'; did you mean 'send_mail'? (--force inserts it without a check)",
         ),
         (["other", "--force", "--payload", '{"text": "\\u0000"}'], "NUL"),
     ],
@@ -363,11 +363,11 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
         ["id", "answer", "status"],
         ["4", "cancelled", "cancelled"],
     ]
-    dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; a dead job waits for a person: requeue or ignore it"
+    dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; requeue or ignore a dead job instead"
     assert rota("cancel", "3").error == (1, dead)
     assert rota("cancel", "4711").error == (
         2,
-        "no job 4711: it never existed, or its history is no longer kept",
+        "no job 4711: it never existed, or retention has deleted it",
     )
     mixed = rota("cancel", "3", "5", "--json")
     assert (mixed.status, [one["answer"] for one in mixed.json["jobs"]]) == (
@@ -385,7 +385,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     died = "insert into rota.job (job_type, payload, status, failed_at, error_type) select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
     connection.execute(died.encode())
     status, said = rota("requeue", "--type", "report").error
-    assert status == 2 and "there is no terminal: add --yes" in said
+    assert status == 2 and "stdin is not a terminal: add --yes" in said
     assert rows(connection, "select count(*) from rota.action") == [(0,)]
     few = rota.ok(
         "requeue",
@@ -400,7 +400,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
         "ann",
         "--json",
     )
-    assert "2 jobs to be requeued (as many as --limit allows; there may be more)" in few.err
+    assert "2 jobs to be requeued (limited by --limit; there may be more)" in few.err
     assert few.json == {
         "jobs": [
             {"id": id_, "answer": "done", "status": "dead", "new_id": id_ + 22} for id_ in (1, 2)
@@ -430,14 +430,14 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     ]
     assert rota("ignore", "--type", "report", "--yes").error == (
         2,
-        "--why: say why; the reason is what stays of the decision",
+        "--why is required: it records why these jobs are ignored",
     )
     many = rota.ok(
         "ignore", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x"
     )
     assert many.err == "18 jobs to be ignored\n"
     again = rota("requeue", "3", "4", "--json")
-    assert again.status == 1 and "was archived already" in again.err
+    assert again.status == 1 and "already archived" in again.err
     assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [
         (3, "refused"),
         (4, "refused"),
@@ -448,7 +448,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     assert (
         rota("requeue", "--type", "report", "--since", "yesterday")
         .error[1]
-        .startswith("--since must be a time such as 2026-01-14T09:30, or how long")
+        .startswith("--since must be a time such as 2026-01-14T09:30 or an age")
     )
     assert (
         rota("requeue", "3", "--payload", "[]")

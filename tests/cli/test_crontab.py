@@ -262,17 +262,17 @@ def test_what_is_printed_follows_a_link_from_release_to_release(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--every", "7"], "--every must go evenly into an hour"),
-        (["--systemd", "--k8s"], "give one of them"),
-        (["--image", "shop:7"], "--image says nothing here: it is for `rota crontab --k8s`"),
-        (["--systemd", "--log", "said.log"], "--log says nothing here"),
+        (["--every", "7"], "--every must divide an hour evenly"),
+        (["--systemd", "--k8s"], "give --systemd or --k8s, not both"),
+        (["--image", "shop:7"], "--image does not apply here: it is for `rota crontab --k8s`"),
+        (["--systemd", "--log", "said.log"], "--log does not apply here"),
         (
             ["--k8s", "--user", "shop"],
-            "--user says nothing here: it is for `rota crontab` or `rota crontab --systemd`",
+            "--user does not apply here: it is for `rota crontab` or `rota crontab --systemd`",
         ),
         (["--for", "50"], "--for"),
         (["--user", "shop shop"], "--user takes one word"),
-        (["--env-file", "a\nb"], "one line"),
+        (["--env-file", "a\nb"], "a line of such a file cannot hold"),
         (["--app", "shop:nothing"], "no attribute 'nothing'"),
     ],
 )

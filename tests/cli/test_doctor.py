@@ -34,7 +34,7 @@ def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
         "did you mean send_mail?" in ran.out
         and "→ start a worker for it: rota work --queue" in ran.out
     )
-    assert lines[-1].endswith("fine")
+    assert lines[-1].endswith(" ok")
     said = rota("doctor", "--json")
     assert said.status == 1 and [check["name"] for check in said.json["checks"]] == [
         check.name for check in CHECKS

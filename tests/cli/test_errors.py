@@ -137,10 +137,10 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--queue", "email"], "--queue takes name=slots, as in email=20, not 'email'"),
+        (["--queue", "email"], "--queue takes NAME=SLOTS, as in email=20, not 'email'"),
         (["--queue", "email=1", "--queue", "email=2"], "--queue names 'email' twice"),
-        (["--queue", "email=1", "--slots", "2"], "give one of them"),
-        (["--for", "5s"], "--for ends a drain: give --drain as well"),
+        (["--queue", "email=1", "--slots", "2"], "give --slots or --queue, not both"),
+        (["--for", "5s"], "--for needs --drain"),
         (["--slots", "many"], "Invalid value for '--slots'"),
         (["--fast"], "No such option: --fast"),
     ],

@@ -45,7 +45,7 @@ def test_a_job_shows_its_whole_timeline(rota: CommandLine) -> None:
     )
     assert rota("job", "12345").error == (
         2,
-        "no job 12345: it never existed, or its history is no longer kept",
+        "no job 12345: it never existed, or retention has deleted it",
     )
 
 
@@ -72,13 +72,13 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
         [str(report), "report"],
         [str(mail), "send_mail"],
     ]
-    assert rota.ok("jobs", "--status", "dead").out == "no such jobs\n"
+    assert rota.ok("jobs", "--status", "dead").out == "no jobs found\n"
     assert "'ded' is not one of" in rota("jobs", "--status", "ded").error[1]
     assert found("--error", "NO DATA for", "--since", "1h") == [report]
     assert found("--since", "2001-01-01", "--until", "2001-01-02T10:00") == []
     assert rota.ok("jobs", "--limit", "1").err.splitlines() == [
-        f"the next page: --before {report}",
-        "of what is over, the last day; --since 14d for more",
+        f"next page: --before {report}",
+        "finished jobs: last 24 h; for more: --since 14d",
     ]
     assert rota.ok("jobs", "--since", "1d").err == ""
     assert (
@@ -108,7 +108,7 @@ def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must
         "insert into rota.stat_hour (hour, job_type, queue, succeeded, dead, ran) values (date_trunc('hour', now()), 'mail', 'q', 2000, 7, '{\"38\": 3}')"
     )
     shown = rota.ok("stats").out
-    assert "What ended in the last 24 h, ended before 20" in shown and [
+    assert "Ended in the last 24 h, until 20" in shown and [
         line.split() for line in shown.splitlines() if "2,000" in line
     ] == [["mail", "2,000", "0", "0", "7", "0", "932", "ms", "932", "ms"]]
     assert rota.ok("stats", "--type", "mail", "--hours", "2").out.splitlines()[-1].split()[2:7] == [
@@ -123,7 +123,7 @@ def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must
     assert (default["queue"], default["due"], default["later"]) == ("default", 10_000, 0)
     assert (email["queue"], email["priority"], email["due"], email["later"]) == ("email", 5, 0, 1)
     assert "≥ 10,000" in rota.ok("queues").out
-    assert rota.ok("workers").out == "no worker within the last hour\n"
+    assert rota.ok("workers").out == "no workers in the last hour\n"
     rota.ok("work", "--drain", "--queue", "email=2")
     [worker] = rota.ok("workers", "--json").json["workers"]
     assert (worker["queues"], worker["release"], worker["version"]) == (

@@ -129,7 +129,7 @@ def test_the_live_view_outlives_a_restart_of_the_database(own_server: PostgresSe
     with terminal(own_server.url()) as shown:
         shown.until("due 0")
         own_server.stop()
-        shown.until("looking again")
+        shown.until("trying again")
         own_server.start()
         shown.until("due 0")
         shown.process.send_signal(signal.SIGTERM)

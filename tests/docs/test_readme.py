@@ -110,4 +110,5 @@ def test_no_block_of_the_readme_goes_untried() -> None:
 
 @pytest.mark.parametrize("line", [line.strip() for line in re.findall(r"`(rota [^`]+)`", README)])
 def test_the_commands_in_the_readmes_text_exist(line: str, database: str, place: Path) -> None:
-    Shop(place, database).type(line)
+    status = 1 if line == "rota doctor" else 0  # autovacuum is off on the server of the tests
+    Shop(place, database).type(f"{line}; test $? -eq {status}")

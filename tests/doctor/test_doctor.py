@@ -152,7 +152,7 @@ def test_an_unreachable_server_is_an_error_and_no_finding(
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(DatabaseUnavailable):
             examine(Database(f"postgresql://postgres@127.0.0.1:{nobody.getsockname()[1]}/x"))
-    with pytest.raises(ConfigurationError, match="not there"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         examine(Database(server.url("nowhere")))
 
 

@@ -329,7 +329,7 @@ def test_a_datetime_without_a_zone_is_refused_however_it_is_given(
 ) -> None:
     assert refusal(func, **value) == (
         argument,
-        "a datetime without a time zone; say which one is meant",
+        "a datetime without a time zone; add one",
     )
 
 

@@ -194,9 +194,9 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
     [
         ("0 2 * *", {}, "is no cron text"),
         ("61 2 * * *", {}, "is no cron text"),
-        (5, {}, "cron must be a text such as '0 2 \\* \\* \\*', or None"),
+        (5, {}, "cron must be a string such as '0 2 \\* \\* \\*', or None"),
         ("0 2 * * *", {"timezone": "Mars"}, "there is no time zone 'Mars'"),
-        ("0 2 * * *", {"timezone": None}, "timezone must be the name of one"),
+        ("0 2 * * *", {"timezone": None}, "timezone must be an IANA name"),
         (None, {"timezone": "Mars"}, "there is no time zone 'Mars'"),
         (
             "0 2 * * *",
@@ -222,7 +222,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        (lambda jobs: jobs.types["clean"], r"give the job and not its type: clean\.new\(…\)"),
+        (lambda jobs: jobs.types["clean"], r"give a job, not its type: clean\.new\(…\)"),
         (lambda jobs: "clean", "must be made with job_type.new"),
         (
             lambda jobs: jobs.types["clean"].using(idempotency_key="k").new(),
@@ -238,9 +238,11 @@ def test_what_is_no_job_of_a_schedule_is_refused(jobs: rota.Jobs, job: Any, says
 
 
 def test_the_decorator_says_where_it_belongs_and_what_it_cannot_do(jobs: rota.Jobs) -> None:
-    with pytest.raises(rota.DeclarationError, match=r"stands above @….job"):
+    with pytest.raises(rota.DeclarationError, match=r"above @….job"):
         jobs.schedule("s", "0 2 * * *")(lambda: None)
-    with pytest.raises(rota.DeclarationError, match=r"needs no arguments.*day.*report\.new"):
+    with pytest.raises(
+        rota.DeclarationError, match=r"without required arguments.*day.*report\.new"
+    ):
         jobs.schedule("s", "0 2 * * *")(jobs.types["report"])
 
 

@@ -402,12 +402,12 @@ def test_the_second_of_two_requeues_learns_the_job_that_the_first_made(
     with pytest.raises(
         rota.WrongStatus,
         match=(
-            f"job {job} is dead and was archived already; nothing was changed; it was requeued as "
+            f"job {job} is dead and already archived; nothing was changed; it was requeued as "
             f"job {new}"
         ),
     ):
         app.requeue(job)
-    with pytest.raises(rota.WrongStatus, match="archived already"):
+    with pytest.raises(rota.WrongStatus, match="already archived"):
         app.actions.ignore(job, why="late")
     assert app.find(status="dead") == []
 
@@ -669,13 +669,13 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
 @pytest.mark.parametrize(
     ("verb", "filters", "said"),
     [
-        ("requeue_many", {}, "which jobs"),
-        ("requeue_many", {"limit": 5}, "which jobs"),
+        ("requeue_many", {}, "give ids, or at least one"),
+        ("requeue_many", {"limit": 5}, "give ids, or at least one"),
         ("requeue_many", {"ids": [1], "job_type": "t"}, "not both"),
         ("requeue_many", {"ids": 1}, "ids must be the ids of jobs, as in"),
         ("requeue_many", {"kind": "t"}, "no filter 'kind'"),
         ("requeue_many", {"status": "queued"}, "status must be one of dead, not 'queued'"),
-        ("run_again_many", {"job_type": "t"}, "give the status too"),
+        ("run_again_many", {"job_type": "t"}, "give a status"),
         ("run_again_many", {"status": "succeeded"}, "give since"),
         ("cancel_many", {"job_type": "t", "limit": 0}, "limit"),
         ("cancel_many", {"since": "yesterday"}, "since"),

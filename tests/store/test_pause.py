@@ -179,7 +179,7 @@ async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection
             "until must lie in the future",
         ),
         (lambda app: app.queues.pause_all(until=7), "until must be a timedelta"),
-        (lambda app: app.queues.pause_all(by=7), "by must be a text"),
+        (lambda app: app.queues.pause_all(by=7), "by must be a string"),
     ],
 )
 def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(

@@ -244,7 +244,7 @@ def test_a_role_that_may_not_connect_is_a_setting_and_not_an_outage(
     admin.execute(sql.SQL("revoke connect on database {} from public").format(sql.Identifier(name)))
     with pytest.raises(
         ConfigurationError,
-        match=r"the role of the URL may not connect to its database: .*permission denied",
+        match=r"the role in the URL may not connect to the database: .*permission denied",
     ):
         migrate(make_conninfo(empty_database, user=role))
 
@@ -263,7 +263,7 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(
     )
     url = make_conninfo(empty_database, user=role, password="wrong")
     for use in (lambda: migrate(url), rota.App(url).find):
-        with pytest.raises(ConfigurationError, match="refuses the user or password"):
+        with pytest.raises(ConfigurationError, match="rejects the user or password"):
             use()
 
 
@@ -281,5 +281,5 @@ def test_an_absent_server_is_an_outage_and_no_caller_waits_for_it() -> None:
 
 
 def test_a_database_that_is_not_there_is_a_setting(server: PostgresServer) -> None:
-    with pytest.raises(ConfigurationError, match="names a database that is not there"):
+    with pytest.raises(ConfigurationError, match="the database in the URL does not exist"):
         migrate(server.url("no_such_database"))

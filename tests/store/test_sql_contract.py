@@ -184,7 +184,7 @@ def test_a_reader_can_do_all_that_only_reads(
         own.execute("update rota.job set priority = 1")
 
 
-OF_THE_LAST_DAY = "of what is over, the last day; --since 14d for more\n"
+OF_THE_LAST_DAY = "finished jobs: last 24 h; for more: --since 14d\n"
 
 
 @rule("M15", "M87")

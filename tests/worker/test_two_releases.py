@@ -86,7 +86,7 @@ def test_an_old_worker_goes_on_while_a_new_release_is_deployed_and_both_finish_t
         eventually(lambda jobs=240 + 20 * ended: over(connection) == jobs)  # type: ignore[misc]
         worker.signal(signal.SIGCONT)
     # A roll-back runs the older migrate once more: it says what it leaves alone.
-    assert "left alone job_renew, of release 0.2.0" in _migrate(database)
+    assert "kept job_renew of the newer release 0.2.0" in _migrate(database)
     assert value(
         connection, "select prosrc like '%of 0.2.0%' from pg_proc where proname = 'job_renew'"
     )

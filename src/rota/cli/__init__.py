@@ -1,8 +1,11 @@
 """The command line `rota`.
 
-Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on stdout; when it fails, one on the last line of
-stderr: `{"error": {"type": …, "message": …}}`. Exit status: 0 done, 1 another error, 2 usage, 3 configuration or schema, 4 a worker or
-its processes gave up, 5 database unreachable, 6 a drain in a restored copy (`rota resume --copy`).
+Results go to stdout, everything else to stderr. With `--json` a command prints one JSON object on
+stdout. A command that fails prints `{"error": {"type": …, "message": …}}` as the last line of
+stderr instead.
+
+Exit status: 0 success, 1 other error, 2 usage, 3 configuration or schema, 4 a worker or its
+processes gave up, 5 database unavailable, 6 drain refused in a restored copy.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from rota.runtime import logs
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
-    help="Background and scheduled work in the PostgreSQL that you already have.",
+    help="Run background and scheduled jobs from PostgreSQL.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -73,14 +76,15 @@ cli.command()(demo.demo)
 cli.add_typer(schedules.app, name="schedule")
 cli.add_typer(db.app, name="db")
 
-# What typer raises for a wrong command line. It has no public name of its own: older releases take it from click, newer ones from inside.
+# What typer raises for a wrong command line. It has no public name: older releases of typer take it
+# from click, newer ones define it themselves.
 _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
-    """Run the command of this process's arguments, and exit."""
+    """Run the command that this process's arguments name, and exit."""
     prepare()
-    status = 1  # the status of an exception, which Python shows
+    status = 1  # if `run` raises; Python then prints the traceback
     try:
         status = run(sys.argv[1:])
     finally:
@@ -89,7 +93,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status; what goes wrong is said in one sentence on stderr."""
+    """Run a command and return its exit status. Print an error as one sentence on stderr."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in own
     try:
@@ -109,7 +113,7 @@ def run(arguments: Sequence[str]) -> int:
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
-            raise  # a fault of ours, or of the module that was imported: its traceback says where
+            raise  # a bug in Rota or in the imported module: the traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
     return status if isinstance(status, int) else 0
@@ -118,7 +122,7 @@ def run(arguments: Sequence[str]) -> int:
 @cli.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(VERSION)
@@ -129,7 +133,10 @@ def _root(
 
 
 def _logs_json(arguments: Sequence[str]) -> bool:
-    """Whether a line on stderr is to be JSON, also one that comes before logging is set up: whoever collects them reads nothing else."""
+    """Whether errors on stderr must be JSON: a log collector reads nothing else.
+
+    This also holds for an error that comes before logging is set up.
+    """
     asked = "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
     return asked and (logs.setup("json", None) or logs.form() is logs.Form.JSON)
 

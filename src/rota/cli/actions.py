@@ -1,4 +1,4 @@
-"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`: what people do to jobs, by their ids or by a filter."""
+"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a filter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rota.store import ops
 from rota.store.ops import ActionRequest, Answer, Which
 
 SHOWN_MAX = 20
-"""More rows than a screen has are only counted."""
+"""Beyond this many rows only counts are printed: more do not fit on a screen."""
 _PAST = {
     Action.RETRY_NOW: "retried",
     Action.CANCEL: "cancelled",
@@ -49,17 +49,33 @@ _PAST = {
     Action.RUN_AGAIN: "run again",
 }
 _HELP = {
-    Action.RETRY_NOW: "Make jobs due now; a running one is taken from its worker. A filter means failed ones, unless --status says otherwise.",
-    Action.CANCEL: "Cancel jobs: one that waits is over at once, the worker of a running one is told to stop it. Dead ones and those that are over are"
-    " refused.",
-    Action.BURY: "Give jobs up: they are dead. A running one is taken from its worker. A filter means those that wait, unless --status says otherwise.",
-    Action.IGNORE: "Put dead jobs away. --why is required. Their idempotency keys are free.",
-    Action.RUN_AGAIN: "Run jobs once more that are over or dead, as new jobs without keys. A filter needs --status, and --since for those that are over.",
+    Action.RETRY_NOW: """Make jobs due now.
+
+    A running job is taken from its worker. A filter selects failed jobs, unless --status is given.
+    """,
+    Action.CANCEL: """Cancel unfinished jobs.
+
+    A job that is not running ends at once; a running job's worker is told to stop it. Dead and
+    finished jobs are refused.
+    """,
+    Action.BURY: """Mark jobs as dead: they are not tried again.
+
+    A running job is taken from its worker. A filter selects queued, waiting and failed jobs, unless
+    --status is given.
+    """,
+    Action.IGNORE: """Archive dead jobs with a reason (--why).
+
+    Their idempotency keys become free.
+    """,
+    Action.RUN_AGAIN: """Run finished or dead jobs again, as new jobs.
+
+    The new jobs have no idempotency keys. A filter needs --status, and for finished jobs --since.
+    """,
 }
 
 Ids = Annotated[
     list[int] | None,
-    typer.Argument(metavar="ID", help="The jobs' ids; else a filter.", min=1, max=ID_MAX),
+    typer.Argument(metavar="ID", help="Job ids. Without ids, give a filter.", min=1, max=ID_MAX),
 ]
 TypeOption = Annotated[
     str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")
@@ -73,36 +89,42 @@ ErrorOption = Annotated[
         "--error-type",
         "--error",
         metavar="CLASS",
-        help="Filter: jobs whose last error was of this class.",
+        help="Filter: jobs whose last error has this class.",
     ),
 ]
 ReleaseOption = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Filter: jobs whose last attempt this release made."),
+    typer.Option(metavar="TEXT", help="Filter: jobs last attempted by this release of your code."),
 ]
 SinceOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help=f"Filter: jobs that failed or ended from then on, else were made; {TIME}.",
+        help="Filter: jobs that failed, died or finished since then; jobs without a failure: "
+        f"created since then. {TIME}.",
     ),
 ]
 StatusOption = Annotated[
     Status | None,
     typer.Option(
         metavar="STATUS",
-        help=f"Filter: jobs that stand so, where an action has several to choose from: {', '.join(Status)}.",
+        help=f"Filter: jobs with this status: {', '.join(Status)}.",
     ),
 ]
 LimitOption = Annotated[
-    int, typer.Option(min=1, max=MANY_MAX, help="With a filter: so many at most, the oldest first.")
+    int,
+    typer.Option(
+        min=1, max=MANY_MAX, help="With a filter: maximum number of jobs, the oldest first."
+    ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="With a filter: do not ask.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="With a filter: do not ask for confirmation.")
+]
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a command was given."""
+    """The arguments of a command that name jobs."""
 
     ids: list[int] | None
     filters: dict[str, Any]
@@ -111,7 +133,7 @@ class Given:
 
 
 def command(action: Action) -> Callable[..., None]:
-    """The command of an action that needs to know no more than which jobs, who and why."""
+    """Make the command of an action that takes no options but jobs, actor and reason."""
 
     def do(
         ids: Ids = None,
@@ -143,7 +165,9 @@ def requeue(
     ids: Ids = None,
     payload: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Of one job: the corrected arguments, as a JSON object."),
+        typer.Option(
+            metavar="JSON", help="Corrected arguments as a JSON object; only with a single id."
+        ),
     ] = None,
     job_type: TypeOption = None,
     queue: QueueOption = None,
@@ -159,17 +183,20 @@ def requeue(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try dead jobs again as new ones, which take their keys along; the dead ones go to history."""
+    """Run dead jobs again, as new jobs.
+
+    The new jobs take over the idempotency keys. The dead jobs are archived.
+    """
     given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
     if payload is not None and len(ids or ()) != 1:
-        raise UsageError("--payload corrects one job: give its id")
+        raise UsageError("--payload needs exactly one job id")
     _do(_make_request(Action.REQUEUE, why, by), given, app, url, schema, payload)
 
 
 def _make_request(action: Action, why: str | None, by: str | None) -> ActionRequest:
     reason = check_why(why)
     if action is Action.IGNORE and reason is None:
-        raise UsageError("--why: say why; the reason is what stays of the decision")
+        raise UsageError("--why is required: it records why these jobs are ignored")
     return ActionRequest(action, check_by(by), reason)
 
 
@@ -208,7 +235,8 @@ def _do(
     which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(
-            f"{request.action.value} by a filter asks before it acts, and there is no terminal: add --yes"
+            f"{request.action.value} with a filter asks for confirmation, "
+            "but stdin is not a terminal: add --yes"
         )
     with session(app, url, schema) as opened:
         if payload is not None and given.ids:
@@ -236,15 +264,15 @@ def _payload(id: int, text: str) -> dict[str, Any]:
 
 
 def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given) -> list[int]:
-    """The jobs that a filter finds, once whoever asked has seen how many they are and said yes."""
+    """Find the jobs of a filter, print how many there are, and ask for confirmation."""
     ids = opened.run(ops.choose(which))
-    more = " (as many as --limit allows; there may be more)" if len(ids) == which.limit else ""
+    more = " (limited by --limit; there may be more)" if len(ids) == which.limit else ""
     typer.echo(
         f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[request.action]}{more}",
         err=True,
     )
     if ids and not given.yes:
-        typer.confirm("Go on?", abort=True, err=True)
+        typer.confirm("Continue?", abort=True, err=True)
     return ids
 
 
@@ -256,7 +284,7 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
         {"id": job, "answer": "database refuses", "status": None} for job in refusals
     ]
     facts.sort(key=itemgetter("id"))
-    tells = len(facts) > 1 or not errors  # of one job the error says it all
+    tells = len(facts) > 1 or not errors  # for a single refused job the error is enough
     if given.as_json and tells:
         print_json({"jobs": facts})
     elif tells:

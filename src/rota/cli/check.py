@@ -1,4 +1,4 @@
-"""`rota check` and `rota alerts`: what is amiss now, for a monitoring system or cron, and what was told of it."""
+"""`rota check` reports problems to a monitoring system or cron; `rota alerts` lists alerts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from rota.model.failure import one_line
 from rota.store import ops
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
-"""Exit statuses, as monitoring plugins have them. They are not those of the other commands."""
+"""Exit statuses of monitoring plugins. They differ from those of the other commands."""
 _WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SAID_MAX = 5
-"""Findings on the line; a page need not list them all."""
+"""Most findings on the line: a pager message need not list all."""
 
 _RULES = (
-    "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity", "repeat_after", "tell_job", "enabled",
+    "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
+    "repeat_after", "tell_job", "enabled",
 )  # fmt: skip
 
 
@@ -30,13 +31,16 @@ def check(
     schema: SchemaOption = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this rule, also if disabled; repeat it."),
+        typer.Option(
+            metavar="NAME", help="Check only this rule, even if it is disabled. Repeatable."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate the rules of alerts now, for Nagios or cron: one line and an exit status. Reads only, and tells nobody.
+    """Evaluate the alert rules now, for Nagios or cron. Reads only; sends no alerts.
 
-    The status is 0 OK, 1 WARNING, 2 CRITICAL (also when the database is away), 3 UNKNOWN.
+    Prints one line. Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also if the database is
+    unavailable), 3 UNKNOWN.
     """
     try:
         with session(app, url, schema) as opened:
@@ -45,7 +49,7 @@ def check(
         _end(CRITICAL, str(error), as_json=as_json)
     except RotaError as error:
         _end(UNKNOWN, str(error), as_json=as_json)
-    except Exception as error:  # noqa: BLE001 - whoever hears a plugin end with 1 takes it for a warning
+    except Exception as error:  # noqa: BLE001 - a traceback exits with 1, which means WARNING
         _end(UNKNOWN, f"{type(error).__name__}: {error}", as_json=as_json)
     worst = max(
         (
@@ -76,7 +80,7 @@ def alerts(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the rules of alerts, and what they found that stands or ended within the last day."""
+    """List the alert rules, and the alerts that are active or ended in the last 24 h."""
     with session(app, url, schema) as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
         told = opened.run(ops.read_alerts())
@@ -106,7 +110,7 @@ def alerts(
     print_table(
         [name.replace("_", " ") for name in shown],
         [[getattr(one, name) for name in shown] for one in told],
-        empty="no alert stands",
+        empty="no alerts",
     )
 
 
@@ -115,7 +119,7 @@ def _evaluate(
 ) -> list[tuple[dict[str, Any], list[AlertMatch]]]:
     rules = opened.run(ops.table("alert_rules", columns=_RULES))
     if unknown := sorted(set(names or ()) - {rule["name"] for rule in rules}):
-        raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists them")
+        raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists the rules")
     wanted = [rule for rule in rules if (rule["name"] in names if names else rule["enabled"])]
     return [(rule, opened.run(ops.find_alert_matches(rule["name"]))) for rule in wanted]
 
@@ -137,13 +141,13 @@ def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> s
 
 
 def _figure(rule: dict[str, Any], findings: list[AlertMatch]) -> str:
-    """Performance data: the worst figure that a rule found, 0 where it found nothing."""
+    """Format performance data: the highest value that a rule found, 0 if it found nothing."""
     label = one_line(rule["name"]).replace("'", " ").replace("=", " ").replace("|", " ")
     return f"'{label}'={max((finding.value for finding in findings), default=0):.6g}"
 
 
 def _plain(text: str) -> str:
-    """Fit for the one line: what follows a bar is performance data."""
+    """Replace `|`, which would begin the performance data."""
     return one_line(text, 2000).replace("|", "/")
 
 

@@ -1,4 +1,4 @@
-"""`rota crontab`: what to install so that cron, systemd or Kubernetes wakes a drain again and again."""
+"""`rota crontab`: prints the files with which cron, systemd or Kubernetes starts drains."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from rota.model.units import seconds
 from rota.store.statements import check_schema
 
 EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
-"""What goes evenly into an hour: cron's steps begin anew with each."""
+"""Divisors of an hour: the steps of cron begin again with each hour."""
 SPARE_S = 10
-"""By default a run claims nothing more so long before the next one begins."""
+"""A run stops claiming this many seconds before the next run begins. The default of --for."""
 STOP_S = 45
-"""What a drain that is told to end gets: its 30 s for running handlers, 10 s to record results, and some to spare."""
+"""Seconds to stop a drain: 30 for running handlers, 10 to record results, 5 in reserve."""
 OPTIONS = {
     "crontab": {"--env-file", "--log", "--mailto", "--user"},
     "--systemd": {"--env-file", "--user"},
     "--k8s": {"--image"},
 }
-"""Which of them say something, by what is printed."""
+"""Options that apply, by what is printed."""
 DEADLINE_S = 3600
-"""What Kubernetes gives a run beyond its `--every` before it stops it."""
+"""Kubernetes stops a run this many seconds after the next one was due."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronUnit:
-    """What is woken, where, and how often."""
+    """The drain to start: where, how often, and as which user."""
 
     app: str
     directory: Path
@@ -45,13 +45,13 @@ class CronUnit:
     """Minutes."""
     for_: str
     env_file: Path | None
-    """Where ROTA_DATABASE_URL is set."""
+    """The file that sets ROTA_DATABASE_URL."""
     log: Path | None
     mailto: str | None
     user: str | None
     image: str
     schema: str | None
-    """ROTA_SCHEMA as it was set here."""
+    """ROTA_SCHEMA of the process that prints the files."""
 
     @property
     def work(self) -> list[str]:
@@ -60,55 +60,65 @@ class CronUnit:
 
     @property
     def fields(self) -> str:
-        """When, as cron writes it."""
+        """The time fields of the crontab line."""
         return {1: "*", 60: "0"}.get(self.every, f"*/{self.every}") + " * * * *"
 
 
 def crontab(
     app: AppOption = None,
     systemd: Annotated[
-        bool, typer.Option("--systemd", help="A service and a timer for systemd.")
+        bool, typer.Option("--systemd", help="Print a systemd service and its timer.")
     ] = False,
-    k8s: Annotated[bool, typer.Option("--k8s", help="A CronJob for Kubernetes.")] = False,
-    every: Annotated[int, typer.Option(metavar="MINUTES", help="How often.")] = 1,
+    k8s: Annotated[bool, typer.Option("--k8s", help="Print a Kubernetes CronJob.")] = False,
+    every: Annotated[
+        int,
+        typer.Option(metavar="MINUTES", help="Interval between runs; must divide an hour evenly."),
+    ] = 1,
     for_: Annotated[
         str | None,
         typer.Option(
             "--for",
             metavar="DURATION",
-            help="Each run claims nothing more after so long. Defaults to 10 s less.",
+            help="A run stops claiming jobs after this time. Default: --every less 10 s.",
         ),
     ] = None,
     env_file: Annotated[
         Path | None,
         typer.Option(
-            help="The file that sets ROTA_DATABASE_URL. Defaults to rota.env in the project, where that variable is set here."
+            help="File that sets ROTA_DATABASE_URL. Default: rota.env in the project if that "
+            "variable is set now, otherwise none."
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(help="For cron: the file to append what is said to. Defaults to the syslog."),
+        typer.Option(help="cron: file to which output is appended. Default: syslog."),
     ] = None,
     mailto: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="For cron: who hears of what cron itself could not do."
+            metavar="ADDRESS",
+            help="cron: address to which cron mails its own errors. Default: cron's own setting.",
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="Who it runs as: for a file in /etc/cron.d, and for systemd.")
+        str | None,
+        typer.Option(
+            help="User to run as. cron: print a file for /etc/cron.d. systemd: default is you."
+        ),
     ] = None,
     image: Annotated[
-        str | None, typer.Option(help="For Kubernetes: the image with your project.")
+        str | None,
+        typer.Option(help="Kubernetes: image that contains your project. Default: YOUR-IMAGE."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what to install so that a drain runs again and again: a crontab, or with an option units for systemd or a manifest for Kubernetes.
+    """Print a crontab that runs `rota work --drain` periodically.
 
-    Nothing is installed, and no secret is printed.
+    With --systemd or --k8s: systemd units or a Kubernetes manifest. Installs nothing, and prints no
+    secrets.
     """
     if systemd and k8s:
-        raise UsageError("--systemd and --k8s are two ways: give one of them")
+        raise UsageError("give --systemd or --k8s, not both")
     _refuse_options_of_another_way(
         "--systemd" if systemd else "--k8s" if k8s else "crontab",
         {
@@ -145,9 +155,9 @@ def crontab(
 
 
 def crontab_file(unit: CronUnit) -> dict[str, str]:
-    """The crontab, by its name."""
+    """Make the crontab. Returns its text by name."""
     command = shlex.join([sys.executable, "-m", "rota", *unit.work])
-    # Only the drain's own words go to the log: what comes before it says on stderr, and cron mails.
+    # Only the drain's output goes to the log. cron mails what the steps before it print.
     kept = f">> {shlex.quote(str(unit.log))} 2>&1" if unit.log else "2>&1 | logger -t rota"
     steps = [f"cd {shlex.quote(str(unit.directory))}"]
     if unit.env_file:
@@ -157,13 +167,11 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
     line = " && ".join([*steps, f"{command} {kept}"])
     line = line.replace("%", r"\%")  # cron reads a bare % as the end of the line
     user = f" {unit.user} " if unit.user else " "
-    where = (
-        "/etc/cron.d/rota" if unit.user else "the crontab of the user it shall run as (crontab -e)"
-    )
+    where = "/etc/cron.d/rota" if unit.user else "the crontab of the user to run as (crontab -e)"
     text = f"""\
-# Rota: does what is due, every {_minutes(unit.every)}. For {where}.
+# Rota: runs all due jobs, every {_minutes(unit.every)}. For {where}.
 {_about_url(unit)}
-# No flock: runs may overlap. Each takes jobs that the others have not, and one that takes long holds up nothing.
+# No flock needed: runs may overlap. Each job is claimed by one run, and a long run delays no other.
 {f'MAILTO="{unit.mailto}"' if unit.mailto else "# MAILTO=you@example.com"}
 {unit.fields} {user}{line}
 """
@@ -171,7 +179,7 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
 
 
 def systemd_units(unit: CronUnit) -> dict[str, str]:
-    """The service and its timer, by the names of their files."""
+    """Make the service and its timer. Returns their texts by file name."""
     environment = f"EnvironmentFile={_specifiers(str(unit.env_file))}\n" if unit.env_file else ""
     if unit.schema:
         environment += f"Environment=ROTA_SCHEMA={unit.schema}\n"
@@ -179,9 +187,9 @@ def systemd_units(unit: CronUnit) -> dict[str, str]:
     service = f"""\
 # /etc/systemd/system/rota.service
 {_about_url(unit)}
-# The journal keeps what it says: journalctl -u rota
+# To read its output: journalctl -u rota
 [Unit]
-Description=Rota: do what is due
+Description=Rota: run due jobs
 Wants=network-online.target
 After=network-online.target
 
@@ -190,14 +198,14 @@ Type=oneshot
 User={_specifiers(unit.user or getpass.getuser())}
 WorkingDirectory={_specifiers(str(unit.directory))}
 {environment}ExecStart={command}
-# It finishes what runs, or hands it back, when it is stopped.
+# When stopped it finishes running jobs, or hands them back.
 TimeoutStopSec={STOP_S}
 """
     when = {1: "*:*", 60: "*:00"}.get(unit.every, f"*:00/{unit.every}")
     timer = f"""\
 # /etc/systemd/system/rota.timer
 # systemctl daemon-reload && systemctl enable --now rota.timer
-# A timer does not start a service that still runs: the next run then waits for the last job of this one.
+# A timer does not start a service that still runs: the next run waits for the last job of this one.
 [Unit]
 Description=Rota: every {_minutes(unit.every)}
 
@@ -212,7 +220,7 @@ WantedBy=timers.target
 
 
 def kubernetes(unit: CronUnit) -> dict[str, str]:
-    """The manifest, by its name."""
+    """Make the manifest. Returns its text by file name."""
     command = json.dumps(["rota", *unit.work])
     schema = (
         f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(unit.schema)}"
@@ -220,23 +228,24 @@ def kubernetes(unit: CronUnit) -> dict[str, str]:
         else ""
     )
     manifest = f"""\
-# Rota: does what is due, every {_minutes(unit.every)}. kubectl apply -f rota-cronjob.yaml
-# The database's URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE, where FILE holds
-# ROTA_DATABASE_URL=… without quotes
+# Rota: runs all due jobs, every {_minutes(unit.every)}. kubectl apply -f rota-cronjob.yaml
+# The database URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE
+# FILE contains the line ROTA_DATABASE_URL=… without quotes.
 apiVersion: batch/v1
 kind: CronJob
 metadata:
   name: rota
 spec:
   schedule: {json.dumps(unit.fields)}
-  concurrencyPolicy: Allow # runs may overlap: one that takes long holds up nothing
+  concurrencyPolicy: Allow # runs may overlap: a long run delays no other
   startingDeadlineSeconds: 60
   successfulJobsHistoryLimit: 1
   failedJobsHistoryLimit: 3
   jobTemplate:
     spec:
       backoffLimit: 0 # the next run is the retry
-      activeDeadlineSeconds: {unit.every * 60 + DEADLINE_S} # longer than --for and your longest job; what runs then is handed back
+      # Longer than --for and your longest job. Jobs that run at the deadline are handed back.
+      activeDeadlineSeconds: {unit.every * 60 + DEADLINE_S}
       template:
         spec:
           restartPolicy: Never
@@ -260,19 +269,19 @@ spec:
 def _about_url(unit: CronUnit) -> str:
     if unit.env_file:
         return (
-            f"# The database's URL is no business of this file: {unit.env_file} holds the line ROTA_DATABASE_URL='postgresql://…', and is\n"
-            "# readable to nobody but that user (chmod 600)."
+            f"# The database URL is not in this file. {unit.env_file} contains the line\n"
+            "# ROTA_DATABASE_URL='postgresql://…' and is readable only by that user (chmod 600)."
         )
     return (
-        "# It sets no ROTA_DATABASE_URL: none was set where this was printed, so it works with the URL that the App names, else with the\n"
-        "# private PostgreSQL of this directory. `--env-file FILE` names a file that sets it."
+        "# Sets no ROTA_DATABASE_URL, because none was set when this was printed. Uses the URL of\n"
+        "# the App, otherwise the private PostgreSQL of this directory; --env-file FILE sets one."
     )
 
 
 def _check_pace(every: int, for_: str | None) -> None:
     if every not in EVERY_MINUTES:
         raise UsageError(
-            f"--every must go evenly into an hour: {', '.join(map(str, EVERY_MINUTES))}, not {every}"
+            f"--every must divide an hour evenly: {', '.join(map(str, EVERY_MINUTES))}; not {every}"
         )
     if for_ is not None:
         seconds(for_, name="--for")
@@ -286,7 +295,7 @@ def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
                 for other, own in OPTIONS.items()
                 if option in own
             )
-            raise UsageError(f"{option} says nothing here: it is for {instead}")
+            raise UsageError(f"{option} does not apply here: it is for {instead}")
 
 
 def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
@@ -302,7 +311,7 @@ def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
     ):
         if text is not None and not str(text).isprintable():
             raise UsageError(
-                f"{str(text)!r} holds signs that cannot stand in one line of such a file"
+                f"{str(text)!r} contains characters that a line of such a file cannot hold"
             )
     for option, word in (("--user", unit.user), ("--mailto", unit.mailto), ("--image", unit.image)):
         if word is not None and (not word or set(word) & set(" '\"\\%")):
@@ -310,8 +319,9 @@ def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    """Without `..` too: systemd ignores an EnvironmentFile that has one."""
-    return path and Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would go where a link points, and a deploy moves it
+    """Make a path absolute and remove `..`: systemd ignores an EnvironmentFile that has one."""
+    # resolve() would follow a link, and a deploy changes where the link points.
+    return path and Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def _minutes(count: int) -> str:
@@ -319,12 +329,12 @@ def _minutes(count: int) -> str:
 
 
 def _specifiers(text: str) -> str:
-    """As a unit file takes it: % begins one of its specifiers."""
+    """Escape %, which begins a specifier in a unit file."""
     return text.replace("%", "%%")
 
 
 def _systemd_word(word: str) -> str:
-    """A word of ExecStart."""
+    """Quote a word of ExecStart."""
     word = _specifiers(word).replace("$", "$$")
     if (
         word.replace("/", "")

@@ -14,11 +14,11 @@ from rota.cli.output import print_json
 from rota.embedded.server import postgres_binaries
 
 app = typer.Typer(
-    help="The private PostgreSQL that Rota starts when no database is configured.",
+    help="Manage the private PostgreSQL that Rota starts if no database is configured.",
     no_args_is_help=True,
 )
 
-Directory = Annotated[Path, typer.Option("--directory", help="Where the private PostgreSQL lives.")]
+Directory = Annotated[Path, typer.Option("--directory", help="Directory of its data.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _DEFAULT = Path(".rota")
@@ -26,7 +26,7 @@ _DEFAULT = Path(".rota")
 
 @app.command()
 def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
-    """Print the URL of the private PostgreSQL while it runs; exit 1 when it does not."""
+    """Print the URL of the private PostgreSQL. Exit 1 if it is not running."""
     found = embedded.running(directory)
     if as_json:
         _print_json(directory, url=found)
@@ -34,7 +34,8 @@ def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
         typer.echo(found)
     else:
         typer.echo(
-            f"no private PostgreSQL runs in {directory.resolve()}; it runs while a process uses it",
+            f"no private PostgreSQL is running in {directory.resolve()}; "
+            "it runs while a process uses it",
             err=True,
         )
     raise typer.Exit(0 if found else 1)
@@ -42,9 +43,13 @@ def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def psql(context: typer.Context, directory: Directory = _DEFAULT) -> None:
-    """Start the private PostgreSQL if need be and open psql on it. Further arguments are psql's."""
+    """Open psql on the private PostgreSQL; start the server if necessary.
+
+    Further arguments are passed to psql.
+    """
     database = embedded.start(directory)
-    # Not exec'ed: as a user of the server this process stops it afterwards, if it was the last. Ctrl-C is psql's business.
+    # A child, not exec: this process is a user of the server, and stops it if it is the last one.
+    # Ctrl-C is for psql.
     signal.signal(signal.SIGINT, lambda *_: None)
     command = [str(postgres_binaries() / "psql"), database, *context.args]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
@@ -52,18 +57,18 @@ def psql(context: typer.Context, directory: Directory = _DEFAULT) -> None:
 
 @app.command()
 def stop(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
-    """Stop the private PostgreSQL now, whoever uses it. The data stay."""
+    """Stop the private PostgreSQL now, even if it is in use. The data stay."""
     stopped = embedded.stop(directory)
     if as_json:
         _print_json(directory, stopped=stopped)
     else:
-        typer.echo("stopped" if stopped else "it was not running")
+        typer.echo("stopped" if stopped else "was not running")
 
 
 @app.command()
 def reset(
     directory: Directory = _DEFAULT,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
     """Stop the private PostgreSQL and delete its data."""
@@ -77,7 +82,7 @@ def reset(
     if as_json:
         _print_json(directory, deleted=deleted)
     else:
-        typer.echo("deleted" if deleted else "there was nothing to delete")
+        typer.echo("deleted" if deleted else "nothing to delete")
 
 
 def _print_json(directory: Path, **fields: str | bool | None) -> None:

@@ -1,4 +1,4 @@
-"""`rota demo`: shows on real rows that the promises are kept."""
+"""`rota demo`: shows each promise on real rows."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from rota.demo.checks import PromiseResult
 
 PIPE_COLUMNS = 150
-"""The width of the table where there is no terminal."""
+"""Width of the table if stdout is no terminal."""
 
 
 def demo(as_json: JsonOption = False) -> None:
-    """Run real work on real rows, kill a worker, and show each promise with its SELECT.
+    """Run real jobs, kill a worker, and show each promise with a SELECT.
 
-    Uses the schemas rota_demo and rota_demo_app, which it drops when it starts, in the database of ROTA_DATABASE_URL, else a private one.
+    Uses the database of ROTA_DATABASE_URL, otherwise a private one. DROPS the schemas rota_demo and
+    rota_demo_app there at its start, then creates them.
     """
-    from rota.demo import story  # noqa: PLC0415 - an App and a web server, which no other command should have to wait for
+    # Imports an App and a web server: no other command should wait for these.
+    from rota.demo import story  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, lambda received, _: sys.exit(128 + received)
-        )  # so that what it started ends with it
+        # An exit, so that the processes that the demo started end with it.
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     began = time.monotonic()
     checked = story.run(lambda line: typer.echo(line, err=as_json))
     took_s = round(time.monotonic() - began, 1)
@@ -43,7 +44,8 @@ def demo(as_json: JsonOption = False) -> None:
         _print(checked)
         kept = sum(one.is_kept for one in checked)
         typer.echo(
-            f"\n{kept} of {len(checked)} as expected, in {took_s:g} s; the schemas stay for you to look at until the next demo"
+            f"\n{kept} of {len(checked)} as expected, in {took_s:g} s; "
+            "the schemas stay until the next demo"
         )
     raise typer.Exit(0 if is_kept else 1)
 

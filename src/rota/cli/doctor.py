@@ -1,4 +1,4 @@
-"""`rota doctor`: what ails the queue, and what to do about it."""
+"""`rota doctor`: finds problems and says how to fix them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ def doctor(
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 also if there are only warnings.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Examine the database, the schema, the workers and the jobs, and say what to do. Reads only. Exit 1 when something is bad."""
+    """Find problems and say how to fix them. Reads only.
+
+    Checks the database, the schema, the workers and the jobs. Exits 1 if something is bad.
+    """
     owner = find_app(app)
     database = find_database(app, url, schema)
     found = doctors.examine(
@@ -46,7 +51,8 @@ def doctor(
     else:
         _print(found)
         typer.echo(
-            f"{counts['bad']} bad, {counts['warn']} to look at, {counts['skipped']} skipped, {counts['ok']} fine"
+            f"{len(found.findings)} checks: {counts['bad']} bad, {counts['warn']} warn, "
+            f"{counts['skipped']} skipped, {counts['ok']} ok"
         )
     if counts["bad"] or (strict and counts["warn"]):
         raise typer.Exit(1)
@@ -63,7 +69,7 @@ def _facts(check: doctors.Check, finding: Finding) -> dict[str, str]:
 
 
 def _print(found: Examination) -> None:
-    """What is wrong first, each with what to do."""
+    """Print the findings, the worst first, each with its advice."""
     out = console()
     for level in _ORDER:
         for check, finding in found.at(level):

@@ -1,4 +1,4 @@
-"""`rota enqueue`: one job from the shell."""
+"""`rota enqueue`: inserts one job."""
 
 from __future__ import annotations
 
@@ -31,34 +31,50 @@ from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
 from rota.store.driver import Operation
 
-FORCE = " (--force inserts it all the same)"
+FORCE = " (--force inserts it without a check)"
 
 PayloadOption = Annotated[
-    str, typer.Option(metavar="JSON", help="The arguments, as a JSON object.")
+    str, typer.Option(metavar="JSON", help="Arguments of the handler, as a JSON object.")
 ]
-QueueOption = Annotated[str | None, typer.Option(metavar="NAME", help="Defaults to the type's.")]
+QueueOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Queue. Default: the type's.")
+]
 PriorityOption = Annotated[
     int | None,
-    typer.Option(metavar="NUMBER", help="-100 to 100, higher first. Defaults to the type's."),
+    typer.Option(
+        metavar="NUMBER",
+        help="Priority, -100 to 100; higher runs first. Default: the type's.",
+    ),
 ]
 MaxAttemptsOption = Annotated[
-    int | None, typer.Option(metavar="NUMBER", help="1 to 10,000. Defaults to the type's.")
+    int | None,
+    typer.Option(
+        metavar="NUMBER", help="Maximum number of attempts, 1 to 10,000. Default: the type's."
+    ),
 ]
 ExpiresOption = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="Not started later than so long after it is due. Defaults to the type's.",
+        help="A job not started this long after it is due becomes dead. Default: the type's.",
     ),
 ]
 MetaOption = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="Kept with the job, as a JSON object; no argument."),
+    typer.Option(
+        metavar="JSON", help="JSON object stored with the job; not passed to the handler."
+    ),
+]
+ForceOption = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Allow a type the App does not declare; the payload is not checked."
+    ),
 ]
 
 
 def enqueue(
-    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
+    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Job type.")],
     payload: PayloadOption = "{}",
     queue: QueueOption = None,
     priority: PriorityOption = None,
@@ -66,30 +82,31 @@ def enqueue(
     run_at: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="The earliest time, with its zone: 2026-11-20T08:00:00+01:00."
+            metavar="TIME",
+            help="Earliest start, with UTC offset: 2026-11-20T08:00:00+01:00. Default: now.",
         ),
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="The same, from now: 90s, 10m, 1h30m.")
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Earliest start, from now: 90s, 10m, 1h30m. Not with --run-at."
+        ),
     ] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="A second job of the type with this key is not inserted."),
+        typer.Option(
+            metavar="KEY", help="If a job of this type already has this key, insert nothing."
+        ),
     ] = None,
     expires: ExpiresOption = None,
     meta: MetaOption = None,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Insert a job of a type that the App does not have, unchecked."
-        ),
-    ] = False,
+    force: ForceOption = False,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Insert a job. Its payload is checked against the type."""
+    """Insert a job. The payload is checked against its type."""
     options: UsingOptions = {
         "queue": queue,
         "priority": priority,
@@ -117,24 +134,23 @@ def enqueue(
 
 
 def instant(text: str | None) -> datetime | None:
-    """Read an instant that was typed. Raises UsageError."""
+    """Read an instant from the command line. Raises UsageError."""
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"run_at must be a date and time with its zone, as in 2026-11-20T08:00:00+01:00, not {text!r}"
+            "run_at must be a date and time with a UTC offset, as in 2026-11-20T08:00:00+01:00, "
+            f"not {text!r}"
         ) from None
     if found.utcoffset() is None:
-        raise UsageError(
-            f"run_at must name its zone: {text!r} is another instant in each; write Z or +01:00 behind it"
-        )
+        raise UsageError(f"run_at needs a UTC offset: append Z or +01:00 to {text!r}")
     return found
 
 
 def arguments(job_type: str, payload: str) -> dict[str, Any]:
-    """Read a payload that was typed. Raises PayloadError."""
+    """Read a payload from the command line. Raises PayloadError."""
     try:
         found = msgspec.json.decode(payload.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -149,7 +165,7 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
 
 
 def read_meta(text: str | None) -> dict[str, Any] | None:
-    """Read a meta that was typed. Raises UsageError."""
+    """Read a meta from the command line. Raises UsageError."""
     if text is None:
         return None
     try:
@@ -159,12 +175,13 @@ def read_meta(text: str | None) -> dict[str, Any] | None:
 
 
 def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
-    """The type of that name or alias. None when there is none and it is to be inserted all the same."""
+    """Find the type with this name or alias. None if there is none and `force` is given."""
     if app is None:
         if force:
             return None
         raise ConfigurationError(
-            f"no App to check job type {name!r} against: give --app module:attribute, set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
+            f"no App to check job type {name!r} against: give --app module:attribute, "
+            f"set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
         )
     known = {
         each: job_type
@@ -179,7 +196,7 @@ def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
 
 def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
     return ops.NewRow(
-        queue=checked.queue,  # None: what the type declares in the database, if it does
+        queue=checked.queue,  # None: the queue that the database has for the type, if any
         job_type=check_text(job_type, "the job type's name", NAME_MAX),
         payload=payload,
         payload_version=None,
@@ -211,4 +228,4 @@ def _say(enqueued: Enqueued, *, as_json: bool) -> None:
     elif enqueued.created:
         typer.echo(f"job {enqueued.id} {enqueued.status}")
     else:
-        typer.echo(f"not inserted: job {enqueued.id}, {enqueued.status}, has this idempotency key")
+        typer.echo(f"not inserted: job {enqueued.id} ({enqueued.status}) has this idempotency key")

@@ -1,4 +1,4 @@
-"""What one frame of `rota top` shows, as lines. Pure: what was read, and how large the screen is."""
+"""Makes the lines of one frame of `rota top`. Pure: from facts and the size of the screen."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from rota.cli.output import cell
 from rota.model.units import words
 
 COUNT_MAX = 1_000
-"""Jobs of a queue are counted so far: a look at a full queue must not cost more than at an empty one."""
+"""Jobs of a queue are counted up to this number, so that a full queue costs little to show."""
 WIDTH_MAX = 48
-"""The widest that a column gets but for the last."""
+"""Greatest width of a column, except the last."""
 MARGIN = "  "
 
 
 @dataclass(slots=True)
 class Rates:
-    """What each worker has finished a second, between the last two signs of life that were seen of it."""
+    """Attempts per second of each worker, between its last two heartbeats."""
 
     _before: dict[str, tuple[float, int]] = field(default_factory=dict)
     _rates: dict[str, float] = field(default_factory=dict)
     _is_first: bool = True
 
     def see(self, workers: Iterable[dict[str, Any]]) -> float:
-        """Take what the workers say now; return what they finish a second, all together."""
+        """Update the rates from the workers' rows; return the sum of the rates."""
         now: dict[str, tuple[float, int]] = {}
         rates: dict[str, float] = {}
         for one in workers:
@@ -48,13 +48,13 @@ class Rates:
             if one["stopped"] and (
                 self._is_first or self._before.get(one["name"], (0.0,))[0] == beat
             ):
-                rates[one["name"]] = 0.0  # also the drains that were over before the first look
+                rates[one["name"]] = 0.0  # also of drains that ended before the first frame
         self._before, self._rates, self._is_first = now, rates, False
         return sum(rates.values())
 
 
 def count_finished(worker: dict[str, Any]) -> int | None:
-    """What a worker's attempts came to, of any kind; None of a worker in another language, which does not say."""
+    """Count a worker's finished attempts. None: a worker in another language does not report it."""
     return (
         None
         if worker["succeeded"] is None
@@ -65,18 +65,18 @@ def count_finished(worker: dict[str, Any]) -> int | None:
 def frame(
     facts: dict[str, Any], rate: float, *, width: int, height: int, trouble: str | None = None
 ) -> list[Text]:
-    """The lines of a frame, at most `height`, each at most `width` wide. `trouble`: why what is shown is old."""
+    """Make at most `height` lines, at most `width` wide. `trouble`: why the facts are stale."""
     alive = [one for one in facts["workers"] if not one["stopped"] and one["silent_s"] < 60]
     due = sum(one["due"] for one in facts["queues"])
     head = (
-        f"due {_count(due)} · running {sum(one['running'] for one in alive)} · workers {len(alive)} · {rate:.1f} finished/s"
-        f" · dead {_count(facts['dead'])}"
+        f"due {_count(due)} · running {sum(one['running'] for one in alive)}"
+        f" · workers {len(alive)} · {rate:.1f} finished/s · dead {_count(facts['dead'])}"
     )
     stopped = _name_stop(facts["site"])
     lines = [cell(trouble or f"{stopped}{head}").copy()]
     lines[0].stylize("bold red" if trouble or stopped else "bold")
     sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
-    # The sections share the screen: whoever needs less leaves the rest to the others.
+    # The sections share the screen: a section that needs less leaves the rest to the others.
     room = height - len(lines)
     shown = _share([len(rows) for _, _, rows in sections], max(0, room - 2 * len(sections)))
     for (title, columns, rows), count in zip(sections, shown, strict=True):
@@ -92,11 +92,11 @@ def frame(
 def _name_stop(site: dict[str, Any] | None) -> str:
     if site is None:
         return ""
-    return "A RESTORED COPY: NOTHING RUNS · " if site["copied"] else "EVERYTHING IS PAUSED · "
+    return "RESTORED COPY: NOTHING RUNS · " if site["copied"] else "EVERYTHING IS PAUSED · "
 
 
 def _share(wanted: list[int], room: int) -> list[int]:
-    """Share lines among those that want them, one by one."""
+    """Distribute lines evenly among the sections, at most as many as each wants."""
     given = [0] * len(wanted)
     while room and any(one < most for one, most in zip(given, wanted, strict=True)):
         for at, most in enumerate(wanted):
@@ -177,7 +177,7 @@ def _workers(facts: dict[str, Any]) -> _Section:
         rows.append((one["name"], one["release"], busy, sign, *counts))
     return (
         "workers",
-        ("worker", "release", "running", "sign of life", "finished", "failed", "dead"),
+        ("worker", "release", "running", "heartbeat", "finished", "failed", "dead"),
         rows,
     )
 

@@ -1,4 +1,4 @@
-"""`rota jobs` and `rota job`: what was asked for, and what became of it."""
+"""`rota jobs` lists jobs; `rota job` shows one job and its timeline."""
 
 from __future__ import annotations
 
@@ -19,50 +19,66 @@ from rota.model.job import Job, Progress, Status
 from rota.store import ops
 from rota.store.ops import Filter
 
-TIME = 'a time, or how long ago, such as "2h"'
+TIME = "TIME is a local time (2026-01-14T09:30) or an age (2h)"
 
 
 def jobs(
     status: Annotated[
         Status | None,
-        typer.Option(metavar="STATUS", help=f"Only jobs that stand so: {', '.join(Status)}."),
+        typer.Option(metavar="STATUS", help=f"Only jobs with this status: {', '.join(Status)}."),
     ] = None,
     job_type: Annotated[
         str | None, typer.Option("--type", metavar="NAME", help="Only jobs of this type.")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only jobs of this queue.")
+        str | None, typer.Option(metavar="NAME", help="Only jobs in this queue.")
     ] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Only the jobs with this idempotency key."),
+        typer.Option("--key", metavar="KEY", help="Only jobs with this idempotency key."),
     ] = None,
     error_type: Annotated[
         str | None,
         typer.Option(
             metavar="CLASS",
-            help="Only jobs with an error of this class, of any attempt in the time.",
+            help="Only jobs with an error of this class, in any attempt in the period.",
         ),
     ] = None,
     error: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Only jobs with this in an error's text, in any case."),
+        typer.Option(
+            metavar="TEXT",
+            help="Only jobs with this text in an error message, in any attempt in the period. "
+            "Case is ignored.",
+        ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help=f"Of what is over: ended since; {TIME}. Defaults to 1d."),
+        typer.Option(
+            metavar="TIME",
+            help="Start of the period in which a job finished or died. Waiting and running jobs "
+            f"are not affected. {TIME}. Default: 1d for finished jobs, no limit for dead jobs.",
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help=f"Ended until; {TIME}.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="So many at most.")] = 20,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End of that period. A time in the past excludes waiting and running jobs. "
+            "Default: now.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number of jobs.")] = 20,
     before: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only older ones: the next page.")
+        int | None,
+        typer.Option(metavar="ID", help="Only jobs with a smaller id: for the next page."),
     ] = None,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs, live and over, the newest first."""
+    """List jobs, the newest first. Finished jobs: of the last 24 h, unless --since is given."""
     wanted = check_filter(
         Filter(
             status=status,
@@ -96,33 +112,39 @@ def jobs(
         )
         for job in found
     ]
-    print_table(columns, rows, empty="no such jobs")
+    print_table(columns, rows, empty="no jobs found")
     if len(found) == limit:
-        typer.echo(f"the next page: --before {found[-1].id}", err=True)
+        typer.echo(f"next page: --before {found[-1].id}", err=True)
     if since is None and until is None and (status is None or status.is_over):
-        typer.echo("of what is over, the last day; --since 14d for more", err=True)
+        typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
 def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
-    """Read a time that was typed, local unless it says otherwise; or how long ago. Raises UsageError."""
+    """Read a time from the command line, local if it has no UTC offset; or an age.
+
+    Raises UsageError.
+    """
     try:
         if text is not None and text[:4].isdigit() and "-" in text:
             return datetime.fromisoformat(text).astimezone()
         return parse_moment(text, name)
     except (ValueError, OverflowError, UsageError):
         raise UsageError(
-            f'{name} must be a time such as 2026-01-14T09:30, or how long ago, such as "2h", not {text!r}'
+            f"{name} must be a time such as 2026-01-14T09:30 or an age such as 2h, not {text!r}"
         ) from None
 
 
 def job(
-    id: Annotated[int, typer.Argument(metavar="ID", help="The job's id.", min=1, max=ID_MAX)],
+    id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the whole story of a job: its row, its payload, and what happened to it, entry by entry, also as what it was requeued from and as."""
+    """Show a job, its payload and its timeline.
+
+    The timeline includes the jobs that it was requeued from and requeued as.
+    """
     with session(app, url, schema) as opened:
         timeline = opened.run(read_timeline(id))
     if as_json:
@@ -141,7 +163,7 @@ def job(
         )
         return
     print_facts(_facts(timeline.job))
-    typer.echo("\nWhat happened")
+    typer.echo("\nTimeline")
     alone = len(timeline.chain) == 1
     print_table(
         ("at", "what", "") if alone else ("at", "job", "what", ""),
@@ -154,7 +176,7 @@ def job(
         empty="",
     )
     if timeline.attempts and (stack := timeline.attempts[-1].stack):
-        typer.echo("\nStack of the last attempt that failed")
+        typer.echo("\nStack trace of the last failed attempt")
         console().print(cell(stack.rstrip()))
 
 

@@ -1,4 +1,4 @@
-"""How results are printed: tables to read, JSON to process."""
+"""Prints results: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rota.model.job import Job
 from rota.model.units import words
 
 PIPE_COLUMNS = 10_000
-"""Into a pipe nothing is wrapped: a line is a row."""
+"""Width of a table in a pipe: no row is wrapped."""
 
 
 def json_line(value: Any) -> str:
-    """JSON on one line; instants as ISO 8601 in UTC, durations as seconds, and every field of a record, also one that is empty."""
+    """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields."""
     return msgspec.json.encode(_convert(value)).decode()
 
 
@@ -41,26 +41,25 @@ def _convert(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """Print a result for a program."""
+    """Print a result as JSON on one line."""
     typer.echo(json_line(value))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Print rows under their columns, or a line when there are none."""
+    """Print rows under their columns, or the line `empty` if there are none."""
     listed = list(rows)
     if not listed:
         typer.echo(empty)
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in listed:
-        table.add_row(
-            *(Text(cell(value).plain.replace("\n", " ")) for value in row)
-        )  # a line that begins within a cell looks like a row
+        # A line break within a cell would look like a new row.
+        table.add_row(*(Text(cell(value).plain.replace("\n", " ")) for value in row))
     console().print(table)
 
 
 def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
-    """Print names with their values, one a line; those without a value are left out."""
+    """Print names with their values, one pair a line. Names without a value are left out."""
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
         if value is not None:
@@ -69,13 +68,17 @@ def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def console() -> Console:
-    """The console of stdout."""
+    """Make the console of stdout."""
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
 
 
 def cell(value: Any) -> Text:
-    """A value to read. Text comes from anybody who may insert a row: what would move the cursor or colour the screen is replaced."""
+    """Format a value for a terminal, without control characters.
+
+    Anyone who may insert a row can put control characters into it. They would move the cursor or
+    colour the screen.
+    """
     text = _show(value)
     return Text(
         "".join(
@@ -104,12 +107,12 @@ def _show(value: Any) -> str:
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """A job with its columns' names; what is stored as JSON as the values that they are."""
+    """Make a mapping of a job, by column names. Columns of JSON hold values, not text."""
     facts = msgspec.structs.asdict(job)
     for name in ("payload", "meta", "progress", "result", "resolution"):
         text = facts.pop(f"{name}_json")
         facts[name] = None if text is None else msgspec.Raw(text.encode())
-    for name in ("progress", "resolution"):  # Rota's own, with an instant in them
+    for name in ("progress", "resolution"):  # written by Rota, and contain an instant
         if facts[name] is not None:
             facts[name] = _read_instant(msgspec.json.decode(facts[name]))
     return facts
@@ -118,5 +121,5 @@ def job_facts(job: Job) -> dict[str, Any]:
 def _read_instant(value: Any) -> Any:
     try:
         return value | {"at": datetime.fromisoformat(value["at"])}
-    except (TypeError, KeyError, ValueError):  # somebody else wrote it
+    except (TypeError, KeyError, ValueError):  # not written by Rota
         return value

@@ -1,4 +1,4 @@
-"""`rota stats`, `queues`, `workers` and `types`: how things stand."""
+"""`rota stats`, `queues`, `workers` and `types`: the current state, and recent statistics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from rota.store import ops
 from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
 
 _WORKERS = (
-    "name", "host", "pid", "version", "release", "job_types", "queues", "running", "started_at", "heartbeat_at", "stopped_at",
+    "name", "host", "pid", "version", "release", "job_types", "queues", "running",
+    "started_at", "heartbeat_at", "stopped_at",
 )  # fmt: skip
 _TYPES = (
-    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires", "key_ttl", "history", "on_lost", "version", "retry_after",
-    "release", "declared_at",
+    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
+    "key_ttl", "history", "on_lost", "version", "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 
@@ -30,20 +31,28 @@ def stats(
     hours: Annotated[
         int,
         typer.Option(
-            min=1, max=HOURS_MAX, help="How it went in so many hours, with the present one."
+            min=1,
+            max=HOURS_MAX,
+            help="Statistics of the last N hours, including the current one.",
         ),
     ] = 24,
     job_type: Annotated[
         str | None,
-        typer.Option("--type", metavar="NAME", help="Only of this type, and hour by hour."),
+        typer.Option("--type", metavar="NAME", help="Only jobs of this type, hour by hour."),
     ] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only jobs in this queue.")
+    ] = None,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the jobs that are not over, say which wait or run for too long, and how it went: per type, and with --type per hour."""
+    """Count unfinished jobs by status, and show statistics of recent hours.
+
+    Also shows the oldest due job and the jobs that run too long. Statistics are per job type, with
+    --type per hour.
+    """
     with session(app, url, schema) as opened:
         found = opened.run(ops.stats(hours, job_type, queue))
     if as_json:
@@ -58,22 +67,21 @@ def stats(
     if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
-        typer.echo(
-            f"oldest due: {cell(found.oldest_due_at).plain}, waiting for {words(found.oldest_due_s)}"
-        )
+        since, waiting = cell(found.oldest_due_at).plain, words(found.oldest_due_s)
+        typer.echo(f"oldest due: {since}, waiting for {waiting}")
     if found.too_long:
-        typer.echo("\nRunning for too long")
+        typer.echo("\nRunning too long")
         columns = ("id", "type", "queue", "worker", "started at", "running for", "timeout")
         print_table(columns, [_overrun(one) for one in found.too_long], empty="")
     _print_figures(found, hours, by_hour=job_type is not None)
 
 
 def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
-    until = "" if found.complete_to is None else f", ended before {cell(found.complete_to).plain}"
-    typer.echo(f"\nWhat ended in the last {hours} h{until}; times to 10 %")
+    until = "" if found.complete_to is None else f", until {cell(found.complete_to).plain}"
+    typer.echo(f"\nEnded in the last {hours} h{until}; times are accurate to 10 %")
     columns = (
         "succeeded",
-        "of them late",
+        "after a retry",
         "retried",
         "dead",
         "cancelled",
@@ -117,7 +125,7 @@ def queues(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the queues and priorities that have jobs ready, or to come, and what is paused."""
+    """List queues and priorities with jobs that are due or due later, and all pauses."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.read_queues())
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
@@ -144,7 +152,7 @@ def queues(
     print_table(
         ("queue", "priority", "due", "later", "oldest run at"),
         rows,
-        empty="no job is ready or to come",
+        empty="no jobs due, now or later",
     )
     for pause in pauses.values():
         typer.echo(f"{what(pause)}: {in_words(pause)}")
@@ -156,7 +164,7 @@ def workers(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the workers of the last hour."""
+    """List the workers seen in the last hour."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.table("workers", columns=_WORKERS))
     for row in found:
@@ -178,7 +186,7 @@ def workers(
         [_slots(row[name]) if name == "queues" else row[name] for name in columns] for row in found
     ]
     print_table(
-        [name.replace("_", " ") for name in columns], rows, empty="no worker within the last hour"
+        [name.replace("_", " ") for name in columns], rows, empty="no workers in the last hour"
     )
 
 
@@ -188,7 +196,7 @@ def types(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the declared job types, each with its retry plan in words."""
+    """List the declared job types, each with its retry policy in words."""
     with session(app, url, schema) as opened:
         found = [_with_plan(row) for row in opened.run(ops.table("job_types", columns=_TYPES))]
     if as_json:
@@ -220,7 +228,7 @@ def types(
     print_table(
         titles,
         rows,
-        empty="no job types are declared; `rota sync` or a worker's start declares them",
+        empty="no job types declared; `rota sync` or the start of a worker declares them",
     )
 
 

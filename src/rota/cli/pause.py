@@ -1,4 +1,4 @@
-"""`rota pause` and `rota resume`: a queue, everything, or a restored copy."""
+"""`rota pause` and `rota resume`: one queue, everything, or a restored copy."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from rota.store.ops import Pause
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
-QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="Name of a queue.")]
 
 
 def pause(
     queue: QueueArgument = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Everything: no claims, no schedules.")
+        bool, typer.Option("--all", help="Pause everything: all queues and all schedules.")
     ] = False,
     until: Annotated[
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="Resume by itself: after a duration (2h) or at an instant (2026-11-21T18:00+01:00).",
+            help="When the pause ends by itself: a duration (2h) or a time with UTC offset "
+            "(2026-11-21T18:00+01:00). Default: never.",
         ),
     ] = None,
     why: WhyOption = None,
@@ -48,7 +49,10 @@ def pause(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let nothing more of a queue be claimed, or nothing at all. What runs goes on; enqueueing goes on."""
+    """Pause a queue, or everything: no further jobs start.
+
+    Running jobs continue, and new jobs can be enqueued.
+    """
     _refuse_unclear(queue=queue is not None, all=everything)
     when, reason, actor = parse_until(until), check_why(why), check_by(by)
     with session(app, url, schema) as opened:
@@ -65,12 +69,12 @@ def resume(
     queue: QueueArgument = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="End a pause of everything; queues paused by name stay so."),
+        typer.Option("--all", help="End a pause of everything. Queues paused by name stay paused."),
     ] = False,
     copy: Annotated[
         bool,
         typer.Option(
-            "--copy", help="Let this restored copy of a database do the work of its jobs."
+            "--copy", help="Allow this restored copy of a database to run jobs and schedules."
         ),
     ] = False,
     why: WhyOption = None,
@@ -80,7 +84,7 @@ def resume(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let work go on. What was not paused is left as it is, and that is reason."""
+    """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
     reason, actor = check_why(why), check_by(by)
     if copy:
@@ -97,34 +101,35 @@ def resume(
     if as_json:
         print_json({"resumed": resumed, "still_paused": left})
         return
-    unchanged = "is no restored copy: its stamp is right" if copy else "was not paused"
-    typer.echo(f"{name} {'resumed' if resumed else unchanged}")
+    unchanged = "this is not a restored copy" if copy else f"{name} was not paused"
+    typer.echo(f"{name} resumed" if resumed else unchanged)
     for one in left:
         typer.echo(f"still paused: {what(one)}: {in_words(one)}")
 
 
 def _resume_and_list(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
-    """Whether anything was, and what is paused still."""
+    """Resume; return whether anything was paused, and the remaining pauses."""
     return (yield from resuming), (yield from ops.pauses())
 
 
 def what(paused: Pause) -> str:
-    """What is paused, to read."""
+    """Name what is paused."""
     return "everything" if paused.queue is None else f"queue {cell(paused.queue).plain}"
 
 
 def in_words(paused: Pause) -> str:
-    """Since when, until when, by whom and why."""
+    """Say since when, until when, by whom and why."""
     until = (
         "until it is resumed"
         if paused.paused_until is None
         else f"until {cell(paused.paused_until).plain}"
     )
     why = "" if paused.paused_why is None else f": {cell(paused.paused_why).plain}"
-    return f"paused since {cell(paused.paused_at).plain} {until} by {cell(paused.paused_by).plain}{why}"
+    since, by = cell(paused.paused_at).plain, cell(paused.paused_by).plain
+    return f"paused since {since} {until} by {by}{why}"
 
 
 def _refuse_unclear(**given: bool) -> None:
     if sum(given.values()) != 1:
-        options = " or ".join(f"--{name}" for name in given if name != "queue")
-        raise UsageError(f"give either a queue or {options}")
+        options = ", ".join(f"--{name}" for name in given if name != "queue")
+        raise UsageError(f"give exactly one of: a queue, {options}")

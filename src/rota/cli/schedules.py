@@ -1,4 +1,4 @@
-"""`rota schedules` and `rota schedule …`: what runs again and again, when it does next, what came of it, and acting on it."""
+"""`rota schedules` lists schedules; `rota schedule …` shows and changes one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from rota.cli.enqueue import (
     ExpiresOption,
+    ForceOption,
     MaxAttemptsOption,
     MetaOption,
     PayloadOption,
@@ -65,11 +66,12 @@ class _ShowByName(TyperGroup):
 
 app = typer.Typer(
     cls=_ShowByName,
-    help="Show one schedule (`rota schedule NAME`), or make, change, pause, resume, trigger or delete it.",
+    help="Show a schedule (`rota schedule NAME`); create, change, pause, resume, trigger or "
+    "delete it.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
 def schedules(
@@ -116,21 +118,29 @@ def schedules(
 def show(
     name: Name,
     times: Annotated[
-        int, typer.Option("--next", min=0, max=NEXT_TIMES_MAX, help="So many of the next times.")
+        int, typer.Option("--next", min=0, max=NEXT_TIMES_MAX, help="Number of next times.")
     ] = NEXT_MAX,
     limit: Annotated[
-        int, typer.Option(min=0, max=LIST_MAX, help="So many of the last runs.")
+        int, typer.Option(min=0, max=LIST_MAX, help="Maximum number of last runs.")
     ] = RUNS,
     before: Annotated[
         int | None,
-        typer.Option(metavar="ID", min=1, max=ID_MAX, help="Only older runs: the next page."),
+        typer.Option(
+            metavar="ID",
+            min=1,
+            max=ID_MAX,
+            help="Only runs with a smaller job id: for the next page.",
+        ),
     ] = None,
     app: AppOption = None,
     url: UrlOption = None,
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a schedule: its facts, its next times in its own zone, its last runs with outcome and duration. Of a deleted one the runs are left."""
+    """Show a schedule, its next times in its own time zone, and its last runs.
+
+    Of a deleted schedule only the runs are shown.
+    """
     with session(app, url, schema) as opened:
         runs = opened.run(read_runs(name, before, max(limit, 1)))[:limit]
         found = next(iter(opened.run(ops.schedules(name))), None)
@@ -142,9 +152,8 @@ def show(
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
     print_facts([*facts, ("trouble", trouble)])
     if found is not None and coming:
-        typer.echo(
-            f"\nNext times, {found.timezone}{'' if found.is_active else ' (it would run, but is ' + _state(found) + ')'}"
-        )
+        inactive = "" if found.is_active else f" (does not run: {_state(found)})"
+        typer.echo(f"\nNext times, {found.timezone}{inactive}")
         for at in coming:
             typer.echo(at.strftime("%a %Y-%m-%d %H:%M %z"))
     if limit:
@@ -159,32 +168,46 @@ def show(
 @app.command()
 def put(
     name: Name,
-    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type.")],
+    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Job type.")],
     cron: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="When: '0 2 * * *'. Without: only when triggered."),
+        typer.Option(
+            metavar="CRON",
+            help="Cron expression: '0 2 * * *'. Default: none; runs only if triggered.",
+        ),
     ] = None,
     payload: PayloadOption = "{}",
     timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="In which the cron text is read.")
+        str, typer.Option(metavar="ZONE", help="Time zone of the cron expression, by IANA name.")
     ] = "UTC",
     catch_up: Annotated[
-        str, typer.Option(metavar="skip|latest|all", help="Ticks that came while no worker was up.")
+        str,
+        typer.Option(
+            metavar="skip|latest|all",
+            help="Ticks (scheduled times) missed while no worker ran. skip: drop those over 5 min "
+            "late; latest: run the latest; all: run all, at most 100.",
+        ),
     ] = "latest",
     overlap: Annotated[
-        str, typer.Option(metavar="skip|allow", help="A tick while an earlier run is still going.")
+        str,
+        typer.Option(
+            metavar="skip|allow",
+            help="A tick while an earlier run is unfinished. skip: drop it; allow: run both.",
+        ),
     ] = "skip",
     jitter: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Over which the runs are spread.")
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Spread the runs over this time after each tick, at most 1d. Default: none.",
+        ),
     ] = None,
     queue: QueueOption = None,
     priority: PriorityOption = None,
     max_attempts: MaxAttemptsOption = None,
     expires: ExpiresOption = None,
     meta: MetaOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also for a type that the App does not have, unchecked.")
-    ] = False,
+    force: ForceOption = False,
     why: WhyOption = None,
     by: ByOption = None,
     app: AppOption = None,
@@ -192,7 +215,10 @@ def put(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a schedule, or change the one of that name. Its payload is checked against the type. A pause stays."""
+    """Create a schedule, or change the one with this name.
+
+    The payload is checked against the job type. A paused schedule stays paused.
+    """
     options = EnqueueOptions().update(
         UsingOptions(
             queue=queue,
@@ -233,7 +259,7 @@ def pause(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Enqueue no more ticks until it is resumed, over deploys too. What is enqueued already runs."""
+    """Pause a schedule until it is resumed, across deploys. Jobs already enqueued run."""
     with session(app, url, schema) as opened:
         _say(opened.run(act_on_schedule("pause", name, by, why), atomic=True), as_json=as_json)
 
@@ -248,7 +274,7 @@ def resume(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause. The ticks that fell into it are not caught up with."""
+    """End a pause. The ticks missed during the pause are not made up."""
     with session(app, url, schema) as opened:
         _say(opened.run(act_on_schedule("resume", name, by, why), atomic=True), as_json=as_json)
 
@@ -263,7 +289,7 @@ def trigger(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Enqueue a run now, also of a paused schedule and while another run is going."""
+    """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
     with session(app, url, schema) as opened:
         job = opened.run(trigger_schedule(name, by, why))
     if as_json:
@@ -282,7 +308,7 @@ def delete(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a schedule that is not declared in code. Its runs stay."""
+    """Delete a schedule that is not declared in code. Its runs remain."""
     with session(app, url, schema) as opened:
         opened.run(delete_schedule(name, by, why))
     if as_json:
@@ -300,7 +326,7 @@ def _say(schedule: Schedule, *, as_json: bool) -> None:
 
 def _as_dict(schedule: Schedule) -> dict[str, Any]:
     facts = msgspec.structs.asdict(schedule)
-    del facts["now"]  # when it was read: nothing of the schedule's
+    del facts["now"]  # the time of the query, not a fact of the schedule
     for name in ("payload", "meta"):
         text = facts.pop(f"{name}_json")
         facts[name] = None if text is None else msgspec.Raw(text.encode())
@@ -314,7 +340,7 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "payload", schedule.payload_json
     yield (
         "cron",
-        "none: it runs when it is triggered"
+        "none: it runs only if triggered"
         if schedule.cron is None
         else f"{schedule.cron} ({schedule.timezone})",
     )
@@ -326,7 +352,7 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     for name in ("queue", "priority", "max_attempts", "next_run_at", "last_run_at", "last_job"):
         yield name.replace("_", " "), getattr(schedule, name)
     yield (
-        "made by",
+        "created by",
         schedule.origin
         if schedule.release is None
         else f"{schedule.origin}, release {schedule.release}",

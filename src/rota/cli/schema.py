@@ -1,4 +1,4 @@
-"""`rota migrate` and `rota sync`: what a deploy runs before the first job."""
+"""`rota migrate` and `rota sync`: run at each deploy, before the new code starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rota.store import migrate as migrations
 
 DAY_S = 86400.0
 NAMES_MAX = 8
-"""Beyond that many, functions are counted and not named."""
+"""Beyond this many, functions are counted and not named."""
 
 
 def migrate(
@@ -37,62 +37,66 @@ def migrate(
         int | None,
         typer.Option(
             metavar="BYTES",
-            help="The largest payload that is accepted. Defaults to what it is, at first 65,536.",
+            help="Maximum size of a payload. Unchanged if omitted; initially 65,536.",
         ),
     ] = None,
     keep_history: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="How long history is kept. Defaults to what it is, at first 14d."
+            metavar="DURATION",
+            help="How long finished jobs are kept. Unchanged if omitted; initially 14d.",
         ),
     ] = None,
     keep_attempts: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="How long attempts that failed are kept. Defaults to what it is, at first 90d.",
+            metavar="DURATION",
+            help="How long failed attempts are kept. Unchanged if omitted; initially 90d.",
         ),
     ] = None,
     keep_dead: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="How long dead jobs wait for a person. Defaults to what it is, at first 90d.",
+            metavar="DURATION",
+            help="Time after which unresolved dead jobs are archived. Unchanged if omitted; "
+            "initially 90d.",
         ),
     ] = None,
     keep_actions: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="How long is kept what people did. Defaults to what it is, at first 90d.",
+            metavar="DURATION",
+            help="How long the action log is kept. Unchanged if omitted; initially 90d.",
         ),
     ] = None,
     keep_figures: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="How long figures per hour are kept. Defaults to what it is, at first 400d.",
+            metavar="DURATION",
+            help="How long hourly statistics are kept. Unchanged if omitted; initially 400d.",
         ),
     ] = None,
     sql: Annotated[
-        bool, typer.Option("--sql", help="Print the schema as SQL, and do nothing.")
+        bool, typer.Option("--sql", help="Print the schema as SQL. Change nothing.")
     ] = False,
     after: Annotated[
         int,
         typer.Option(
-            metavar="NUMBER", min=0, help="With --sql: leave out the migrations up to this one."
+            metavar="NUMBER",
+            min=0,
+            help="With --sql: omit the migrations up to and including this one.",
         ),
     ] = 0,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Change nothing; exit 3 when something is missing or was changed by hand.",
+            help="Change nothing. Exit 3 if something is missing or was changed by hand.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make or update Rota's tables. Safe to run by many at once."""
+    """Create or update Rota's tables and functions. Safe to repeat, and to run concurrently."""
     keep = _periods(
         history=keep_history,
         attempts=keep_attempts,
@@ -104,11 +108,11 @@ def migrate(
         option = (
             "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
         )
-        raise UsageError(f"{option} changes the schema, which --sql and --check do not")
+        raise UsageError(f"{option} changes the database; --sql and --check do not")
     if after and not sql:
-        raise UsageError("--after goes with --sql")
+        raise UsageError("--after needs --sql")
     if sql and check:
-        raise UsageError("--sql prints and --check looks: give one of them")
+        raise UsageError("give --sql or --check, not both")
     if sql:
         name = schema_of(None if schema else find_app(app), schema)
         text = migrations.as_sql(name, after)
@@ -141,10 +145,10 @@ def _say(schema: str, did: migrations.Migrated, *, as_json: bool) -> None:
         return
     parts = [f"applied {', '.join(did.applied)}"] if did.applied else []
     if did.replaced:
-        parts.append(f"made or replaced {_names(did.replaced)}")
+        parts.append(f"created or replaced {_names(did.replaced)}")
     if did.newer:
         release = migrations.newest(did.newer.values())
-        parts.append(f"left alone {_names(list(did.newer))}, of release {release}")
+        parts.append(f"kept {_names(list(did.newer))} of the newer release {release}")
     typer.echo(f"schema {schema}: {'; '.join(parts) or 'up to date'}")
 
 
@@ -155,7 +159,10 @@ def _names(names: list[str]) -> str:
 
 
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
-    """Declare the App's job types and schedules in the database. A worker's start does the same; a deploy does it before the first INSERT."""
+    """Declare the App's job types and schedules in the database.
+
+    A worker does the same when it starts. Run it at each deploy, before the first INSERT.
+    """
     chosen = need_app(app)
     with connect(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
@@ -164,7 +171,7 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
     else:
-        more = f"; {len(schedules)} schedules: {', '.join(schedules)}" if schedules else ""
+        more = f"; schedules ({len(schedules)}): {', '.join(schedules)}" if schedules else ""
         typer.echo(
-            f"schema {chosen.schema}: declared {len(names)} job types: {', '.join(names)}{more}"
+            f"schema {chosen.schema}: declared job types ({len(names)}): {', '.join(names)}{more}"
         )

@@ -1,4 +1,4 @@
-"""Which App and which database a command works with."""
+"""Finds the App and the database that a command works with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AppOption = Annotated[
     typer.Option(
         "--app",
         metavar="MODULE:ATTRIBUTE",
-        help="Your rota.App. Defaults to ROTA_APP, else to app in \\[tool.rota] of pyproject.toml.",
+        help="The rota.App. Default: ROTA_APP, then app under \\[tool.rota] in pyproject.toml.",
     ),
 ]
 UrlOption = Annotated[
@@ -37,7 +37,8 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The database. Defaults to the App's, else ROTA_DATABASE_URL, else a private one in .rota.",
+        help="Database URL. Default: the App's, then ROTA_DATABASE_URL, then the private "
+        "PostgreSQL in .rota.",
     ),
 ]
 SchemaOption = Annotated[
@@ -45,27 +46,28 @@ SchemaOption = Annotated[
     typer.Option(
         "--schema",
         metavar="NAME",
-        help="Where Rota's tables are. Defaults to the App's, else ROTA_SCHEMA, else rota.",
+        help="Schema of Rota's tables. Default: the App's, then ROTA_SCHEMA, then rota.",
     ),
 ]
 WhyOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="The reason, kept with who did it.")
+    str | None, typer.Option(metavar="TEXT", help="Reason, recorded with the action.")
 ]
 ByOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Who does it. Defaults to user@host.")
+    str | None,
+    typer.Option(metavar="NAME", help="Person or program that acts. Default: user@host."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A database and one connection to it, for the length of a command."""
+    """A database and one connection to it, open while a command runs."""
 
     database: Database
     connection: Any
 
     def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run a store operation; `atomic`: in one transaction, so that an error means that nothing was done."""
+        """Run a store operation; with `atomic` in one transaction, which an error rolls back."""
         return self.database.run(operation, self.connection, atomic=atomic)
 
 
@@ -73,8 +75,10 @@ class Session:
 def session(
     app: str | None = None, url: str | None = None, schema: str | None = None
 ) -> Iterator[Session]:
-    """Connect to what the options say, as the App does where one is named. Raises ConfigurationError and DatabaseUnavailable at once, not after the
-    patience of a pool."""
+    """Connect to the database that the options name, with the settings of the App if there is one.
+
+    Raises ConfigurationError or DatabaseUnavailable at once; a pool would wait first.
+    """
     owner = _owner(app, url, schema)
     database = _database(owner, url, schema)
     with ExitStack() as stack:
@@ -85,29 +89,29 @@ def session(
                 raise
             opened = stack.enter_context(
                 connect(database.strip_settings())
-            )  # nobody was there to say notify=False
+            )  # there is no App to say notify=False
         yield opened
 
 
 @contextmanager
 def connect(database: Database) -> Iterator[Session]:
-    """Connect to a database for a block."""
+    """Connect to a database while the block runs."""
     with database.open_connection("cli") as connection:
         yield Session(database, connection)
 
 
 def find_database(app: str | None, url: str | None, schema: str | None) -> Database:
-    """Return the database that the options say, to be connected to as the App does where one is named."""
+    """Return the database that the options name, with the settings of the App if there is one."""
     return _database(_owner(app, url, schema), url, schema)
 
 
 def target(app: str | None, url: str | None, schema: str | None) -> tuple[str, str]:
-    """Return the URL and the schema that the options say: what is not given is the App's, where one is named, else the environment's."""
+    """Return URL and schema: from the options, then from the App, then from the environment."""
     return _target(_owner(app, url, schema), url, schema)
 
 
 def _owner(app: str | None, url: str | None, schema: str | None) -> App | None:
-    """The App. With a URL and a schema none is needed, so that a broken one keeps nobody from looking."""
+    """Find the App, unless URL and schema are given: a broken App must not block a diagnosis."""
     return find_app(app) if app or not (url and schema) else None
 
 
@@ -130,13 +134,17 @@ def need_app(reference: str | None) -> App:
     app = find_app(reference)
     if app is None:
         raise ConfigurationError(
-            'no App: give --app module:attribute, set ROTA_APP, or write app = "module:attribute" under [tool.rota] in pyproject.toml'
+            "no App: give --app module:attribute, set ROTA_APP, or write "
+            'app = "module:attribute" under [tool.rota] in pyproject.toml'
         )
     return app
 
 
 def find_app(reference: str | None) -> App | None:
-    """Return the App that the option, the environment or the nearest pyproject.toml names; None when none does."""
+    """Return the App that the option, the environment or the nearest pyproject.toml names.
+
+    None if none of them names one.
+    """
     directory, reference = _reference(reference)
     if not reference:
         return None
@@ -146,7 +154,7 @@ def find_app(reference: str | None) -> App | None:
 
 
 def need_reference(reference: str | None) -> tuple[Path, str]:
-    """Return the directory in which the App is found, and the module:attribute that names it, once `need_app` has found it there."""
+    """Return the directory of the App and its module:attribute. Call `need_app` first."""
     directory, found = _reference(reference)
     assert found is not None
     return directory, found
@@ -159,21 +167,25 @@ def _reference(reference: str | None) -> tuple[Path, str | None]:
 
 
 def _here() -> Path:
-    """The directory that the shell is in, by the name it has there: a link such as `current` leads to the release of the day, which the next deploy
-    leaves behind, and what is printed for cron is to follow it."""
+    """Return the current directory by the name that the shell uses.
+
+    A link such as `current` points to the latest release. A printed crontab must follow the link
+    after the next deploy, so the link is not resolved.
+    """
     here = Path.cwd()
     named = Path(os.environ.get("PWD", ""))
-    with suppress(OSError):  # it is not there, or not for this user to look at
+    with suppress(OSError):  # missing, or not readable by this user
         if named.is_absolute() and ".." not in named.parts and named.samefile(here):
             return named
     return here
 
 
 def _from_pyproject(start: Path) -> tuple[Path, str | None]:
-    """The nearest directory, upwards, whose pyproject.toml has [tool.rota], and what it says."""
+    """Find the nearest directory, upwards, whose pyproject.toml names the App, and its name."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
-        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file() raises where this user may not look, as under `sudo -u app` in root's home
+        # Path.is_file() raises if this user may not read the directory, as under `sudo -u app`.
+        if not os.path.isfile(path):  # noqa: PTH113
             continue
         try:
             settings = (
@@ -184,7 +196,8 @@ def _from_pyproject(start: Path) -> tuple[Path, str | None]:
         reference = settings.get("app")
         if reference is not None and not isinstance(reference, str):
             raise ConfigurationError(
-                f'{path}: app under [tool.rota] must be a text such as "myproject.app:app", not {reference!r}'
+                f'{path}: app under [tool.rota] must be a string such as "myproject.app:app", '
+                f"not {reference!r}"
             )
         if reference:
             return directory, reference

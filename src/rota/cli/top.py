@@ -29,14 +29,14 @@ from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
 
 QUEUES_MAX = 100
 LISTED = 50
-"""Rows of each kind that are read for a frame."""
+"""Most rows of each kind that a frame reads."""
 EVERY_S = 2.0
 EVERY_S_LEAST = 0.5
 KEY_S = 0.1
-"""How often the screen looks for a key and for news."""
+"""Seconds between checks of the keyboard and of the watch."""
 LEAVE_S = 1.0
 LINES_MAX = 1_000
-"""Of a frame that goes into a pipe."""
+"""Most lines of a frame in a pipe."""
 
 
 def top(
@@ -44,14 +44,16 @@ def top(
     url: UrlOption = None,
     schema: SchemaOption = None,
     every: Annotated[
-        float, typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="How often it looks.")
+        float,
+        typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="Seconds between refreshes."),
     ] = EVERY_S,
     as_json: JsonOption = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Print one frame and exit, as into a pipe.")
+        bool,
+        typer.Option("--once", help="Print one frame and exit. Implied if there is no terminal."),
     ] = False,
 ) -> None:
-    """Show queues, running jobs, workers, rates and last errors, live. q or Ctrl-C ends it."""
+    """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
     watch = Watch(find_database(app, url, schema), every)
     watch.look()
     if as_json:
@@ -59,9 +61,8 @@ def top(
         print_json(_shape(watch.facts or {}))
         return
     out = console()
-    if (
-        once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal
-    ):  # rich draws nothing live on a dumb one
+    # rich draws nothing live on a dumb terminal.
+    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal:
         width = out.width if out.is_terminal else PIPE_COLUMNS
         for line in watch.frame(width, LINES_MAX):
             out.print(line, no_wrap=True, soft_wrap=True)
@@ -75,7 +76,7 @@ def top(
 
 
 def _shape(facts: dict[str, Any]) -> dict[str, Any]:
-    """What a frame is made of, for a program: named and shaped as the other commands tell it."""
+    """Make JSON of the facts of a frame, with the names and shapes of the other commands."""
     queues = [
         {name: one[name] for name in ("queue", "priority", "due", "later")}
         | {
@@ -111,16 +112,19 @@ def _instant(text: str | None) -> datetime | None:
 
 
 class Watch(threading.Thread):
-    """Looks at the database again and again, beside the screen: a database that is away must not keep a key from being heard."""
+    """Reads the database periodically, in a thread of its own.
+
+    An unavailable database must not keep the screen from reacting to a key.
+    """
 
     def __init__(self, database: Database, every_s: float) -> None:
         super().__init__(name="rota-top", daemon=True)
         self.turn = 0
-        """Grows with each look."""
+        """Number of refreshes so far. Written by this thread, read by the screen."""
         self._database = database
         self._every_s = every_s
         self.facts: dict[str, Any] | None = None
-        """What the last look brought."""
+        """The result of the last query."""
         self._trouble: str | None = None
         self._rates = Rates()
         self._rate = 0.0
@@ -129,20 +133,20 @@ class Watch(threading.Thread):
         self._probe: Probe | None = None
 
     def run(self) -> None:
-        """Look until it is closed."""
+        """Read until closed."""
         while not self._over.wait(self._every_s):
             try:
                 self.look()
             except (RotaError, CannotLook) as error:
                 self._trouble = one_line(
-                    f"looking again every {self._every_s:g} s, what is shown is old: {error}", 300
+                    f"stale, trying again every {self._every_s:g} s: {error}", 300
                 )
                 self._disconnect()
             self.turn += 1
         self._disconnect()
 
     def look(self) -> None:
-        """Read what a frame shows. Raises DatabaseUnavailable, SchemaError."""
+        """Read the facts of a frame. Raises DatabaseUnavailable, SchemaError."""
         if self._probe is None:
             self._opened = open_any_probe(self._database)
             self._probe, _ = self._opened.__enter__()
@@ -157,12 +161,12 @@ class Watch(threading.Thread):
         self.facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
 
     def frame(self, width: int, height: int) -> list[Text]:
-        """What it knows, as lines."""
+        """Make the lines of a frame."""
         assert self.facts is not None
         return frame(self.facts, self._rate, width=width, height=height, trouble=self._trouble)
 
     def close(self) -> None:
-        """End it, without waiting long for a database that does not answer."""
+        """End the thread. Waits at most `LEAVE_S` for a database that does not answer."""
         self._over.set()
         if self.is_alive():
             self.join(LEAVE_S)
@@ -172,7 +176,7 @@ class Watch(threading.Thread):
     def _disconnect(self) -> None:
         opened, self._opened, self._probe = self._opened, None, None
         if opened is not None:
-            with suppress(RotaError):  # it is gone already
+            with suppress(RotaError):  # the connection is already closed
                 opened.__exit__(None, None, None)
 
 
@@ -191,7 +195,10 @@ def _show(watch: Watch) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Any]:
-    """Hear single keys for a block; the terminal is as before afterwards, also after SIGTERM and Ctrl-C."""
+    """Read single keys while the block runs.
+
+    Restores the terminal afterwards, also after SIGTERM and Ctrl-C.
+    """
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     handlers = {

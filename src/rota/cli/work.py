@@ -1,4 +1,4 @@
-"""`rota work`: a worker, or several, until told to stop or nothing is due."""
+"""`rota work`: runs one worker or several, until a signal, or until nothing is due."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rota.worker.summary import Summary
 
 
 class LogLevel(StrEnum):
-    """How much of what happens is logged."""
+    """The least severe level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -42,26 +42,34 @@ def work(
         list[str] | None,
         typer.Option(
             metavar="NAME=SLOTS",
-            help="A queue and its own slots; repeat it. Defaults to all queues of the App's types and default.",
+            help="Serve this queue with its own slots. Repeatable. Default: all queues of the "
+            "App's types, and the queue named default.",
         ),
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(help=f"Jobs at once over all queues, without --queue. Defaults to {SLOTS}."),
+        typer.Option(
+            help="Maximum number of concurrent jobs over all queues. Not with --queue. "
+            f"Default: {SLOTS}."
+        ),
     ] = None,
     drain: Annotated[
-        bool, typer.Option("--drain", help="Stop when nothing is due; print what was done.")
+        bool,
+        typer.Option("--drain", help="Stop when no job is due, and print a summary. For cron."),
     ] = False,
     for_: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="DURATION", help="With --drain: claim nothing more after so long."
+            "--for",
+            metavar="DURATION",
+            help="With --drain: stop claiming jobs after this time. Default: no limit.",
         ),
     ] = None,
     grace: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="How long running jobs may go on after SIGTERM or SIGINT."
+            metavar="DURATION",
+            help="Grace period of running jobs after SIGTERM or SIGINT. A second signal skips it.",
         ),
     ] = "30s",
     processes: Annotated[
@@ -69,7 +77,8 @@ def work(
         typer.Option(
             min=1,
             max=PROCESSES_MAX,
-            help="Work in so many processes, each with these queues and slots; one that dies is replaced. Linux.",
+            help="Number of worker processes, each with all these queues and slots. A process that "
+            "dies is replaced. Linux only. Default: one, without a parent.",
         ),
     ] = None,
     health_port: Annotated[
@@ -77,40 +86,45 @@ def work(
         typer.Option(
             min=1,
             max=HEALTH_PORT_MAX,
-            help="Answer /healthz and /readyz there over HTTP, on all interfaces.",
+            help="Serve /healthz and /readyz over HTTP on this port, on all interfaces. "
+            "Not with --drain. Default: none.",
         ),
     ] = None,
     ping: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Call a dead-man switch after a good drain; without --drain about each minute, while all is well. Defaults to ROTA_PING_URL.",
+            help="Dead-man switch: request this URL after a successful drain; without --drain "
+            "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
         ),
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[
-        LogLevel, typer.Option(help="What to log on stderr; one line per step of a job is info.")
+        LogLevel, typer.Option(help="Least severe level logged to stderr. Steps of a job are info.")
     ] = LogLevel.INFO,
     log_format: Annotated[
-        logs.Form, typer.Option(help="How to log it, one line each: to read, or as JSON.")
+        logs.Form, typer.Option(help="Format of log lines: plain text or JSON.")
     ] = logs.Form.PLAIN,
     as_json: JsonOption = False,
 ) -> None:
-    """Run jobs until SIGTERM or SIGINT: then finish what runs, hand the rest back, and exit 0, also when jobs failed. A second signal hurries."""
+    """Run jobs until SIGTERM or SIGINT; with --drain, until no job is due.
+
+    After the signal the worker claims no more jobs, waits for running jobs for the grace period,
+    and hands the rest back to other workers. A second signal skips the grace period. Exits 0, even
+    if jobs failed.
+    """
     if channel is not None:
         supervised.join(channel)
     if queue and slots is not None:
         raise UsageError(
-            "--slots is shared by all queues, and --queue gives each its own: give one of them"
+            "give --slots or --queue, not both: --queue NAME=SLOTS gives each queue its own slots"
         )
     if for_ is not None and not drain:
-        raise UsageError("--for ends a drain: give --drain as well")
+        raise UsageError("--for needs --drain")
     if health_port is not None and drain:
-        raise UsageError(
-            "--health-port is for a worker that stays up, and a drain does not: give one of them"
-        )
+        raise UsageError("give --health-port or --drain, not both: a drain has no health port")
     queues = _queues(queue) if queue else None
-    ping = _ping_url(ping) if channel is None else None  # of several processes the parent pings
+    ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
     if processes is not None:
         _work_in_processes(
             processes,
@@ -124,7 +138,7 @@ def work(
         )
         return
     with logs.holding_warnings():
-        chosen = need_app(app)  # it may set up logging of its own
+        chosen = need_app(app)  # the import may set up its own logging
         logs.setup(log_format, log_level)
     _refuse_unfit(chosen)
     shared = SLOTS if slots is None else slots
@@ -160,7 +174,7 @@ def _work_in_processes(
 ) -> None:
     if sys.platform != "linux":
         raise ConfigurationError(
-            "--processes runs on Linux only: here, start `rota work` several times instead"
+            "--processes works on Linux only: start `rota work` several times instead"
         )
     logs.setup(log_format, log_level)
     command = ["-m", "rota", "work", *arguments, "--channel"]
@@ -178,7 +192,7 @@ def _work_in_processes(
 
 
 def _arguments(context: typer.Context) -> list[str]:
-    """The options of this command, but for those that are the parent's own business."""
+    """Make the arguments of a worker process: the options of this command but for the parent's."""
     arguments: list[str] = []
     for option in context.command.params:
         value = context.params[str(option.name)]
@@ -191,7 +205,7 @@ def _arguments(context: typer.Context) -> list[str]:
 
 
 def _sum(reports: list[Summary]) -> Summary:
-    """What all did; what is due is what the last to end saw."""
+    """Add up the reports. `oldest_due` is that of the last process to end."""
     return Summary(
         sum(report.claimed for report in reports),
         sum(report.succeeded for report in reports),
@@ -207,7 +221,7 @@ def _queues(given: list[str]) -> dict[str, int]:
     for text in given:
         name, _, slots = text.rpartition("=")
         if not name or not slots.isdecimal():
-            raise UsageError(f"--queue takes name=slots, as in email=20, not {text!r}")
+            raise UsageError(f"--queue takes NAME=SLOTS, as in email=20, not {text!r}")
         if name in queues:
             raise UsageError(f"--queue names {name!r} twice")
         queues[name] = int(slots)
@@ -215,7 +229,7 @@ def _queues(given: list[str]) -> dict[str, int]:
 
 
 def _refuse_unfit(app: App) -> None:
-    """Say at once what would keep the worker from working."""
+    """Raise at once if the database or its schema would keep the worker from working."""
     with connect(app.database) as opened:
         opened.run(migrate.check(app.schema))
 

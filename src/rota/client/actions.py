@@ -462,7 +462,7 @@ def select_jobs(
     filters = (status, job_type, queue, error_type, release, since)
     if filters.count(None) == len(filters):
         raise UsageError(
-            f"{action.value}: which jobs? Give ids, or at least one of "
+            f"{action.value}: give ids, or at least one of "
             "status, job_type, queue, error_type, release and since"
         )
     for name, value, most in (
@@ -477,7 +477,7 @@ def select_jobs(
     statuses = _select_statuses(action, status)
     if since is None and any(one.is_over for one in statuses):
         raise UsageError(
-            f"{action.value}: jobs that are over are looked for by their end: give since"
+            f"{action.value}: give since to select finished jobs by the time they finished"
         )
     return Which(
         statuses=[one.value for one in statuses],
@@ -494,7 +494,7 @@ def _select_statuses(action: Action, status: str | None) -> Sequence[Status]:
     possible = takes(action)
     if status is None:
         if not STATUSES_BY_DEFAULT[action]:
-            raise UsageError(f"{action.value}: give the status too, one of {', '.join(possible)}")
+            raise UsageError(f"{action.value}: give a status, one of {', '.join(possible)}")
         return STATUSES_BY_DEFAULT[action]
     if status not in possible:
         raise UsageError(
@@ -520,7 +520,7 @@ def _advise(action: Action, answer: Answer) -> str:
     if answer.new_id is not None:
         return f"; it was requeued as job {answer.new_id}"
     if answer.status == Status.DEAD and action in (Action.CANCEL, Action.RETRY_NOW):
-        return "; a dead job waits for a person: requeue or ignore it"
+        return "; requeue or ignore a dead job instead"
     return ""
 
 

@@ -123,7 +123,7 @@ def parse_moment(value: object, name: str) -> datetime | timedelta | None:
 def check_why(why: object) -> str | None:
     """Return a reason on one line of at most 500 characters; None for none. Raises UsageError."""
     if why is not None and not isinstance(why, str):
-        raise UsageError(f"why must be a text, not {why!r}")
+        raise UsageError(f"why must be a string, not {why!r}")
     return (one_line(why, WHY_MAX) if why else "") or None
 
 
@@ -131,7 +131,7 @@ def check_by(by: object) -> str:
     """Return who acts, on one line of at most 200 characters. Defaults to `user@host` of this
     process. Raises UsageError."""
     if by is not None and not isinstance(by, str):
-        raise UsageError(f"by must be a text, not {by!r}")
+        raise UsageError(f"by must be a string, not {by!r}")
     return (one_line(by, NAME_MAX) if by else "") or one_line(
         f"{_read_user()}@{socket.gethostname()}", NAME_MAX
     )

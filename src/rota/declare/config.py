@@ -50,10 +50,11 @@ class WorkerConfig:
         check_integer(self.slots, "slots", 1, SLOTS_MAX)
         if self.queues is not None and not self.queues:
             raise UsageError(
-                "queues is empty: name at least one, or leave it out for all queues of the App's types"
+                "queues is empty: name at least one queue, or omit it to serve all queues of the "
+                "App's types"
             )
         if self.grace_s < 0:
-            raise UsageError(f"the grace period must not be negative, not {self.grace_s:g} s")
+            raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
 
 
 def find_url(url: str | None) -> str | None:
@@ -67,7 +68,8 @@ def find_url(url: str | None) -> str | None:
         return found
     if os.environ.get("DATABASE_URL"):
         raise ConfigurationError(
-            "DATABASE_URL is set but ROTA_DATABASE_URL is not: Rota uses no database that it was not told to; "
-            'set ROTA_DATABASE_URL to it (ROTA_DATABASE_URL="$DATABASE_URL") or pass the URL to rota.App'
+            "DATABASE_URL is set, but ROTA_DATABASE_URL is not; Rota does not use DATABASE_URL, "
+            "which may belong to another application: "
+            'set ROTA_DATABASE_URL="$DATABASE_URL", or pass the URL to rota.App'
         )
     return None

@@ -78,7 +78,7 @@ class Context:
             UsageError: a number is negative, too large or none at all; the note is not a text.
         """
         if note is not None and not isinstance(note, str):
-            raise UsageError(f"progress: note must be a text, not {note!r}")
+            raise UsageError(f"progress: note must be a string, not {note!r}")
         self._said = (
             _amount(done, "done"),
             None if total is None else _amount(total, "total"),
@@ -125,7 +125,8 @@ def context() -> Context:
         return _current.get()
     except LookupError:
         raise UsageError(
-            f"rota.context() was called outside a running job (thread {threading.current_thread().name}); only a handler has one"
+            "rota.context() was called outside a running job "
+            f"(thread {threading.current_thread().name}); only a handler has a context"
         ) from None
 
 

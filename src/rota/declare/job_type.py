@@ -93,7 +93,7 @@ class JobType(Generic[P, Q, R]):
             or not inspect.isroutine(func)
         ):
             raise DeclarationError(
-                f"job type {name!r}: its handler must be a plain or an async function, not {func!r}"
+                f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
             )
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
         self.rules = RetryRules(
@@ -179,7 +179,8 @@ class JobType(Generic[P, Q, R]):
     def _check_mapping(self, given: object, index: int) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise UsageError(
-                f"job type {self.name!r}: job {index} of the list is {given!r}; enqueue_many takes a list of mappings"
+                f"job type {self.name!r}: job {index} of the list is {given!r}; "
+                "enqueue_many takes a list of mappings"
             )
         return dict(given)
 

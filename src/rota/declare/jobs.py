@@ -90,7 +90,7 @@ class Jobs:
         if not isinstance(name, str):
             raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
         try:
-            check_text(name, "its name", NAME_MAX)
+            check_text(name, "the name", NAME_MAX)
             if not isinstance(takes_context, bool):
                 raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
             checked = JobTypeOptions.check(options)

@@ -20,13 +20,15 @@ def load(reference: str, kind: type[T]) -> T:
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"{reference!r}: no module {error.name!r} on sys.path (the current directory is the first place looked at)"
+                f"{reference!r}: no module {error.name!r} on sys.path "
+                "(which begins with the current directory)"
             ) from None
         raise
     except SystemExit as error:  # else a drain would end well, with nothing done and nothing said
         raise ConfigurationError(
-            f"{reference!r}: importing module {module!r} ended the program (sys.exit, with {error.code!r:.200}): "
-            "what is to happen only when it is run itself belongs under `if __name__ == '__main__':`"
+            f"{reference!r}: importing module {module!r} ended the program "
+            f"(sys.exit({error.code!r:.200})); "
+            "put code that must not run on import under `if __name__ == '__main__':`"
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):

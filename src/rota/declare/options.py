@@ -182,7 +182,7 @@ class ProcessOptions:
             defaults = (JOB_DEFAULTS["max_memory"], JOB_DEFAULTS["recycle_after"])
             if (max_memory, recycle_after) != defaults:
                 raise UsageError(
-                    'max_memory and recycle_after are for executor="process": '
+                    'max_memory and recycle_after need executor="process": '
                     "a thread or a task has no memory of its own"
                 )
             return None
@@ -225,7 +225,7 @@ def _check_aliases(value: Any) -> tuple[str, ...]:
 
 def _check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
     if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
-        raise UsageError(f"upgrade must be a mapping of versions to functions, not {upgrade!r}")
+        raise UsageError(f"upgrade must be a mapping from version to function, not {upgrade!r}")
     if upgrade and set(upgrade) != set(range(1, version or 1)):
         raise UsageError(
             "upgrade must have a function for each version "
@@ -234,7 +234,7 @@ def _check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
     if (version or 1) > 1 and not upgrade:
         raise UsageError(
             f"version {version} needs upgrade={{1: …}}: a function for each older version, "
-            "or stored payloads could not be read"
+            "to read payloads that are already stored"
         )
     return dict(upgrade)
 

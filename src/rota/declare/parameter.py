@@ -25,11 +25,13 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
         raise DeclarationError(
-            f"{where}: a handler cannot take {stars}{parameter.name}: a payload has named fields; name them"
+            f"{where}: a handler cannot take {stars}{parameter.name}: a payload has named fields; "
+            "declare each as a parameter"
         )
     if parameter.kind is parameter.POSITIONAL_ONLY:
         raise DeclarationError(
-            f"{where}: a handler is called with named arguments, so it cannot be positional-only; remove the `/`"
+            f"{where}: a handler is called with named arguments, so a parameter cannot be "
+            "positional-only; remove the `/`"
         )
     if parameter.annotation is parameter.empty:
         return Any
@@ -60,7 +62,8 @@ def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) ->
     except NameError as error:
         raise DeclarationError(
             f"{where}: its annotation {annotation!r} cannot be resolved: {error}; "
-            "import the name where the code runs too, not only under TYPE_CHECKING, and define it at module level, before the handler"
+            "import the name at run time, not only under TYPE_CHECKING, "
+            "and define it at module level, before the handler"
         ) from None
     except (SyntaxError, TypeError, AttributeError) as error:
         raise DeclarationError(
@@ -131,7 +134,8 @@ def to_json(value: Any) -> Any:
             return value.model_dump(mode="json", by_alias=True)
         case _:
             raise TypeError(
-                f"a {type(value).__name__} cannot be stored as JSON; pass its id, or the values that the job needs"
+                f"a {type(value).__name__} cannot be stored as JSON; "
+                "pass its id, or the values that the job needs"
             )
 
 

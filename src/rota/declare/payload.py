@@ -70,7 +70,8 @@ class Codec:
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
             ):
                 raise DeclarationError(
-                    f"job type {job_type!r}: takes_context=True needs a first, positional parameter for the context"
+                    f"job type {job_type!r}: takes_context=True needs a first, positional "
+                    "parameter for the context"
                 )
             del parameters[0]
         known = getattr(inspect.unwrap(func), "__globals__", {})

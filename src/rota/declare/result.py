@@ -23,10 +23,10 @@ def encode_result(value: Any) -> tuple[str | None, str | None]:
     except PayloadError as error:
         return None, error.reason
     except Exception as error:  # noqa: BLE001 - a value whose own methods fail; the outcome of the job stands
-        return None, f"{type(error).__name__} while it was encoded"
+        return None, f"{type(error).__name__} during encoding"
     if not fits(text):
         return (
             None,
-            f"it is over {PAYLOAD_BYTES_MAX:,} bytes; store it elsewhere and return a reference",
+            f"larger than {PAYLOAD_BYTES_MAX:,} bytes; store it elsewhere and return a reference",
         )
     return text, None

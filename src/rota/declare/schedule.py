@@ -112,12 +112,12 @@ def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, f
     check_text(name, "a schedule's name", NAME_MAX)
     if not isinstance(timezone, str):
         raise UsageError(
-            f"timezone must be the name of one, such as 'Europe/Stockholm', not {timezone!r}"
+            f"timezone must be an IANA name such as 'Europe/Stockholm', not {timezone!r}"
         )
     if cron is not None and not isinstance(cron, str):
         raise UsageError(
-            "cron must be a text such as '0 2 * * *', "
-            f"or None for a schedule that is only triggered, not {cron!r}"
+            "cron must be a string such as '0 2 * * *', "
+            f"or None for a schedule that runs only if triggered, not {cron!r}"
         )
     parse(MIDNIGHT if cron is None else cron, timezone)
     check_choice(catch_up, "catch_up", get_args(CatchUp))
@@ -128,9 +128,9 @@ def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, f
 
 def _check_job(job: Any) -> None:
     if isinstance(job, JobType):
-        raise UsageError(f"give the job and not its type: {job.name}.new(…)")
+        raise UsageError(f"give a job, not its type: {job.name}.new(…)")
     if not isinstance(job, NewJob):
-        raise UsageError(f"its job must be made with job_type.new(…), not {job!r}")
+        raise UsageError(f"job must be made with job_type.new(…), not {job!r}")
     options = job.options
     for option, value in {
         "run_at": options.run_at,
@@ -141,7 +141,7 @@ def _check_job(job: Any) -> None:
         if value is not None:
             raise UsageError(
                 f"the job of a schedule takes no {option}: "
-                "its tick says when, and each tick is one job"
+                "the tick determines when it runs, and each tick makes one job"
             )
 
 
@@ -149,13 +149,14 @@ def make_bare_job(job_type: Any, name: str) -> NewJob:
     """Return a job without arguments, of the type below the decorator. Raises UsageError."""
     if not isinstance(job_type, JobType):
         raise UsageError(
-            f"@….schedule({name!r}, …) stands above @….job(…), "
-            "which makes a job type of the function"
+            f"write @….schedule({name!r}, …) above @….job(…), "
+            "which turns the function into "
+            "a job type"
         )
     try:
         return job_type.new()
     except PayloadError as error:
         raise UsageError(
-            f"as a decorator it is for a job type that needs no arguments ({error}); "
-            f"give them: schedule({name!r}, …, {job_type.name}.new(…))"
+            f"the decorator needs a job type without required arguments ({error}); "
+            f"to give arguments: schedule({name!r}, …, {job_type.name}.new(…))"
         ) from None

@@ -30,7 +30,7 @@ def unstorable(value: Any) -> tuple[str, str] | None:
             return (
                 None
                 if value.utcoffset() is not None
-                else ("", "a datetime without a time zone; say which one is meant")
+                else ("", "a datetime without a time zone; add one")
             )
         case msgspec.Raw():
             return "", "raw JSON is not checked; pass the value"

@@ -224,7 +224,7 @@ def _say(error: StoreError) -> RotaError | None:
         case PayloadRefused():
             return PayloadError("?", None, error.reason)
         case ObjectMissing():
-            why = "the database has no Rota schema, or an older one: run `rota migrate`"
+            why = "the database has no Rota schema, or an older one; run `rota migrate`"
             return SchemaMissing(f"{why} ({error.first_line})")
         case PrivilegeMissing():
             advice = "docs/sql-contract.md lists the GRANTs of each role"
@@ -274,16 +274,16 @@ def _wrong_configuration(error: StoreError) -> str | None:
     says = error.first_line
     if isinstance(error, SessionShared):
         wrong = "connections share sessions, as behind a transaction pooler"
-        return f"{wrong}: use App(notify=False) behind it ({says})"
+        return f"{wrong}; use App(notify=False) ({says})"
     if not isinstance(error, ServerTrouble):
         return None
     text = str(error) if error.sqlstate is None else ""
     if error.sqlstate in _LOGIN or any(sign in text for sign in _LOGIN_TEXTS):
-        return f"the database refuses the user or password of the URL: {says}"
+        return f"the database rejects the user or password in the URL: {says}"
     if error.sqlstate == "3D000" or ("database" in text and "does not exist" in text):
-        return f"the URL names a database that is not there: {says}"
+        return f"the database in the URL does not exist: {says}"
     if "permission denied for database" in text:
-        return f"the role of the URL may not connect to its database: {says}"
+        return f"the role in the URL may not connect to the database: {says}"
     if "unsupported startup parameter" in text:
-        return f"{_POOLER}: use App(notify=False) behind it, and migrate without it ({says})"
+        return f"{_POOLER}; use App(notify=False), and migrate without the pooler ({says})"
     return None

@@ -1,4 +1,4 @@
-"""A failure that does not come again is told and kept in a list. Any other is a red suite."""
+"""A failure that does not recur is reported and listed. Any other makes the suite red."""
 
 from __future__ import annotations
 

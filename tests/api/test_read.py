@@ -1,4 +1,6 @@
-"""Looking at jobs and waiting for them, sync and async; and what must not be called inside a running loop."""
+"""Looking at jobs and waiting for them, sync and async; and what must not be called inside a
+running loop.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times
         (
             DEFAULT_RETRY,
             10,
-            "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 min",
+            "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 "
+            "min",
         ),
         (DEFAULT_RETRY, 20, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, …, 1 h, dead after 11 h"),
         (Steps("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),

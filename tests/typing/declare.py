@@ -39,6 +39,18 @@ def no_context(day: date) -> None: ...
 def wrong_option(day: date) -> None: ...
 
 
+@jobs.job("prio", prio=5)  # E: call-overload, untyped-decorator | reportCallIssue, reportUntypedFunctionDecorator
+def unknown_option(day: date) -> None: ...
+
+
+@app.job("executor", executor="thread")  # E: call-overload, untyped-decorator | reportArgumentType
+def wrong_choice(day: date) -> None: ...
+
+
+jobs.schedule("nightly", "0 2 * * *", clean_up.new(30), overlap="sometimes")  # E: call-overload | reportArgumentType, reportCallIssue
+jobs.schedule("nightly", "0 2 * * *", clean_up.new(30), zone="UTC")  # E: call-overload | reportCallIssue
+
+
 @jobs.job  # E: call-overload | reportArgumentType
 def nameless() -> None: ...
 
@@ -74,3 +86,15 @@ app.on(rota.events.JobDead, report_death)
 app.on(rota.events.JobSucceeded, report_death)  # E: arg-type | reportArgumentType
 app.run(queues={"email": "20"})  # E: dict-item | reportArgumentType
 assert_type(app.find(status="dead"), list[rota.Job])
+app.find(state="dead")  # E: call-arg | reportCallIssue
+
+# What is rarer stands in namespaces.
+assert_type(app.actions.bury_many(job_type="t"), rota.ActionResult)
+assert_type(app.actions.log(since="2h"), list[rota.ActionRecord])
+assert_type(app.schedules.list(), list[rota.Schedule])
+assert_type(app.schedules.put("nightly", None, clean_up.new(30), catch_up="all"), rota.Schedule)
+app.schedules.put("nightly", None, clean_up.new(30), overlap="sometimes")  # E: arg-type | reportArgumentType
+assert_type(app.queues.list(), list[rota.QueueDepth])
+assert_type(app.queues.pauses(), list[rota.Pause])
+assert_type(app.alerts.list(), list[rota.AlertRecord])
+assert_type(app.timeline(1).attempts, list[rota.AttemptRecord])

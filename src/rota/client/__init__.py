@@ -21,7 +21,7 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
 
     @cached_property
     def actions(self) -> Actions:
-        """Bury, ignore and run again one job; act on many jobs at once."""
+        """Bury, ignore and run again one job; act on many at once; read the log of actions."""
         return Actions(self)
 
     @cached_property

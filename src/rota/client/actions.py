@@ -12,6 +12,7 @@ import msgspec
 
 from rota.client.base import (
     ID_MAX,
+    LIST_MAX,
     Caller,
     Namespace,
     check_by,
@@ -30,7 +31,7 @@ from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import ActionRequest, Answer, Filter, Which
+from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Which
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -187,7 +188,7 @@ class ActionCalls(Caller):
 
 
 class Actions(Namespace):
-    """`app.actions`: the rarer actions on one job, and every action on many.
+    """`app.actions`: the rarer actions on one job, every action on many, and the log of all.
 
     `why`, `by` and `connection` are those of `app.cancel`. Every `…_many` works in batches of 1,000
     in the order of the ids, each its own transaction.
@@ -247,6 +248,26 @@ class Actions(Namespace):
     ) -> Enqueued:
         """Run a job that is over or dead once more, as a new job. Raises as `run_again`."""
         return await self._arun(_repeat(_make_request(Action.RUN_AGAIN, by, why), id), connection)
+
+    def log(
+        self, *, since: datetime | Duration | None = None, limit: int = 100
+    ) -> list[ActionRecord]:
+        """Read the log of actions on jobs, queues and schedules, the newest first.
+
+        Args:
+            since: an aware datetime, or how long ago, such as "2h". Defaults to the oldest kept.
+            limit: most actions, 1 … 10,000. Defaults to 100.
+
+        Raises:
+            UsageError: an argument is out of range.
+        """
+        return self._run(_read_log(since, limit))
+
+    async def alog(
+        self, *, since: datetime | Duration | None = None, limit: int = 100
+    ) -> list[ActionRecord]:
+        """Read the log of actions, as `log`."""
+        return await self._arun(_read_log(since, limit))
 
     def cancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
@@ -336,6 +357,11 @@ def _make_request(action: Action, by: object, why: object) -> ActionRequest:
     if action is Action.IGNORE and reason is None:
         raise UsageError("say why: the reason is what stays of the decision to ignore a dead job")
     return ActionRequest(action, check_by(by), reason)
+
+
+def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[ActionRecord]]:
+    check_integer(limit, "limit", 1, LIST_MAX)
+    return (yield from ops.action_log(parse_moment(since, "since"), limit))
 
 
 # One job

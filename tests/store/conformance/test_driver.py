@@ -444,7 +444,7 @@ def test_a_server_that_restarts_is_trouble_until_a_new_connection(
     assert len(opener(own_server.url()).run(ops.find(ops.Filter()))) == 1
 
 
-# What the application is told
+# The errors that the application gets
 
 
 def test_a_database_without_the_schema_is_told_with_what_to_run(

@@ -1,4 +1,4 @@
-"""How things are recorded: every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
+"""Every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ from rota.store.ops.read import (
     AttemptRecord,
     Filter,
     QueueDepth,
+    action_log,
     actions,
     attempts,
     chain,
@@ -140,6 +141,7 @@ __all__ = [
     "act",
     "act_on_many",
     "act_on_schedule",
+    "action_log",
     "actions",
     "advance",
     "announce",

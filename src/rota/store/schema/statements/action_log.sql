@@ -1,0 +1,13 @@
+-- Read the audit log, the newest action first.
+-- Parameters: since timestamptz; since_ago interval (the same, back from now); limit int
+-- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text;
+--   schedule text
+-- Locks: none; index action_at.
+-- Keeps: M87, who and why.
+select a.at, a.verb, a.job, a.queue, a.by, a.why, a.detail::text as detail, a.schedule
+from :schema.action a
+where a.at >= coalesce(
+  :since::timestamptz, :schema.clock() - :since_ago::interval, '-infinity'
+)
+order by a.at desc, a.id desc
+limit :limit::int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import rota
@@ -12,9 +11,11 @@ from rota.declare.context import Context
 from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import PauseGate
+from rota.store.db import Database
+from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
-from rota.worker.gates import Answers, Wait
+from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.parts import Parts
 from rota.worker.processes import Processes
@@ -28,7 +29,6 @@ class Others:
 
     def __init__(self) -> None:
         self.ended: asyncio.Queue[Attempt] = asyncio.Queue()
-        self.to_record: list[Attempt] = []
         self.said: list[str] = []
         self.counts: dict[str, int] = {}
         self.workers = 0
@@ -36,12 +36,6 @@ class Others:
     def add(self, attempt: Attempt) -> None:
         """Of the finisher: an attempt ended."""
         self.ended.put_nowait(attempt)
-
-    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
-        """Of the gate that records starts."""
-        unrecorded = [attempt for attempt in batch if attempt.must_record]
-        self.to_record += unrecorded
-        return dict.fromkeys(unrecorded, Wait(in_slot=True))
 
     def wake(self) -> None:
         """Of the claimer."""
@@ -55,7 +49,8 @@ class Others:
 
 
 class LoneParts(Parts):
-    """The parts of no worker: all are `others`, until a test sets one."""
+    """The parts of no worker: all but the gate that records starts, which records nothing by itself,
+    are `others` until a test sets one."""
 
     def __init__(
         self,
@@ -79,7 +74,8 @@ class LoneParts(Parts):
         super().__init__(spec, bus or Bus(), clock, Health(PauseGate(), clock), Shutdown(clock))
         self.others = others = Others()
         stands: Any = others
-        self.finisher = self.start_recorder = self.claimer = self.lease_keeper = stands
+        self.finisher = self.claimer = self.lease_keeper = stands
+        self.start_recorder = StartRecorder(self, StoreLink(Database(""), "start"))
 
 
 def lone_executor(

@@ -51,7 +51,8 @@ class Work:
             asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(30)
 
         self.executor, others = lone_executor(slots=slots, clock=self.clock, buffer_s=BUFFER_S)
-        self.ended, self.to_record = others.ended, others.to_record
+        self.ended = others.ended
+        self.to_record = self.executor._parts.start_recorder._asked
         insert(connection, 2, losses=losses, error_type=None if losses is None else "LeaseExpired")
         handler = blocks if threads else waits
         claimed = Hand(connection).claim()

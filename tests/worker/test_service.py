@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rota.errors import DatabaseUnavailable
+from rota.model.back_off import BackOff
 from rota.observe.events import Bus, DatabaseLost, UpkeepRefused
-from rota.runtime.back_off import BackOff
 from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.runtime.throttle import Throttle

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
+from rota.model.back_off import BackOff
 from rota.observe.events import DatabaseLost
-from rota.runtime.back_off import BackOff
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.throttle import Throttle
 

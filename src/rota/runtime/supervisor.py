@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from rota.errors import ProcessesFailed
-from rota.runtime.back_off import find_pause_s
+from rota.model.back_off import find_pause_s
 from rota.runtime.child_process import ChildProcess, describe_exit, find_exited
 from rota.runtime.http import ping
 from rota.runtime.supervised import STOP, STOP_NOW, Vitals

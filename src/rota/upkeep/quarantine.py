@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rota.model.back_off import BackOff
 from rota.observe.events import UpkeepRefused
-from rota.runtime.back_off import BackOff
 from rota.runtime.throttle import Throttle
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
+from rota.model.back_off import BackOff
 from rota.model.failure import one_line
 from rota.observe.events import JobClaimed
-from rota.runtime.back_off import BackOff
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import Quarantine, RefusalLog

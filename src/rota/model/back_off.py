@@ -1,4 +1,4 @@
-"""Pauses that grow: each is twice the one before."""
+"""Pauses that grow: each is twice the one before. Pure: no clock is read."""
 
 from __future__ import annotations
 

@@ -128,9 +128,9 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
     app.cancel(off, why="not this week")
     entries = app.timeline(off).entries
     assert (entries[0].what, entries[-1].what) == ("enqueued", "cancelled")
-    assert (
-        entries[0].text
-        == f"t in queue q, priority 0; by schedule nightly for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
+    assert entries[0].text == (
+        "t in queue q, priority 0; by schedule nightly "
+        f"for {tick.astimezone().isoformat(sep=' ', timespec='seconds')}"
     )
     assert entries[-1].text == "cancelled: not this week"
 

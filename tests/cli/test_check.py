@@ -17,8 +17,10 @@ DEAD = (
     " select 't', 'default', 0, 'dead', rota.clock() from generate_series(1, 10)"
 )
 ATTEMPTS = (
-    "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type)"
-    " select n, 1, 1, 'mail', 'w', rota.clock(), 'failed', E'Odd|Error\\nOK - all is well' from generate_series(1, 25) n"
+    "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, "
+    "error_type)"
+    " select n, 1, 1, 'mail', 'w', rota.clock(), 'failed', E'Odd|Error\\nOK - all is well' "
+    "from generate_series(1, 25) n"
 )
 Connection = psycopg.Connection[TupleRow]
 
@@ -41,7 +43,8 @@ def test_check_says_in_one_line_what_is_amiss_and_exits_as_plugins_do(
     critical = rota("check")
     assert critical.status == 2
     assert critical.out.startswith(
-        "CRITICAL - dead jobs: 10 jobs died within 01:00:00 and wait for a person: t (10); same error: "
+        "CRITICAL - dead jobs: 10 jobs died within 01:00:00 and wait for a person: t (10); "
+        "same error: "
     )
     assert "'dead jobs'=10 'failure rate'=0" in critical.out
     assert re.fullmatch(r"[^|\n]+\| ('[^'=|]+'=[0-9.e+]+ ?)+\n", critical.out)
@@ -104,7 +107,8 @@ def test_alerts_lists_the_rules_and_what_stands(rota: CommandLine, connection: C
     connection.execute(DEAD)
     connection.execute("update rota.alert_rule set enabled = false where name = 'same error'")
     connection.execute(
-        "insert into rota.alert_rule (name, kind, period, job_type) values ('dead invoices', 'dead', '1 day', 'invoice')"
+        "insert into rota.alert_rule (name, kind, period, job_type) "
+        "values ('dead invoices', 'dead', '1 day', 'invoice')"
     )
     connection.execute("update rota.alert_rule set queue = 'email' where name = 'no worker'")
     rota.ok("work", "--drain")

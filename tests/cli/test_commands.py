@@ -34,7 +34,8 @@ def rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process, in the project: for commands of which there are many, and which end before they do anything."""
+    """This process, in the project: for commands of which there are many, and which end before they
+    do anything."""
     enter(shop, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
 
@@ -93,7 +94,8 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
     large = json.dumps({"text": "x" * 3_000})
     assert rota("enqueue", "any", "--force", *here, "--payload", large).error == (
         2,
-        "job type 'any': payload: 3,012 bytes is over the limit of 2,048: store the data elsewhere and pass a reference, such as its id",
+        "job type 'any': payload: 3,012 bytes is over the limit of 2,048: "
+        "store the data elsewhere and pass a reference, such as its id",
     )
 
 
@@ -253,7 +255,8 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
     assert (
         rows(
             connection,
-            "select max_attempts, expires_at - run_at, meta from rota.job where max_attempts is not null",
+            "select max_attempts, expires_at - run_at, meta from rota.job "
+            "where max_attempts is not null",
         )
         == [(2, timedelta(days=1), {"from": "shell"})] * 2
     )
@@ -298,7 +301,8 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         ),
         (
             ["send_mial", "--payload", "{}"],
-            "unknown job type 'send_mial'; did you mean 'send_mail'? (--force inserts it without a check)",
+            "unknown job type 'send_mial'; did you mean 'send_mail'? "
+            "(--force inserts it without a check)",
         ),
         (["other", "--force", "--payload", '{"text": "\\u0000"}'], "NUL"),
     ],
@@ -342,7 +346,8 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
 ) -> None:
     connection.execute("insert into rota.job (job_type) select 't' from generate_series(1, 5)")
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'w', locked_until = now() + interval '1 min' where id = 2"
+        "update rota.job set status = 'running', locked_by = 'w', "
+        "locked_until = now() + interval '1 min' where id = 2"
     )
     connection.execute("update rota.job set status = 'dead' where id = 3")
     done = rota.ok("cancel", "2", "1", "--why", "not wanted", "--json").json
@@ -363,7 +368,10 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
         ["id", "answer", "status"],
         ["4", "cancelled", "cancelled"],
     ]
-    dead = "job 3 is dead, not queued, waiting, running or failed; nothing was changed; requeue or ignore a dead job instead"
+    dead = (
+        "job 3 is dead, not queued, waiting, running or failed; nothing was changed; requeue "
+        "or ignore a dead job instead"
+    )
     assert rota("cancel", "3").error == (1, dead)
     assert rota("cancel", "4711").error == (
         2,
@@ -382,7 +390,10 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
 def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
     rota: CommandLine, connection: Connection
 ) -> None:
-    died = "insert into rota.job (job_type, payload, status, failed_at, error_type) select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
+    died = (
+        "insert into rota.job (job_type, payload, status, failed_at, error_type) "
+        "select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
+    )
     connection.execute(died.encode())
     status, said = rota("requeue", "--type", "report").error
     assert status == 2 and "stdin is not a terminal: add --yes" in said
@@ -463,11 +474,14 @@ def test_what_the_database_refuses_is_listed_beside_what_was_done(
     rota: CommandLine, connection: Connection
 ) -> None:
     connection.execute(
-        "insert into rota.job (job_type, status, failed_at) select 't', 'dead', now() from generate_series(1, 3)"
+        "insert into rota.job (job_type, status, failed_at) select 't', 'dead', now() "
+        "from generate_series(1, 3)"
     )
     connection.execute(
-        "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;"
-        "create trigger refuse before delete on rota.job for each row when (old.id > 1) execute function refuse()"
+        "create function refuse() returns trigger language plpgsql as $$ "
+        "begin raise exception 'not this one'; end $$;"
+        "create trigger refuse before delete on rota.job for each row when (old.id > 1) "
+        "execute function refuse()"
     )
     said = rota("ignore", "1", "2", "3", "--why", "x", "--json")
     assert (
@@ -527,7 +541,8 @@ def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_
         "oldest_due": None,
         "paused": [],
     }
-    # Else it would be told of its beginning and end. A busy machine may keep the loop from turning for a second, which is a warning.
+    # Else it would be told of its beginning and end. A busy machine may keep the loop from turning
+    # for a second, which is a warning.
     assert [line for line in quiet.err.splitlines() if "the event loop for" not in line] == []
 
 

@@ -41,7 +41,8 @@ def shop() -> Iterator[Path]:
 
 
 def as_cron_does(crontab: str) -> subprocess.CompletedProcess[str]:
-    """Run the crontab's one line: what is after five fields, `\\%` for `%`, with next to no environment and no terminal."""
+    """Run the crontab's one line: what is after five fields, `\\%` for `%`, with next to no
+    environment and no terminal."""
     [line] = [line for line in crontab.splitlines() if line[:1] in "*0123456789"]
     environment = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LOGNAME": "nobody"}
     if "PYTHONPATH" in os.environ:  # where rota itself is not installed
@@ -80,7 +81,8 @@ def test_the_line_needs_no_file_where_the_private_server_is_meant_which_only_run
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(LEFT)
-        # A private server counts as long up: else the job would be left to its worker, who could not renew its lease meanwhile.
+        # A private server counts as long up: else the job would be left to its worker, who could
+        # not renew its lease meanwhile.
         assert connection.execute("select rota.uptime() = interval '1 day'").fetchone() == (True,)
         assert_it_does_one_job(printed, shop, connection)
 

@@ -43,7 +43,8 @@ def test_each_trouble_with_the_database_is_one_sentence_and_its_own_exit_status(
         assert status == 5 and "Connection refused" in sentence
     name = sql.Identifier(f"cli_{conninfo_to_dict(database)['dbname']}")
     admin.execute(
-        "do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$"
+        "do $$ begin create role password_users; exception when duplicate_object "
+        "or unique_violation then null; end $$"
     )
     admin.execute(sql.SQL("create role {} login password 'right'").format(name))
     try:

@@ -183,7 +183,8 @@ def fill(connection: Connection) -> None:
     done, failed, given_up = hand.claim().jobs
     hand.settle((done, SUCCEED), (failed, FAIL), (given_up, GIVE_UP))
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, expires_at, meta) values ('t', 'default', 0, now() + interval '1 hour', '{}')"
+        "insert into rota.job (job_type, queue, priority, expires_at, meta) "
+        "values ('t', 'default', 0, now() + interval '1 hour', '{}')"
     )
     [running] = hand.claim().jobs
     connection.execute(
@@ -194,15 +195,18 @@ def fill(connection: Connection) -> None:
         "insert into rota.job (job_type, queue, priority) values ('t', 'default', 0)"
     )
     connection.execute(
-        "insert into rota.job (job_type, queue, run_at) values ('t', 'later', now() + interval '1 day')"
+        "insert into rota.job (job_type, queue, run_at) "
+        "values ('t', 'later', now() + interval '1 day')"
     )
     connection.execute(
-        "insert into rota.schedule (name, job_type, cron, jitter, expires) values ('nightly', 't', '0 2 * * *', '5 min', '1 hour')"
+        "insert into rota.schedule (name, job_type, cron, jitter, expires) "
+        "values ('nightly', 't', '0 2 * * *', '5 min', '1 hour')"
     )
     connection.execute("select rota.queue_pause('slow', now() + interval '1 hour')")
     connection.execute("select rota.stats_roll_up()")
     connection.execute(
-        "insert into rota.stat_hour (hour, job_type, queue, succeeded, ran) values (date_trunc('hour', now()), 't', 'q', 1, '{\"3\": 1}')"
+        "insert into rota.stat_hour (hour, job_type, queue, succeeded, ran) "
+        "values (date_trunc('hour', now()), 't', 'q', 1, '{\"3\": 1}')"
     )
     connection.execute(
         "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message) "

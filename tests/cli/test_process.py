@@ -55,7 +55,8 @@ def ended(left: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
         "threading.Thread(target=never, name='hangs_0').start()",
         "timer = threading.Timer(0, never); timer.name = 'hangs_0'; timer.start()",
         "concurrent.futures.ThreadPoolExecutor(thread_name_prefix='hangs').submit(never)",
-        # As a handler does: threads of a daemon are daemons, and are waited for all the same where they belong to a ThreadPoolExecutor.
+        # As a handler does: threads of a daemon are daemons, and are waited for all the same where
+        # they belong to a ThreadPoolExecutor.
         "pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix='hangs')\n"
         "thread = threading.Thread(target=pool.submit, args=[never], daemon=True)\n"
         "thread.start(); thread.join()",
@@ -78,7 +79,10 @@ def test_a_thread_that_does_not_end_does_not_keep_the_process(
 @rule("M35", "M2")
 def test_nor_where_the_command_ends_in_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("raise ValueError('a fault in the application')\n")
-    left = f"sys.path.insert(0, {str(tmp_path)!r})\nprocess.LEAVE_S = 0.1\nthreading.Thread(target=never, name='hangs_0').start()"
+    left = (
+        f"sys.path.insert(0, {str(tmp_path)!r})\nprocess.LEAVE_S = 0.1\n"
+        "threading.Thread(target=never, name='hangs_0').start()"
+    )
     ran = ended(left, ["rota", "work", "--app", "shop:app"])
     assert ran.returncode == 1
     assert "threads that do not end were left behind: hangs_0" in ran.stderr

@@ -95,7 +95,8 @@ def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must
         "insert into rota.job (job_type) select 'nobody_knows' from generate_series(1, 10001)"
     )
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, run_at) values ('later', 'email', 5, now() + interval '1 day')"
+        "insert into rota.job (job_type, queue, priority, run_at) "
+        "values ('later', 'email', 5, now() + interval '1 day')"
     )
     stats = rota.ok("stats", "--json").json
     assert (
@@ -105,7 +106,8 @@ def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must
     assert stats["oldest_due_s"] >= 0
     assert "≥ 10,000" in rota.ok("stats").out and "oldest due: 2" in rota.ok("stats").out
     connection.execute(
-        "insert into rota.stat_hour (hour, job_type, queue, succeeded, dead, ran) values (date_trunc('hour', now()), 'mail', 'q', 2000, 7, '{\"38\": 3}')"
+        "insert into rota.stat_hour (hour, job_type, queue, succeeded, dead, ran) "
+        "values (date_trunc('hour', now()), 'mail', 'q', 2000, 7, '{\"38\": 3}')"
     )
     shown = rota.ok("stats").out
     assert "Ended in the last 24 h, until 20" in shown and [

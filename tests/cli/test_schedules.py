@@ -151,7 +151,8 @@ def test_a_name_from_sql_cannot_move_the_cursor_or_look_like_a_row_and_a_bad_row
     here: Rota, connection: Connection
 ) -> None:
     connection.execute(
-        "insert into rota.schedule (name, job_type, cron) values (E'evil\\x1b[2J\\nlooks-like t', 't', E'often\\n')"
+        "insert into rota.schedule (name, job_type, cron) "
+        "values (E'evil\\x1b[2J\\nlooks-like t', 't', E'often\\n')"
     )
     listed = here("schedules")[1]
     assert "\x1b" not in listed and len(listed.splitlines()) == 2

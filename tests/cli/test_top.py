@@ -69,7 +69,8 @@ class Terminal:
         os.write(self.screen, keys.encode())
 
     def ends(self) -> int:
-        """Wait for its end; its exit status. What it left of the terminal is asserted: settings, cursor, the other screen."""
+        """Wait for its end; its exit status. What it left of the terminal is asserted: settings,
+        cursor, the other screen."""
         self.until("\x1b[?1049l")
         status = self.process.wait(30)
         while select.select([self.screen], [], [], 0)[0]:
@@ -191,7 +192,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 ) -> None:
     insert(connection, 200_000)
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, status, failed_at) select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"
+        "insert into rota.job (job_type, queue, priority, status, failed_at) "
+        "select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"
     )
     connection.execute("vacuum analyze rota.job")
     shown = Database(database)

@@ -18,7 +18,8 @@ WAIT_S = 60
 
 
 class Shop:
-    """The directory of somebody who follows the README: its `shop.py`, and `rota` and `python` as the virtual environment would have them."""
+    """The directory of somebody who follows the README: its `shop.py`, and `rota` and `python` as
+    the virtual environment would have them."""
 
     def __init__(self, place: Path, url: str | None) -> None:
         self.place = place

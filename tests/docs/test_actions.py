@@ -28,7 +28,8 @@ def block(language: str) -> str:
 def dead(connection: Connection) -> None:
     """Four dead jobs, 1 … 4, and a queued one."""
     connection.execute(
-        "insert into rota.job (job_type, status, failed_at, error_type) select 'report', 'dead', rota.clock(), 'OSError' from generate_series(1, 4)"
+        "insert into rota.job (job_type, status, failed_at, error_type) "
+        "select 'report', 'dead', rota.clock(), 'OSError' from generate_series(1, 4)"
     )
     connection.execute("insert into rota.job (job_type) values ('report')")
 

@@ -44,7 +44,8 @@ def test_the_table_of_the_rules_is_what_the_schema_comes_with(connection: Connec
     columns = [
         name
         for (name,) in connection.execute(
-            "select attname from pg_attribute where attrelid = 'rota.alert_rule'::regclass and attnum > 0"
+            "select attname from pg_attribute where attrelid = 'rota.alert_rule'::regclass "
+            "and attnum > 0"
         )
     ]
     described = re.findall(r"^\| `(\w+)` \| [^|]+\|[^|]*\|$", ALERTS, re.MULTILINE)
@@ -85,7 +86,8 @@ def test_the_handler_and_the_json_of_the_page_are_what_comes(
     exec(handler, {"app": app, "send_mail": lambda *mail: sent.append(mail)})
     connection.execute(blocks(ALERTS, "sql")[1].encode())
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, status, failed_at) select 't', 'default', 0, 'dead', rota.clock()"
+        "insert into rota.job (job_type, queue, priority, status, failed_at) "
+        "select 't', 'default', 0, 'dead', rota.clock()"
         " from generate_series(1, 10)"
     )
     app.drain()
@@ -117,7 +119,8 @@ def test_the_commands_and_the_crontab_lines_of_the_page_work(database: str, tmp_
     with psycopg.connect(database) as connection:
         connection.execute("update rota.alert_rule set at_least = 1 where name = 'dead jobs'")
         connection.execute(
-            "insert into rota.job (job_type, queue, priority, status, failed_at) values ('t', 'default', 0, 'dead', rota.clock())"
+            "insert into rota.job (job_type, queue, priority, status, failed_at) "
+            "values ('t', 'default', 0, 'dead', rota.clock())"
         )
     assert _typed(tmp_path, cron, database).stdout.startswith("CRITICAL - dead jobs: 1 jobs died")
     with serving() as web:

@@ -30,7 +30,8 @@ def test_the_page_works_as_it_stands(
         raise rota.Dead("connection refused")
 
     connection.execute(
-        "insert into rota.job (id, job_type, queue, priority, idempotency_key) values (4711, 'send_mail', 'default', 0, 'order-4711')"
+        "insert into rota.job (id, job_type, queue, priority, idempotency_key) "
+        "values (4711, 'send_mail', 'default', 0, 'order-4711')"
     )
     app.drain()
     line = CommandLine(tmp_path, ROTA_DATABASE_URL=database)

@@ -1,4 +1,5 @@
-"""What docs/operating.md says to type and to install works: its commands, its unit and its manifest."""
+"""What docs/operating.md says to type and to install works: its commands, its unit and its
+manifest."""
 
 from __future__ import annotations
 

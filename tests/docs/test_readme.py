@@ -1,4 +1,5 @@
-"""What the README says to type works as it stands: on a database of one's own, and on the private one."""
+"""What the README says to type works as it stands: on a database of one's own, and on the private
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""docs/retention.md is held against the schema: a table that is missing from it fails here, and so does another default."""
+"""docs/retention.md is held against the schema: a table that is missing from it fails here, and so
+does another default."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def test_every_table_has_a_line_that_says_what_bounds_it(
     lines = dict(written)
     assert len(lines) == len(written), "a table has two lines"
     tables = connection.execute(
-        "select relname from pg_class where relnamespace = 'rota'::regnamespace and relkind in ('r', 'p') and not relispartition"
+        "select relname from pg_class where relnamespace = 'rota'::regnamespace "
+        "and relkind in ('r', 'p') and not relispartition"
     ).fetchall()
     assert set(lines) == {name for (name,) in tables}
     kept: dict[str, timedelta] = dict(

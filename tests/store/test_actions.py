@@ -220,7 +220,10 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
         "rota.jobs") == (
         "queued", attempts, left if recorded is not False else losses, 2, True, None,
     )  # fmt: skip
-    assert one(connection, "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null from rota.attempt") == (
+    assert one(connection, (
+        "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null "
+        "from rota.attempt"
+    )) == (
         "late", 1, "queued", "LeaseTaken", f"taken from its worker to be retried by tester: hangs{said}", "retry_now", True,
     )  # fmt: skip
     claimed = hand.claim()

@@ -1,4 +1,5 @@
-"""Cancelling jobs: what waits is over at once, what runs ends by its worker, and never twice. And what handlers say of how far they have come."""
+"""Cancelling jobs: what waits is over at once, what runs ends by its worker, and never twice. And
+what handlers say of how far they have come."""
 
 from __future__ import annotations
 

@@ -266,7 +266,8 @@ def test_the_reason_names_a_retry_a_wait_or_a_payload_that_fits_no_release(
         hand.settle((hand.claim().jobs[0], ending))
     insert(connection, status="waiting", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
     connection.execute(
-        "update rota.job set run_at = rota.clock() - interval '1 h' where mismatched_releases is not null or status = 'waiting'"
+        "update rota.job set run_at = rota.clock() - interval '1 h' "
+        "where mismatched_releases is not null or status = 'waiting'"
     )
     connection.execute(f"update rota.job set expires_at = {LATE}".encode())
     snoozed, mismatch, waiting = sorted(_expire(connection), key=lambda gone: gone.job)

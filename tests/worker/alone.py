@@ -49,8 +49,8 @@ class Others:
 
 
 class LoneParts(Parts):
-    """The parts of no worker: all but the gate that records starts, which records nothing by itself,
-    are `others` until a test sets one."""
+    """The parts of no worker: all but the gate that records starts, which records nothing by
+    itself, are `others` until a test sets one."""
 
     def __init__(
         self,

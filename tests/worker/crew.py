@@ -1,4 +1,5 @@
-"""What the workers of these tests run, as a process of its own: `python -m tests.worker.crew OPTIONS`, OPTIONS being `App.run`'s in JSON.
+"""What the workers of these tests run, as a process of its own: `python -m tests.worker.crew
+OPTIONS`, OPTIONS being `App.run`'s in JSON.
 
 Handlers say what they do in a file, so that a test sees it also while the database is away.
 """

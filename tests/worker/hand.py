@@ -1,4 +1,5 @@
-"""A worker in the test's own loop, so that a test can see its events and set what `App.run` does not offer."""
+"""A worker in the test's own loop, so that a test can see its events and set what `App.run` does
+not offer."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ P = TypeVar("P")
 
 
 class Hand:
-    """`async with Hand(url, jobs, poll_s=30) as hand:` works within the block; at its end the worker is told to stop.
+    """`async with Hand(url, jobs, poll_s=30) as hand:` works within the block; at its end the
+    worker is told to stop.
 
-    Settings beyond those of `WorkerConfig`: `lease_s`, of types that name none, `notify` and `lifespan`.
+    Settings beyond those of `WorkerConfig`: `lease_s`, of types that name none, `notify` and
+    `lifespan`.
     """
 
     def __init__(
@@ -82,7 +85,8 @@ class Hand:
     async def heard(
         self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None
     ) -> E:
-        """Wait until so many events of a class have happened, of one job if it is named; return the last of them."""
+        """Wait until so many events of a class have happened, of one job if it is named; return the
+        last of them."""
 
         def found() -> list[E]:
             return [
@@ -95,7 +99,8 @@ class Hand:
         return found()[count - 1]
 
     async def lost(self, service: str) -> DatabaseLost:
-        """Wait until a service says that it has lost the database; where that hardly answers, others may lose it as well. Return the first event."""
+        """Wait until a service says that it has lost the database; where that hardly answers,
+        others may lose it as well. Return the first event."""
 
         def found() -> list[DatabaseLost]:
             return [

@@ -1,5 +1,5 @@
-"""Handlers with `executor="process"`, for tests: another process has to import them. As a program, a worker for them: `python -m tests.worker.heavy
-OPTIONS`, OPTIONS being `App.run`'s in JSON."""
+"""Handlers with `executor="process"`, for tests: another process has to import them. As a program,
+a worker for them: `python -m tests.worker.heavy OPTIONS`, OPTIONS being `App.run`'s in JSON."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ _spoke: list[rota.Context] = []
 
 @jobs.job("speaks late", executor="process", takes_context=True)
 def speaks_late(ctx: rota.Context, go: str) -> int:
-    """Say nothing, but for the job that this process ran before, of which it goes on to say how far it is until a file is there."""
+    """Say nothing, but for the job that this process ran before, of which it goes on to say how far
+    it is until a file is there."""
     while _spoke and not Path(go).exists():
         _spoke[0].progress(1)
         time.sleep(0.01)

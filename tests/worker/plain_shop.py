@@ -1,4 +1,5 @@
-"""An application of plain functions: `python -m tests.worker.plain_shop` is its worker. It knows no event loop."""
+"""An application of plain functions: `python -m tests.worker.plain_shop` is its worker. It knows no
+event loop."""
 
 from __future__ import annotations
 

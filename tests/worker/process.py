@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """`app.run` of tests.worker.crew, or another module. Several of one test share a directory, and so the notes of their handlers."""
+    """`app.run` of tests.worker.crew, or another module. Several of one test share a directory, and
+    so the notes of their handlers."""
 
     def __init__(self, place: Path, url: str, *, lease: str = "2m", **options: Any) -> None:
         self.notes_file = place / "notes"

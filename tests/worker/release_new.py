@@ -1,4 +1,5 @@
-"""The next release: `greet` takes a field more, `bill` is called `invoice`, `draw` means its payload differently, and `thank` is new."""
+"""The next release: `greet` takes a field more, `bill` is called `invoice`, `draw` means its
+payload differently, and `thank` is new."""
 
 from __future__ import annotations
 

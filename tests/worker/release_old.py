@@ -1,4 +1,5 @@
-"""The release that is being replaced, as `python -m tests.worker.release_old OPTIONS`; see release_new."""
+"""The release that is being replaced, as `python -m tests.worker.release_old OPTIONS`; see
+release_new."""
 
 from __future__ import annotations
 

@@ -48,9 +48,11 @@ def status(connection: Connection, job: int) -> str:
 
 
 def expire_leases(connection: Connection) -> None:
-    """Let the leases of all running jobs be over: what the reaper then meets is what a lease's time would have led to, which a test need not wait for."""
+    """Let the leases of all running jobs be over: what the reaper then meets is what a lease's time
+    would have led to, which a test need not wait for."""
     connection.execute(
-        "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' where status = 'running'"
+        "update rota.job set locked_until = clock_timestamp() - interval '1 millisecond' "
+        "where status = 'running'"
     )
 
 
@@ -63,10 +65,13 @@ def over(connection: Connection) -> int:
 def until_asked(
     connection: Connection, role: str, times: int, *, unless: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until the workers' connection of that role has begun so many statements from now on: all but the last are answered, one after the other.
-    Or until `unless` holds."""
+    """Wait until the workers' connection of that role has begun so many statements from now on: all
+    but the last are answered, one after the other. Or until `unless` holds."""
     begun: set[object] = set()
-    query = "select query_start from pg_stat_activity where datname = current_database() and application_name = %s"
+    query = (
+        "select query_start from pg_stat_activity where datname = current_database() "
+        "and application_name = %s"
+    )
 
     def enough() -> bool:
         begun.update(rows(connection, query, f"rota {role}"))
@@ -77,13 +82,17 @@ def until_asked(
 
 def connected(connection: Connection, role: str) -> list[int]:
     """The backends of the workers' connections of that role."""
-    query = "select pid from pg_stat_activity where datname = current_database() and application_name = %s order by pid"
+    query = (
+        "select pid from pg_stat_activity where datname = current_database() "
+        "and application_name = %s order by pid"
+    )
     return [int(pid) for (pid,) in rows(connection, query, f"rota {role}")]
 
 
 def move_clock(connection: Connection, seconds: float) -> None:
     """Let the database's clock go ahead of the machine's."""
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe"
         f" as $$ select pg_catalog.statement_timestamp() + interval '{seconds} seconds' $$".encode()
     )

@@ -1,4 +1,5 @@
-"""A job that is taken from its worker: the worker hears it from the bell, its handler is told, and what it still says is not written."""
+"""A job that is taken from its worker: the worker hears it from the bell, its handler is told, and
+what it still says is not written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Alerter as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL does not answer."""
+"""Alerter as upkeep tells them: in the log, to a URL, and what becomes of the telling when the URL
+does not answer."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ async def test_what_somebody_called_a_queue_does_not_make_a_second_line(
     database: str, connection: Connection
 ) -> None:
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, run_at) values ('t', E'q\\nERROR all is lost\\x1b[2J', 0, rota.clock())"
+        "insert into rota.job (job_type, queue, priority, run_at) "
+        "values ('t', E'q\\nERROR all is lost\\x1b[2J', 0, rota.clock())"
     )
     connection.execute("update rota.job set run_at = rota.clock() - interval '1 hour'")
     [fired] = await Upkeep(database).passes()
@@ -178,7 +180,8 @@ async def test_one_that_the_url_refuses_does_not_keep_the_others_back(
 ) -> None:
     connection.execute(DEAD)
     connection.execute(
-        "insert into rota.alert_rule (name, kind, period) values ('a dead one', 'dead', '1 h'), ('the dead', 'dead', '1 h')"
+        "insert into rota.alert_rule (name, kind, period) "
+        "values ('a dead one', 'dead', '1 h'), ('the dead', 'dead', '1 h')"
     )
     with serving() as web:
         web.refused = b" dead"  # two of the three, so that one of them comes before another, whatever their order
@@ -228,7 +231,8 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 ) -> None:
     monkeypatch.setattr(rounds, "EACH_S", 60)
     connection.execute(
-        "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)"
+        "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' "
+        "from generate_series(1, 10)"
     )
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     jobs, paged = rota.Jobs(), []
@@ -266,7 +270,8 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived
     with serving() as web:
 
         async def drain(count: int = 2) -> list[str]:
-            """A minute later, so many drains at once; what of their log is about the alert, and what was posted."""
+            """A minute later, so many drains at once; what of their log is about the alert, and
+            what was posted."""
             connection.execute(AGAIN)
             caplog.clear()
             web.asked.clear()

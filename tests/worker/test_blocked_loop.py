@@ -19,7 +19,8 @@ pytestmark = pytest.mark.waits
 
 
 def when_told(hand: Hand, job_type: str | None) -> threading.Event:
-    """What happens as soon as somebody is told that handlers of this type keep the loop from turning; None: that no handler does."""
+    """What happens as soon as somebody is told that handlers of this type keep the loop from
+    turning; None: that no handler does."""
     told = threading.Event()
     hand.worker._bus.on(
         LoopBlocked, lambda event: told.set() if event.job_type == job_type else None

@@ -1,4 +1,5 @@
-"""A cancel reaches the handler that runs, and the job ends once: cancelled if it stopped for that, else as it ended."""
+"""A cancel reaches the handler that runs, and the job ends once: cancelled if it stopped for that,
+else as it ended."""
 
 from __future__ import annotations
 
@@ -77,9 +78,11 @@ class Told:
 
 
 async def until_the_keeper_rests(connection: Connection) -> None:
-    """Wait until the lease keeper has asked nothing for a second: after its start, or the listener's, it asks by itself."""
+    """Wait until the lease keeper has asked nothing for a second: after its start, or the
+    listener's, it asks by itself."""
     rests = (
-        "select count(*) > 0 from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+        "select count(*) > 0 from pg_stat_activity where datname = current_database() "
+        "and application_name = 'rota lease'"
         " and now() - state_change > '1 s'"
     )
     await asyncio.to_thread(
@@ -243,7 +246,8 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
     told = Told()
     job = put(connection, "nobody knows")
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'gone', locked_until = now() + interval '1 hour', claims = 1"
+        "update rota.job set status = 'running', locked_by = 'gone', "
+        "locked_until = now() + interval '1 hour', claims = 1"
     )
     request_cancel(connection, job)
     connection.execute("update rota.job set locked_until = now() - interval '1 hour'")
@@ -271,7 +275,8 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
     async with Hand(database, told.jobs, slots=1, buffer_s=60.0) as hand:
         hand.part(Executor).groups[0].target = 50  # as a fast worker has it
         connection.execute(
-            "insert into rota.job (job_type, queue, priority) values ('async', 'default', 0), ('next', 'default', 0)"
+            "insert into rota.job (job_type, queue, priority) "
+            "values ('async', 'default', 0), ('next', 'default', 0)"
         )
         await hand.heard(JobClaimed, 2)
         await told.until_started()
@@ -305,7 +310,8 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
             sql.SQL("alter database {} allow_connections false").format(name)
         )  # so that it cannot listen again too soon
         connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota listen'"
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and application_name = 'rota listen'"
         )
         await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
         request_cancel(connection, job)
@@ -358,7 +364,8 @@ async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
     await kept.keeper.tick()
     for turn in (kept.look_for_cancels, kept.keeper.tick):  # both looks that the call asks for fail
         connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and application_name = 'rota lease'"
         )
         with pytest.raises(rota.DatabaseUnavailable):
             await turn()

@@ -1,4 +1,5 @@
-"""A worker whose clock is wrong. Not its clock is moved but the database's: what counts is that the two disagree."""
+"""A worker whose clock is wrong. Not its clock is moved but the database's: what counts is that the
+two disagree."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ async def test_a_job_is_due_by_the_databases_clock(
         for job in (put(connection, "quick"), due, delayed):
             await hand.heard(JobSucceeded, job=job)
     assert status(connection, not_due) == "queued"
-    late = "select bool_and(started_at - run_at between interval '0' and interval '30 minutes') from rota.job_history"
+    late = (
+        "select bool_and(started_at - run_at between interval '0' and interval '30 minutes') "
+        "from rota.job_history"
+    )
     assert value(connection, late) is True, "started_at, too, is by the database's clock"
 
 
@@ -72,13 +76,16 @@ async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
         assert (
             value(
                 connection,
-                "select locked_until - rota.clock() between interval '0' and interval '30 s' from rota.job",
+                "select locked_until - rota.clock() between interval '0' and interval '30 s' "
+                "from rota.job",
             )
             is True
         )
         query = (
-            "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, start_recorded)"
-            " values ('left', 'running', 'gone', rota.clock() + %s::interval, 1, 1, true) returning id"
+            "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, "
+            "start_recorded)"
+            " values ('left', 'running', 'gone', rota.clock() + %s::interval, 1, 1, true) "
+            "returning id"
         )
         lost, not_yet = value(connection, query, "1 second"), value(connection, query, "1 hour")
         failed = "select from rota.job where status = 'failed' and id = %s"

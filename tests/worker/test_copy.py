@@ -25,12 +25,14 @@ from tests.worker.table import put, rows, status, until_asked
 
 @pytest.fixture
 def restored(server: PostgresServer, database: str) -> Iterator[str]:
-    """The URL of a dump of `database`, restored beside it: with a job that is due, one of a worker that was lost, and one that has expired."""
+    """The URL of a dump of `database`, restored beside it: with a job that is due, one of a worker
+    that was lost, and one that has expired."""
     with psycopg.connect(database, autocommit=True) as own:
         for _ in range(3):
             put(own, "quick")
         own.execute(
-            "update rota.job set status = 'running', locked_by = 'gone', locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1"
+            "update rota.job set status = 'running', locked_by = 'gone', "
+            "locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1"
             " where id = 2"
         )
         own.execute("update rota.job set expires_at = rota.clock() - interval '1 s' where id = 3")
@@ -144,7 +146,8 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
 async def test_in_a_copy_no_upkeep_is_done_either(
     restored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of all its parts would have been over."""
+    """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of
+    all its parts would have been over."""
     for name in ("CLOSED_LOOK_S", "TELL_S"):
         monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()

@@ -121,7 +121,8 @@ async def test_an_end_that_was_committed_is_known_though_its_answer_was_lost(
             [finish] = await asyncio.to_thread(
                 eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY)
             )
-            # The commit is on disk and its answer is not sent: whoever cuts the connection now lets both stand.
+            # The commit is on disk and its answer is not sent: whoever cuts the connection now lets
+            # both stand.
             connection.execute("select pg_terminate_backend(%s)", finish)
             await asyncio.to_thread(
                 eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY) != [finish]
@@ -136,12 +137,16 @@ async def test_an_end_that_was_committed_is_known_though_its_answer_was_lost(
     )
 
 
-WAITS_FOR_A_STANDBY = "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'rota finish'"
+WAITS_FOR_A_STANDBY = (
+    "select pid from pg_stat_activity where wait_event = 'SyncRep' "
+    "and application_name = 'rota finish'"
+)
 
 
 @contextmanager
 def _commits_that_wait(connection: Connection, probe: Connection) -> Iterator[None]:
-    """Let commits wait for a standby that there is not, between their reaching the disk and their answer."""
+    """Let commits wait for a standby that there is not, between their reaching the disk and their
+    answer."""
     over = threading.Event()
 
     def commit() -> None:
@@ -209,13 +214,15 @@ def _refused(hand: Hand) -> set[str]:
 def test_a_worker_leaves_the_connections_of_a_server_that_became_read_only(
     start_worker: StartWorker, own_server: PostgresServer, connect: Connect
 ) -> None:
-    # What a failover looks like to old connections: they go on, and every write fails with 25006; new ones find the new server.
+    # What a failover looks like to old connections: they go on, and every write fails with 25006;
+    # new ones find the new server.
     connection = connect()
     worker = start_worker(own_server.url(), slots=1)
     eventually(lambda: connected(connection, "claim"))
     connection.execute("alter database postgres set default_transaction_read_only = on")
     connection.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'rota %' and datname = current_database()"
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where application_name like 'rota %' and datname = current_database()"
     )
     eventually(lambda: "read-only" in worker.log, what="the worker meets the read-only server")
     connection.execute("alter database postgres reset default_transaction_read_only")

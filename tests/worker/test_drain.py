@@ -20,9 +20,11 @@ from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows, status, value
 
 LEFT = (
-    "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at, max_attempts, losses,"
+    "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, "
+    "started_at, max_attempts, losses,"
     " start_recorded)"
-    " select 'left', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute', %s, 1, true"
+    " select 'left', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, "
+    "clock_timestamp() - interval '1 minute', %s, 1, true"
     " from generate_series(1, %s)"
 )
 """Jobs that a worker left behind."""
@@ -120,7 +122,8 @@ def test_a_drain_recovers_what_a_dead_worker_left_however_much(
     )
     assert rows(
         connection,
-        "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 order by 1",
+        "select status, count(*), bool_and(run_at > clock_timestamp()) from rota.job group by 1 "
+        "order by 1",
     ) == [
         ("dead", 10, False),
         ("failed", 1300, True),
@@ -189,7 +192,8 @@ async def test_a_queue_with_slots_of_its_own_runs_no_more_at_once(
     email, other = counting(jobs, "email", queue="email"), counting(jobs, "other")
     put_many(connection, "email", 300)
     put_many(connection, "other", 300)
-    # Declared by this drain only: until then both types were unknown to the database, and their jobs went to `default`.
+    # Declared by this drain only: until then both types were unknown to the database, and their
+    # jobs went to `default`.
     connection.execute("update rota.job set queue = 'email' where job_type = 'email'")
     report = await Hand(database, jobs, drain=True, queues={"email": 2, "default": 5}).run()
     assert (email["done"], other["done"], report.succeeded) == (300, 300, 600)
@@ -313,7 +317,10 @@ async def test_a_drain_waits_for_its_own_running_jobs(
     draining = asyncio.create_task(Hand(database, jobs, drain=True, slots=3).run())
     await started.wait()
     looks: set[object] = set()
-    claims = "select query_start from pg_stat_activity where application_name = 'rota claim' and datname = current_database()"
+    claims = (
+        "select query_start from pg_stat_activity where application_name = 'rota claim' "
+        "and datname = current_database()"
+    )
 
     def has_looked() -> bool:
         looks.update(rows(connection, claims))

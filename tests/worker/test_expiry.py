@@ -1,4 +1,5 @@
-"""Jobs that expire: noticed by any worker that is up, by the next drain, and by the worker that claims one too late."""
+"""Jobs that expire: noticed by any worker that is up, by the next drain, and by the worker that
+claims one too late."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def _put_late(connection: Connection, job_type: str, count: int = 1, by: str = "
         "insert into rota.job (job_type) select %s from generate_series(1, %s)", [job_type, count]
     )
     connection.execute(
-        "update rota.job set run_at = rota.clock() - interval '2 days', expires_at = rota.clock() - %s::interval"
+        "update rota.job set run_at = rota.clock() - interval '2 days', "
+        "expires_at = rota.clock() - %s::interval"
         " where status = 'queued' and expires_at is null",
         [by],
     )
@@ -84,7 +86,8 @@ def test_a_drain_ends_what_has_expired_however_much_before_it_claims(
     )
     assert rows(
         connection,
-        "select distinct status, attempts, claims, last_error like '%%: no worker was alive' from rota.job",
+        "select distinct status, attempts, claims, last_error like '%%: no worker was alive' "
+        "from rota.job",
     ) == [("dead", 0, 0, True)]
     assert (
         len({event.job for event in heard if isinstance(event, JobDead)})
@@ -107,14 +110,16 @@ def test_a_drain_ends_what_has_expired_however_much_before_it_claims(
             -10,
             -4,
             1,
-            "it was due at 2026-01-01 11:59:50+00:00 and would have started 5.0 s too late: the workers were busy, or none was alive",
+            "it was due at 2026-01-01 11:59:50+00:00 and would have started 5.0 s too late: "
+            "the workers were busy, or none was alive",
         ),
         (-3, -4, 1, "it was not due before 2026-01-01 11:59:57+00:00"),
         (
             -10,
             0,
             0,
-            "it was due at 2026-01-01 11:59:50+00:00 and would have started 0.0 s too late: the workers were busy, or none was alive",
+            "it was due at 2026-01-01 11:59:50+00:00 and would have started 0.0 s too late: "
+            "the workers were busy, or none was alive",
         ),
         (-10, 2, 1, None),
         (-10, None, 1, None),

@@ -1,4 +1,5 @@
-"""A failover: new connections lead to the new server, while those that are open still lead to the old one, which has become read-only."""
+"""A failover: new connections lead to the new server, while those that are open still lead to the
+old one, which has become read-only."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Failover:
         self._new_port = new_port
 
     def happen(self) -> None:
-        """Make the old server read-only, also for the connections that it has, and lead new ones to the other."""
+        """Make the old server read-only, also for the connections that it has, and lead new ones to
+        the other."""
         self.old.execute("alter system set default_transaction_read_only = on")
         self.old.execute("select pg_reload_conf()")
         # Its connection is older than those of the test, and the server tells the newest first.
@@ -72,7 +74,8 @@ def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
 
 
 def _until_open(failover: Failover) -> None:
-    """Wait until the pool has all the connections that it may have; the first was to see whether it can."""
+    """Wait until the pool has all the connections that it may have; the first was to see whether it
+    can."""
     eventually(lambda: failover.proxy.seen.count("client") >= 1 + POOL_MAX, what="the pool is full")
 
 
@@ -170,7 +173,10 @@ def test_a_url_with_several_hosts_finds_the_one_that_can_be_written_to(
 
 
 def _there(connection: Connection) -> list[str]:
-    query = "select distinct substr(application_name, 6) from pg_stat_activity where application_name like 'rota %' and datname = %s order by 1"
+    query = (
+        "select distinct substr(application_name, 6) from pg_stat_activity "
+        "where application_name like 'rota %' and datname = %s order by 1"
+    )
     return [
         str(role)
         for (role,) in rows(

@@ -1,4 +1,5 @@
-"""The promise of the frontier: whatever becomes visible is found, in time, and looking for it stays cheap."""
+"""The promise of the frontier: whatever becomes visible is found, in time, and looking for it stays
+cheap."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Look:
 
 @dataclass
 class Table:
-    """One (queue, priority) and the one worker that claims from it, as `job_claim` would. Times are seconds."""
+    """One (queue, priority) and the one worker that claims from it, as `job_claim` would. Times are
+    seconds."""
 
     jobs: list[tuple[float, float]]
     """(run_at, when its INSERT commits)"""
@@ -166,7 +168,8 @@ def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
     table = Table([*jobs, (500.0, 500.0)], workers=workers)
     run(table, gaps, took_s, 40)
     for level, depth_s in enumerate(DEPTHS_S):
-        # The shallowest is part of every claim after one that came to the end: it then passes over nothing.
+        # The shallowest is part of every claim after one that came to the end: it then passes over
+        # nothing.
         looks = [
             look
             for look in table.looks

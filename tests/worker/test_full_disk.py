@@ -1,4 +1,5 @@
-"""A disk that is full, a real one of a few megabytes: what ended waits for room, and is written once."""
+"""A disk that is full, a real one of a few megabytes: what ended waits for room, and is written
+once."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def tiny_disk(own_server: PostgresServer) -> Iterator[Path]:
         or subprocess.run(command, check=False, capture_output=True).returncode != 0
     ):
         pytest.skip(
-            "A FULL DISK WAS NOT TESTED: only root may mount a small one; the error alone is tested in test_unwritten.py"
+            "A FULL DISK WAS NOT TESTED: only root may mount a small one; "
+            "the error alone is tested in test_unwritten.py"
         )
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -77,7 +79,10 @@ async def test_while_the_disk_of_the_history_is_full_nothing_is_lost(
                 and "the database refuses" in lost.reason
                 and "No space left on device" in lost.reason
             )
-            running = "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp()"
+            running = (
+                "select count(*) from rota.job where status = 'running' "
+                "and locked_until > clock_timestamp()"
+            )
             renewed = f"{running} and locked_until > started_at + interval '6.5 s'"
             await asyncio.to_thread(
                 eventually, lambda: value(connection, renewed) == JOBS - over(connection)
@@ -98,7 +103,8 @@ def _fill(connection: Connection, disk: Path) -> None:
     connection.execute(f"create tablespace tiny location '{disk}'".encode())
     for (partition,) in rows(
         connection,
-        "select inhrelid::regclass::text from pg_inherits where inhparent = 'rota.job_history'::regclass",
+        "select inhrelid::regclass::text from pg_inherits "
+        "where inhparent = 'rota.job_history'::regclass",
     ):
         connection.execute(f"alter table {partition} set tablespace tiny".encode())
     connection.execute("create table filler (text text) tablespace tiny")

@@ -1,4 +1,5 @@
-"""Whether a worker lives and is ready: `/healthz` and `/readyz`, of one worker and of several processes."""
+"""Whether a worker lives and is ready: `/healthz` and `/readyz`, of one worker and of several
+processes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.waits
 REAP = "select id from rota.job_reap('-infinity', 100)"
 LOST_BEFORE = "update rota.job set losses = 1"
 LATER = rota.Fixed("1h", jitter=0)
-"""Else a job that is taken away is due again at once, or in ten seconds, and back before a test has looked at it."""
+"""Else a job that is taken away is due again at once, or in ten seconds, and back before a test has
+looked at it."""
 
 
 @rule("M31", "M32", "M33")
@@ -226,8 +227,10 @@ async def test_an_expired_lease_is_noticed_by_any_worker(
     job = put(connection, "left behind")
     async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
         connection.execute(
-            "update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second',"
-            " claims = 1, attempts = 1, losses = 1, start_recorded = true, started_at = clock_timestamp() - interval '10 seconds'"
+            "update rota.job set status = 'running', locked_by = 'gone', "
+            "locked_until = clock_timestamp() - interval '1 second',"
+            " claims = 1, attempts = 1, losses = 1, start_recorded = true, "
+            "started_at = clock_timestamp() - interval '10 seconds'"
         )
         reaped = await hand.heard(JobReaped)
     assert (reaped.job, reaped.worker, reaped.attempt, reaped.claim, reaped.status) == (
@@ -239,7 +242,8 @@ async def test_an_expired_lease_is_noticed_by_any_worker(
     )
     assert rows(
         connection,
-        "select status, claims, error_type, run_at - failed_at = interval '7 seconds' from rota.job",
+        "select status, claims, error_type, run_at - failed_at = interval '7 seconds' "
+        "from rota.job",
     ) == [("failed", 2, "LeaseExpired", True)]
 
 

@@ -37,7 +37,8 @@ OPEN = "select count(*) from rota.job where status <> 'dead'"
 def work_until(
     start: Callable[[], WorkerProcess], done: Callable[[], bool], timeout_s: float = 180
 ) -> int:
-    """Start a worker as often as one has died, as whatever supervises it would; how many were started."""
+    """Start a worker as often as one has died, as whatever supervises it would; how many were
+    started."""
     workers = [start()]
 
     def looked() -> bool:
@@ -124,7 +125,8 @@ def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
     assert (
         rows(
             connection,
-            "select from rota.attempt where job = any (%s) and outcome = 'dead' and started_at is null",
+            "select from rota.attempt where job = any (%s) and outcome = 'dead' "
+            "and started_at is null",
             dead,
         )
         == []
@@ -237,14 +239,21 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
     jobs = rota.Jobs()
     jobs.job("left behind", lease="12s")(_nothing)
     async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
-        ended = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database() and application_name = 'rota reap'"
+        ended = (
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+            "where datname = current_database() and application_name = 'rota reap'"
+        )
         await asyncio.to_thread(eventually, lambda: rows(connection, ended) == [(True,)])
         connection.execute(
             "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts)"
-            " values ('left behind', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1)"
+            " values ('left behind', 'running', 'gone', clock_timestamp() - interval '1 second', "
+            "1, 1)"
         )
         await hand.heard(JobReaped, timeout_s=60)
-        is_back = "select min(backend_start) from pg_stat_activity where datname = current_database() and application_name = 'rota reap'"
+        is_back = (
+            "select min(backend_start) from pg_stat_activity where datname = current_database() "
+            "and application_name = 'rota reap'"
+        )
         assert (
             value(
                 connection, f"select finished_at - ({is_back}) >= interval '6 s' from rota.attempt"
@@ -268,7 +277,8 @@ async def test_the_time_that_others_get_begins_when_the_connection_is_back_howev
     reaper.handle_outage(DatabaseUnavailable("gone"), 0.0)
     job = put(connection, "left behind")
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'gone', locked_until = clock_timestamp() - interval '1 second'"
+        "update rota.job set status = 'running', locked_by = 'gone', "
+        "locked_until = clock_timestamp() - interval '1 second'"
     )
     for is_reaped, passed_s in ((False, 0), (False, 59), (True, 2)):
         clock.advance(passed_s)

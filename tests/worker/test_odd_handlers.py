@@ -1,4 +1,5 @@
-"""What a handler comes to is the user's code to the last method of its exceptions: none of it may stop the worker, or harm the jobs beside it."""
+"""What a handler comes to is the user's code to the last method of its exceptions: none of it may
+stop the worker, or harm the jobs beside it."""
 
 from __future__ import annotations
 

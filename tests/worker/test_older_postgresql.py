@@ -1,4 +1,5 @@
-"""The older of the two PostgreSQL that the wheel brings, in every run; `make test PG=14` puts all tests on another one."""
+"""The older of the two PostgreSQL that the wheel brings, in every run; `make test PG=14` puts all
+tests on another one."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.support.server import OLDER, own_server
 pytestmark = pytest.mark.waits
 
 BLOCKS_MOST = 50
-"""To find who holds one key. An index of 20,000 that is read from end to end takes three times as much; 18 skips through it, older ones cannot."""
+"""To find who holds one key. An index of 20,000 that is read from end to end takes three times as
+much; 18 skips through it, older ones cannot."""
 
 
 @pytest.fixture
@@ -57,7 +59,8 @@ def test_an_older_postgresql_is_migrated_and_works_off_jobs_keys_and_schedules(o
     assert [run.job for run in app.schedules.runs("leap")] == [tick]
     with psycopg.connect(older, autocommit=True) as connection:
         connection.execute(
-            "insert into rota.idempotency (job_type, key, job) select 'report', 'k' || n, n from generate_series(1, 20000) n"
+            "insert into rota.idempotency (job_type, key, job) select 'report', 'k' || n, n "
+            "from generate_series(1, 20000) n"
         )
         # Twice, because the first one reads the catalog, too.
         assert [

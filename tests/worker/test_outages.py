@@ -1,4 +1,5 @@
-"""The server goes away under load, for longer than leases last, or cuts everybody off again and again."""
+"""The server goes away under load, for longer than leases last, or cuts everybody off again and
+again."""
 
 from __future__ import annotations
 
@@ -58,8 +59,12 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
     worker.freeze()  # that it does not come back first
     own_server.start()
     connection = connect()
-    # Every lease is over. What a drain would do that starts now, with no memory of what was; where the server took its time to come up, too late.
-    at_once = "select id from rota.job_reap('-infinity', case when rota.uptime() < %s * interval '1 s' then 1000 else 0 end)"
+    # Every lease is over. What a drain would do that starts now, with no memory of what was; where
+    # the server took its time to come up, too late.
+    at_once = (
+        "select id from rota.job_reap('-infinity', case "
+        "when rota.uptime() < %s * interval '1 s' then 1000 else 0 end)"
+    )
     assert rows(connection, at_once, absence.lease_s / 3) == []
     worker.signal(signal.SIGCONT)
     # The worker that holds the jobs comes back, and so does the other.
@@ -84,7 +89,10 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
 _GONE = """
 insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at)
 values ('quick', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute') returning id"""
-_RENEWED = "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp() and claims = 1"
+_RENEWED = (
+    "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp() "
+    "and claims = 1"
+)
 
 _UNAVAILABLE = re.compile(
     r"^WARNING (.+): database unavailable, next try in \S+ s: (.+)$", re.MULTILINE
@@ -100,7 +108,10 @@ def test_a_storm_that_strikes_every_connection_ten_times_a_second_costs_no_job(
     start_worker: StartWorker, database: str, connection: Connection, stroke: str
 ) -> None:
     workers = [start_worker(database, lease="2s", slots=10) for _ in range(2)]
-    strike = f"select {stroke}(pid) from pg_stat_activity where datname = current_database() and application_name like 'rota %'"
+    strike = (
+        f"select {stroke}(pid) from pg_stat_activity where datname = current_database() "
+        "and application_name like 'rota %'"
+    )
     began_at = time.monotonic()
     for _ in range(ROUNDS):
         put_many(connection, "quick", JOBS_A_ROUND)

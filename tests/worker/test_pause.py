@@ -40,7 +40,8 @@ def declared(database: str) -> None:
 async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_within_its_poll_when_it_is_resumed(
     database: str, connection: Connection
 ) -> None:
-    """Jobs that came before and during the pause lie where its frontier waits. Its polls are short, and it hears no bell."""
+    """Jobs that came before and during the pause lie where its frontier waits. Its polls are short,
+    and it hears no bell."""
     connection.execute("select * from rota.queue_pause('email')")
     async with Hand(database, jobs(), notify=False, poll_s=0.05) as hand:
         before = put(connection, "mail")
@@ -57,7 +58,8 @@ async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_within_i
 
 @rule("M87")
 async def test_a_paused_queue_moves_no_frontier(database: str, connection: Connection) -> None:
-    """A frontier that had moved would find these at a look back only: at the next look at everything, which is made to be far away."""
+    """A frontier that had moved would find these at a look back only: at the next look at
+    everything, which is made to be far away."""
     ids = [put(connection, "mail") for _ in range(3)]
     connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
     connection.execute("select * from rota.queue_pause('email')")
@@ -100,17 +102,20 @@ def test_a_drain_ends_beside_a_paused_queue_and_says_so(
 
 @rule("M33", "M87")
 def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Connection) -> None:
-    """A lost job goes back to its queue, and one whose time is over dies of that; neither is started."""
+    """A lost job goes back to its queue, and one whose time is over dies of that; neither is
+    started."""
     app = rota.App(database, jobs=[jobs()])
     lost, late = put(connection, "work"), put(connection, "work")
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'gone', locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1 where id = %s",
+        "update rota.job set status = 'running', locked_by = 'gone', "
+        "locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1 where id = %s",
         [lost],
     )
     app.queues.pause_all(by="anna")
     connection.execute("update rota.site set paused_at = paused_at - interval '1 h'")
     connection.execute(
-        "update rota.job set run_at = run_at - interval '1 h', expires_at = rota.clock() - interval '1 s' where id = %s",
+        "update rota.job set run_at = run_at - interval '1 h', "
+        "expires_at = rota.clock() - interval '1 s' where id = %s",
         [late],
     )
     assert app.drain().claimed == 0

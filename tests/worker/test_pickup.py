@@ -1,4 +1,5 @@
-"""How soon a job is started, whoever inserted it, whenever that was committed, with the bell and without."""
+"""How soon a job is started, whoever inserted it, whenever that was committed, with the bell and
+without."""
 
 from __future__ import annotations
 
@@ -24,11 +25,15 @@ pytestmark = pytest.mark.waits
 RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0}
 """Polls so seldom that whatever comes came by the bell."""
 SOON_S = 8.0
-"""A second, and as much as a busy machine may need. What is not found as it should be is not found at all, or much later."""
+"""A second, and as much as a busy machine may need. What is not found as it should be is not found
+at all, or much later."""
 LISTENING = """
 select pid from pg_stat_activity where datname = current_database() and application_name = 'rota listen' and state = 'idle'
   and (query like 'listen "rota.workers"%%' or query like 'show%%')"""
-AT_REST = "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > %s * interval '1 s'"
+AT_REST = (
+    "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' "
+    "and clock_timestamp() - state_change > %s * interval '1 s'"
+)
 
 
 @pytest.fixture
@@ -46,7 +51,8 @@ async def waited_s(connection: Connection, hand: Hand, job: int) -> float:
     await hand.heard(JobSucceeded, job=job)
     found = value(
         connection,
-        "select extract(epoch from started_at - created_at)::float8 from rota.job_history where id = %s",
+        "select extract(epoch from started_at - created_at)::float8 from rota.job_history "
+        "where id = %s",
         job,
     )
     assert isinstance(found, float)
@@ -101,7 +107,8 @@ async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(
     assert WorkerConfig().poll_s < 1
     async with Hand(database, jobs, notify=False) as hand:
         for _ in range(3):
-            # An idle worker's pauses have grown to the longest when its connection has been at rest for half of that.
+            # An idle worker's pauses have grown to the longest when its connection has been at rest
+            # for half of that.
             await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.4))
             assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
         assert connected(connection, "listen") == []
@@ -124,7 +131,8 @@ def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(
         put(connection, "quick")
         assert heard() == ["end"], "nobody has ever waited"
         connection.execute(
-            "insert into rota.queue (name, bell_until) values ('default', now() + interval '1 hour'), ('past', now())"
+            "insert into rota.queue (name, bell_until) "
+            "values ('default', now() + interval '1 hour'), ('past', now())"
         )
         connection.execute(
             "insert into rota.job (job_type, queue) values ('quick', 'other'), ('quick', 'past')"
@@ -165,7 +173,8 @@ async def test_an_urgent_job_of_a_priority_nobody_declared_overtakes_a_backlog_w
     jobs.job("reset")(page.func)
     put_many(connection, "page", 10_000)
     connection.execute(
-        "insert into rota.job (job_type, priority) select 'page', p from generate_series(1, 19) p, generate_series(1, 30)"
+        "insert into rota.job (job_type, priority) select 'page', p "
+        "from generate_series(1, 19) p, generate_series(1, 30)"
     )
     async with Hand(database, jobs, slots=5) as hand:
         await hand.heard(JobSucceeded, 200)
@@ -207,17 +216,24 @@ async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_req
         "rota.worker.frontier.PERIODS_S", (1e9,) * len(DEPTHS_S)
     )  # after its first claim the worker's own looks reach 0.25 s
     connection.execute(
-        "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts) select 'quick', 'running', 'other',"
+        "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts) "
+        "select 'quick', 'running', 'other',"
         " clock_timestamp() + interval '1 hour', 1, 1 from generate_series(1, 300)"
     )
     connection.execute("update rota.job set run_at = run_at - interval '1 minute'")
     async with Hand(database, jobs) as hand:
         await waited_s(connection, hand, put(connection, "quick"))
-        outcomes = "jsonb_agg(jsonb_build_object('id', id, 'claims', claims, 'status', 'queued', 'charged', false))"
+        outcomes = (
+            "jsonb_agg(jsonb_build_object('id', id, 'claims', claims, 'status', 'queued', "
+            "'charged', false))"
+        )
         connection.execute(
             f"select rota.job_leave((select {outcomes} from rota.job), 'r')".encode()
         )
-        asked = "select look_back_to = (select min(run_at) from rota.jobs) from rota.queue where name = 'default'"
+        asked = (
+            "select look_back_to = (select min(run_at) from rota.jobs) from rota.queue "
+            "where name = 'default'"
+        )
         assert value(connection, asked) is True
         await hand.heard(JobSucceeded, 301)
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
@@ -248,7 +264,8 @@ async def test_an_idle_worker_costs_two_statements_a_second_at_most(
         asked.append(monotonic())
         return await execute(cursor, *arguments, **options)
 
-    # Where they are asked: a connection that is idle tells the server's statistics of what its start took ten seconds later or more.
+    # Where they are asked: a connection that is idle tells the server's statistics of what its
+    # start took ten seconds later or more.
     monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
     async with Hand(database, jobs):
         await asyncio.sleep(20)

@@ -1,4 +1,5 @@
-"""Behind PgBouncer in transaction mode: each statement may meet another session, so nothing may be left in one."""
+"""Behind PgBouncer in transaction mode: each statement may meet another session, so nothing may be
+left in one."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transact
         assert int(str(value(connection, _BACKENDS))) <= SERVER_CONNECTIONS, (
             "or the sessions were not shared"
         )
-        # Not in this thread: a worker that is in the middle of something keeps a session until it goes on.
+        # Not in this thread: a worker that is in the middle of something keeps a session until it
+        # goes on.
         assert await asyncio.to_thread(_left, pooled) == ([], [], [])
     eventually(
         lambda: rows(connection, _ADVISORY) == [],
@@ -80,7 +82,8 @@ async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transact
     )
     assert rows(
         connection,
-        "select job_type, status, attempts, count(*) from rota.job_history group by 1, 2, 3 order by 1",
+        "select job_type, status, attempts, count(*) from rota.job_history group by 1, 2, 3 "
+        "order by 1",
     ) == [
         ("once", "succeeded", 2, 10),
         ("work", "succeeded", 1, JOBS + 100),
@@ -109,7 +112,8 @@ def test_an_app_that_wants_to_listen_is_told_that_it_stands_before_a_pooler(pool
 def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(
     server: PostgresServer, database: str, tmp_path: Path
 ) -> None:
-    # PgBouncer takes the connection all the same where it was told to overlook what it does not know.
+    # PgBouncer takes the connection all the same where it was told to overlook what it does not
+    # know.
     with Pooler(
         server,
         tmp_path / "pgbouncer.log",
@@ -127,12 +131,19 @@ def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(
         other.close()
 
 
-_BACKENDS = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
-_ADVISORY = "select l.* from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database() where l.locktype = 'advisory'"
+_BACKENDS = (
+    "select count(*) from pg_stat_activity where datname = current_database() "
+    "and pid <> pg_backend_pid() and backend_type = 'client backend'"
+)
+_ADVISORY = (
+    "select l.* from pg_locks l join pg_database d on d.oid = l.database "
+    "and d.datname = current_database() where l.locktype = 'advisory'"
+)
 
 
 def _left(pooled: str) -> tuple[list[object], list[object], list[object]]:
-    """What clients left behind in the sessions of the pooler: prepared statements, settings, channels."""
+    """What clients left behind in the sessions of the pooler: prepared statements, settings,
+    channels."""
     prepared, settings, channels = [], [], []
     # As many transactions at once as there are sessions, so that each is looked into.
     connections = [
@@ -144,7 +155,8 @@ def _left(pooled: str) -> tuple[list[object], list[object], list[object]]:
         prepared += rows(connection, "select name, statement from pg_prepared_statements")
         settings += rows(
             connection,
-            "select name, setting from pg_settings where source = 'session' and not name = any (%s)",
+            "select name, setting from pg_settings where source = 'session' "
+            "and not name = any (%s)",
             _POOLERS_OWN,
         )
         channels += rows(connection, "select pg_listening_channels()")

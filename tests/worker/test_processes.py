@@ -1,4 +1,5 @@
-"""Handlers in processes of their own, with `executor="process"`: what comes out, and that they can be killed for real."""
+"""Handlers in processes of their own, with `executor="process"`: what comes out, and that they can
+be killed for real."""
 
 from __future__ import annotations
 
@@ -297,7 +298,8 @@ async def test_an_idle_process_is_ended_after_a_while(
 
 
 async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
-    """Wait until a handler runs, let its time be over, and wait until that has ended its attempt. Return the processes that it named."""
+    """Wait until a handler runs, let its time be over, and wait until that has ended its attempt.
+    Return the processes that it named."""
     named = await asyncio.to_thread(eventually, lambda: pids(place))
     held = hand.worker.parts.attempts[job]
     assert held.began_at is not None
@@ -380,7 +382,8 @@ async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(
     async with Hand(database, heavy.jobs) as hand:
         await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pid"))
         connection.execute(
-            "update rota.job set claims = claims + 1, locked_by = 'another', locked_until = now() + '1 h' where id = %s",
+            "update rota.job set claims = claims + 1, locked_by = 'another', "
+            "locked_until = now() + '1 h' where id = %s",
             [job],
         )
         connection.execute(
@@ -567,7 +570,8 @@ async def test_a_job_for_which_no_process_can_be_started_costs_no_attempt(
     assert rows(connection, kept) == [("queued", 0, True)] * 2
     assert (
         caplog.text.count(
-            "no process can be started for it: [Errno 2] No such file or directory: '/nowhere/python'"
+            "no process can be started for it: [Errno 2] No such file or directory: "
+            "'/nowhere/python'"
         )
         >= 2
     )
@@ -586,8 +590,8 @@ async def test_a_job_for_which_no_thread_can_be_started_costs_no_attempt(
     job_type: str,
     what: str,
 ) -> None:
-    """As where a limit of tasks is reached (`ulimit -u`, a container's pids limit): a plain function needs a thread, and so does who looks after a
-    process."""
+    """As where a limit of tasks is reached (`ulimit -u`, a container's pids limit): a plain
+    function needs a thread, and so does who looks after a process."""
     start = threading.Thread.start
 
     def none_for_jobs(thread: threading.Thread) -> None:
@@ -630,7 +634,8 @@ async def test_a_job_whose_process_does_not_get_what_it_needs_to_come_up_costs_n
     first_of_all: str,
     why: str,
 ) -> None:
-    """As under a limit of tasks, files or memory that the process itself runs into, before anything of the application's has been done."""
+    """As under a limit of tasks, files or memory that the process itself runs into, before anything
+    of the application's has been done."""
     job = put(connection, "add", a=1, b=2)
     connection.execute("update rota.job set max_attempts = 1")
     monkeypatch.setattr("rota.worker.processes.handler_child._BOOT", f"{first_of_all}\n{_BOOT}")

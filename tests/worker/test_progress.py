@@ -1,4 +1,5 @@
-"""What handlers say of how far they have come is seen while they run, written seldom, and only by who holds the job."""
+"""What handlers say of how far they have come is seen while they run, written seldom, and only by
+who holds the job."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ async def test_progress_is_seen_while_the_handler_runs(
         while rota.context().cancelled is None:
             time.sleep(0.01)
 
-    # Without NOTIFY nothing else wakes the lease keeper, and with such a lease it sleeps for ten minutes.
+    # Without NOTIFY nothing else wakes the lease keeper, and with such a lease it sleeps for ten
+    # minutes.
     async with Hand(database, jobs, notify=False, lease_s=7200, grace_s=0.0) as hand:
         job = put(connection, handler)
         await asyncio.to_thread(
@@ -168,7 +170,8 @@ async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_
             eventually, lambda: value(connection, "select progress is not null from rota.jobs")
         )
         connection.execute(
-            "update rota.job set claims = claims + 1, status = 'failed', locked_by = null, locked_until = null, run_at = now() + interval '1 h', "
+            "update rota.job set claims = claims + 1, status = 'failed', locked_by = null, "
+            "locked_until = null, run_at = now() + interval '1 h', "
             "progress = null"
         )
         await hand.heard(LeaseLost)  # the next renewal is 40 minutes away
@@ -203,7 +206,8 @@ async def test_what_could_not_be_written_because_somebody_holds_the_row_is_writt
             other.execute("select from rota.job for update")
             go.set()
             asked = (
-                "select count(*) > 0 from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+                "select count(*) > 0 from pg_stat_activity where datname = current_database() "
+                "and application_name = 'rota lease'"
                 " and query like '%%job_progress%%'"
             )
             await asyncio.to_thread(
@@ -222,7 +226,10 @@ async def test_a_job_that_says_nothing_costs_no_statement(
     async with Hand(database, jobs) as hand:
         put(connection, "silent")
         await hand.heard(JobSucceeded)
-        own = "select query from pg_stat_activity where application_name = 'rota lease' and datname = current_database()"
+        own = (
+            "select query from pg_stat_activity where application_name = 'rota lease' "
+            "and datname = current_database()"
+        )
         asked = [query for (query,) in rows(connection, own)]
     assert not any("job_progress" in query for query in asked)
 
@@ -262,7 +269,8 @@ async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_b
     await kept.keeper.tick()
     context.progress(1)
     connection.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'rota lease'"
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() "
+        "and application_name = 'rota lease'"
     )
     with pytest.raises(rota.DatabaseUnavailable):
         await kept.keeper.tick()

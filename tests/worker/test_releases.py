@@ -29,7 +29,10 @@ MADE_BY["new"] = {
     "thank": {"user": 5},
 }
 ALL = len(MADE_BY["old"]) + len(MADE_BY["new"])
-THIRTY_SECONDS_PASS = "update rota.job set run_at = rota.clock() where status = 'queued' and mismatched_releases is not null and run_at > rota.clock()"
+THIRTY_SECONDS_PASS = (
+    "update rota.job set run_at = rota.clock() where status = 'queued' "
+    "and mismatched_releases is not null and run_at > rota.clock()"
+)
 
 
 @pytest.fixture
@@ -78,7 +81,8 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
     }
     assert rows(
         connection,
-        "select job_type, status, attempts, claims > 0, mismatched_releases from rota.job order by id",
+        "select job_type, status, attempts, claims > 0, mismatched_releases from rota.job "
+        "order by id",
     ) == [
         ("invoice", "queued", 0, False, None),  # never claimed: the old release knows neither name
         ("draw", "queued", 0, True, ["old"]),
@@ -130,7 +134,10 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
 
 def freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> None:
     """With a claim under way it would be given jobs that come later, and keep them for a lease."""
-    at_rest = "select count(*) = 2 from pg_stat_activity where pid = any (%s) and state = 'idle' and clock_timestamp() - state_change > interval '0.2 s'"
+    at_rest = (
+        "select count(*) = 2 from pg_stat_activity where pid = any (%s) and state = 'idle' "
+        "and clock_timestamp() - state_change > interval '0.2 s'"
+    )
     eventually(lambda: value(connection, at_rest, connected(connection, "claim")))
     worker.freeze()
 

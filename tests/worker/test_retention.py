@@ -1,4 +1,5 @@
-"""Retention while everything else goes on: nobody waits for it, whoever keeps a transaction open and whatever it is cut short by."""
+"""Retention while everything else goes on: nobody waits for it, whoever keeps a transaction open
+and whatever it is cut short by."""
 
 from __future__ import annotations
 
@@ -41,8 +42,12 @@ KEPT_DAYS = 14
 
 @pytest.fixture(autouse=True)
 def a_day(connection: Connection) -> None:
-    """It is a few minutes after midnight of the day on which the database was migrated, and stays that day, however late the test runs."""
-    query = "create table public.begun as select to_date(min(right(relname, 8)), 'YYYYMMDD') as day from pg_class where relname ~ '^job_history_[0-9]{8}$'"
+    """It is a few minutes after midnight of the day on which the database was migrated, and stays
+    that day, however late the test runs."""
+    query = (
+        "create table public.begun as select to_date(min(right(relname, 8)), 'YYYYMMDD') as day "
+        "from pg_class where relname ~ '^job_history_[0-9]{8}$'"
+    )
     connection.execute(query)
     ahead(connection, 0)
 
@@ -54,8 +59,9 @@ def day(connection: Connection, ahead: int = 0) -> date:
 
 
 def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
-    """Let the database's clock be so many days ahead, a few minutes after midnight. `made`: as are the partitions of that week; to make all of them at
-    once may take a busy server longer than a step of retention may."""
+    """Let the database's clock be so many days ahead, a few minutes after midnight. `made`: as are
+    the partitions of that week; to make all of them at once may take a busy server longer than a
+    step of retention may."""
     begun = day(connection)
     gone = (
         datetime.now(UTC)
@@ -63,8 +69,10 @@ def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
         - timedelta(minutes=5)
     )
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
-        f" $$ select pg_catalog.statement_timestamp() + interval '{days} days' - interval '{gone.total_seconds()} s' $$".encode()
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe as"
+        f" $$ select pg_catalog.statement_timestamp() + interval '{days} days' - interval "
+        f"'{gone.total_seconds()} s' $$".encode()
     )
     if made:
         assert value(connection, "select rota.partitions_ensure(%s)", ops.upkeep.PARTITION_DAYS)
@@ -72,7 +80,10 @@ def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
 
 def days(connection: Connection, table: str = "job_history") -> list[int]:
     """The partitions of a table, attached or not, as days from the first on."""
-    query = "select to_date(right(relname, 8), 'YYYYMMDD') from pg_class where relkind = 'r' and relname ~ %s"
+    query = (
+        "select to_date(right(relname, 8), 'YYYYMMDD') from pg_class where relkind = 'r' "
+        "and relname ~ %s"
+    )
     return sorted(
         (found - day(connection)).days
         for (found,) in rows(connection, query, f"^{table}_[0-9]{{8}}$")
@@ -145,8 +156,8 @@ async def upkeep(
 
 
 class Busy:
-    """A session that inserts, claims and finishes without a pause, and never waits for a lock as long as a second: what stands behind a lock of retention
-    waits for two."""
+    """A session that inserts, claims and finishes without a pause, and never waits for a lock as
+    long as a second: what stands behind a lock of retention waits for two."""
 
     def __init__(self, url: str, name: str) -> None:
         self.rounds = 0
@@ -269,7 +280,8 @@ async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batc
     database: str, connection: Connection
 ) -> None:
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k::text, 1, now() from generate_series(1, 3500) k"
+        "insert into rota.idempotency (job_type, key, job, expires_at) "
+        "select 't', k::text, 1, now() from generate_series(1, 3500) k"
     )
     ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database) as worker:
@@ -289,13 +301,16 @@ async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(
         "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now())"
     )
     connection.execute(
-        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
     connection.execute(
-        "create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$"
+        "create function refuse() returns trigger language plpgsql as $$ "
+        "begin raise 'not this one'; end $$"
     )
     connection.execute(
-        "create trigger refuse before delete on rota.idempotency for each row execute function refuse()"
+        "create trigger refuse before delete on rota.idempotency for each row "
+        "execute function refuse()"
     )
     ahead(connection, 2)
     async with upkeep(database) as worker:
@@ -383,10 +398,12 @@ async def test_a_worker_forgets_what_is_old(
     job = put(connection, "t")
     connection.execute("update rota.job set status = 'dead', failed_at = now()")
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k::text, 1, now() from generate_series(1, 2500) k"
+        "insert into rota.idempotency (job_type, key, job, expires_at) "
+        "select 't', k::text, 1, now() from generate_series(1, 2500) k"
     )
     connection.execute(
-        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
     ahead(connection, 91)
     async with Hand(database, doing_nothing()) as hand:
@@ -408,7 +425,8 @@ async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
     monkeypatch.setattr(rounds, "EACH_S", 60)
     monkeypatch.setattr(retention, "STEP_S", 60)
     connection.execute(
-        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('gone', 'h', 1, '1', '1', '{}', '{}')"
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
     ahead(connection, KEPT_DAYS + 1)
     hand = Hand(database, doing_nothing(), drain=True)

@@ -1,4 +1,5 @@
-"""Connections that die without a word: nothing arrives any more, nothing is closed, and every kernel on the way believes in them."""
+"""Connections that die without a word: nothing arrives any more, nothing is closed, and every
+kernel on the way believes in them."""
 
 from __future__ import annotations
 
@@ -110,8 +111,9 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
 async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_it(
     connection: Connection, proxy: Proxy, through: str
 ) -> None:
-    # A third of it goes by until it is renewed, a quarter until the silence is noticed, and half of that until the connection is cut: that leaves more
-    # than two seconds for a machine that stands still.
+    # A third of it goes by until it is renewed, a quarter until the silence is noticed, and half of
+    # that until the connection is cut: that leaves more than two seconds for a machine that stands
+    # still.
     one_lease = rota.Jobs()
     renewed = asyncio.Event()
 
@@ -173,7 +175,8 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
 ) -> None:
     # The lease may run out while a busy machine stands still: nobody is to take the job then.
     connection.execute(
-        "create or replace function rota.uptime() returns interval language sql stable parallel safe as $$select interval '0'$$"
+        "create or replace function rota.uptime() returns interval language sql stable parallel "
+        "safe as $$select interval '0'$$"
     )
     hand = Hand(through, jobs, grace_s=600.0 if hurried else 1.0, slots=2)
     await hand.__aenter__()
@@ -201,7 +204,8 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
     assert hand._task is not None
     with pytest.raises(DatabaseUnavailable):
         await asyncio.wait_for(hand._task, 60)
-    # 20 s are promised for a machine that does not stand still meanwhile; whoever waits for one answer of the database waits for 35.
+    # 20 s are promised for a machine that does not stand still meanwhile; whoever waits for one
+    # answer of the database waits for 35.
     assert loop.time() - told_at < (0 if hurried else 1) + 30
     assert rows(connection, "select id, status from rota.job") == [(running, "running")]
 
@@ -249,7 +253,10 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(
 
 def _in_use(connection: Connection, role: str) -> None:
     """Wait until a connection of that role has brought its first answer."""
-    answered = "select true from pg_stat_activity where datname = current_database() and application_name = %s and state = 'idle' and query <> ''"
+    answered = (
+        "select true from pg_stat_activity where datname = current_database() "
+        "and application_name = %s and state = 'idle' and query <> ''"
+    )
     eventually(
         lambda: rows(connection, answered, f"rota {role}"),
         what=f"the connection to {role} is in use",

@@ -183,7 +183,8 @@ def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
 
 def _app(place: Path, text: str) -> Path:
     (place / "mine.py").write_text(
-        f"import rota, os, sys, time, contextlib\napp = rota.App()\n@app.job('a')\ndef a(): ...\n{text}\n"
+        "import rota, os, sys, time, contextlib\napp = rota.App()\n@app.job('a')\n"
+        f"def a(): ...\n{text}\n"
     )
     return place
 
@@ -299,7 +300,8 @@ def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_start
 ) -> None:
     _app(
         tmp_path,
-        f"open({str(tmp_path / 'importing')!r}, 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)",
+        f"open({str(tmp_path / 'importing')!r}, 'w')\n"
+        f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)",
     )
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

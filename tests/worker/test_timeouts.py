@@ -1,4 +1,5 @@
-"""What a handler can do wrong: run too long, raise what ends processes, hold on to things. It ends the attempt, never the worker."""
+"""What a handler can do wrong: run too long, raise what ends processes, hold on to things. It ends
+the attempt, never the worker."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_aga
     assert why == ["it ran longer than its timeout of 0.3 s"]
     assert rows(
         connection,
-        "select status, attempts, error_type, verdict, run_at - failed_at = interval '1 minute' from rota.job",
+        "select status, attempts, error_type, verdict, run_at - failed_at = interval '1 minute' "
+        "from rota.job",
     ) == [("failed", 1, "rota.errors.AttemptTimeout", "transient", True)]
     assert (
         value(connection, "select finished_at - started_at >= interval '0.3 s' from rota.attempt")
@@ -256,15 +258,19 @@ async def test_no_transaction_is_open_while_a_handler_works(
     job = put(connection, "plain" if in_a_thread else "async")
     async with Hand(database, jobs, slots=1) as hand:
         await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
-        # Upkeep, which goes on meanwhile, has a transaction now and then; one that is for the handler lasts as long as that.
+        # Upkeep, which goes on meanwhile, has a transaction now and then; one that is for the
+        # handler lasts as long as that.
         open_now = (
-            "select coalesce(json_agg(json_build_array(application_name, state, query)), '[]') from pg_stat_activity"
-            " where datname = current_database() and application_name like 'rota %%' and xact_start is not null"
+            "select coalesce(json_agg(json_build_array(application_name, state, query)), '[]') "
+            "from pg_stat_activity"
+            " where datname = current_database() and application_name like 'rota %%' "
+            "and xact_start is not null"
         )
         await asyncio.to_thread(eventually, lambda: value(connection, open_now) == [])
         locks = (
             "select count(*) from pg_locks l join pg_stat_activity a using (pid)"
-            " where a.application_name like 'rota %%' and a.datname = current_database() and l.locktype <> 'virtualxid'"
+            " where a.application_name like 'rota %%' and a.datname = current_database() "
+            "and l.locktype <> 'virtualxid'"
         )
         await asyncio.to_thread(eventually, lambda: value(connection, locks) == 0)
         assert status(connection, job) == "running"
@@ -371,10 +377,12 @@ async def test_a_handler_that_lost_its_lease_is_told_once_and_can_clean_up(
     async with Hand(database, jobs) as hand:
         await asyncio.wait_for(running.wait(), 30)
         connection.execute(
-            "update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1, run_at = 'tomorrow'"
+            "update rota.job set status = 'queued', locked_by = null, locked_until = null, "
+            "claims = claims + 1, run_at = 'tomorrow'"
         )
         await asyncio.wait_for(told.wait(), 30)
-        # Of so many questions some have been asked and answered since: what the lease keeper makes of them reaches the handler before `go`.
+        # Of so many questions some have been asked and answered since: what the lease keeper makes
+        # of them reaches the handler before `go`.
         await asyncio.to_thread(until_asked, connection, "lease", 5, unless=over.is_set)
         go.set()
         await hand.heard(LeaseLost)

@@ -26,7 +26,8 @@ SCHEMA = Path("store", "schema")
 
 @pytest.fixture
 def next_release(tmp_path: Path) -> Path:
-    """The directory of a Rota 0.2.0: its finish is another function, and its renewal has another text."""
+    """The directory of a Rota 0.2.0: its finish is another function, and its renewal has another
+    text."""
     place = tmp_path / "next"
     package = place / "rota"
     shutil.copytree(HERE, package, ignore=shutil.ignore_patterns("__pycache__"))

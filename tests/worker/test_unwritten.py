@@ -1,4 +1,5 @@
-"""What the database will not take: one row's trouble is that row's, and the whole server's is waited out."""
+"""What the database will not take: one row's trouble is that row's, and the whole server's is
+waited out."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ pytestmark = pytest.mark.waits
 JOBS = 100
 LEASE_S = 20
 RENEWED_S = 2 / 3
-"""Leases are renewed as often as those of two seconds are; but no machine is so busy that one runs out."""
+"""Leases are renewed as often as those of two seconds are; but no machine is so busy that one runs
+out."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,17 +74,21 @@ def _refuse(
 ) -> None:
     """A trigger of the user's that will not have some rows."""
     connection.execute(
-        f"create function refuse() returns trigger language plpgsql as $$ begin if {what} then {raises}; end if; return new; end $$".encode()
+        "create function refuse() returns trigger language plpgsql as $$ "
+        f"begin if {what} then {raises}; end if; return new; end $$".encode()
     )
     connection.execute(
-        f"create trigger refuse before insert or update on rota.{table} for each row execute function refuse()".encode()
+        f"create trigger refuse before insert or update on rota.{table} for each row "
+        "execute function refuse()".encode()
     )
 
 
 def _allow(connection: Connection) -> None:
-    """Have the trigger refuse nothing any more. It is not dropped: that locks tables, in another order than whoever is writing to them."""
+    """Have the trigger refuse nothing any more. It is not dropped: that locks tables, in another
+    order than whoever is writing to them."""
     connection.execute(
-        "create or replace function refuse() returns trigger language plpgsql as $$ begin return new; end $$"
+        "create or replace function refuse() returns trigger language plpgsql as $$ "
+        "begin return new; end $$"
     )
 
 
@@ -119,7 +125,8 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
         refused = await hand.heard(OutcomeRefused, timeout_s=60)
         assert refused.job == bad and "not this one" in refused.reason
         await _until(lambda: _running(connection) == 1)
-        # Its lease is kept while it is tried again: it is not run a second time because a trigger was in the way.
+        # Its lease is kept while it is tried again: it is not run a second time because a trigger
+        # was in the way.
         before = value(connection, "select locked_until from rota.job where id = %s", bad)
         await _until(
             lambda: (
@@ -151,7 +158,10 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(
         await asyncio.to_thread(eventually, lambda: not connected(connection, "claim"))
         other.execute("select from rota.job where id = %s for update", [job])
         go.set()
-        waits = "select count(*) = 1 from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
+        waits = (
+            "select count(*) = 1 from pg_stat_activity where pid = any (%s) "
+            "and wait_event_type = 'Lock'"
+        )
         await asyncio.to_thread(
             eventually, lambda: value(connection, waits, connected(connection, "finish"))
         )
@@ -208,13 +218,17 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
         ]
         go.set()
         await _until(lambda: _running(connection) == len(locked) == 2)
-        # From here on these two are known, and nothing waits for them: with each wait the ends of others would wait as well.
+        # From here on these two are known, and nothing waits for them: with each wait the ends of
+        # others would wait as well.
         await _until(
             lambda: all(
                 one.state is State.UNWRITTEN for one in list(hand.worker.parts.attempts.values())
             )
         )
-        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event in ('transactionid', 'tuple')"
+        waits = (
+            "select count(*) from pg_stat_activity where datname = current_database() "
+            "and wait_event in ('transactionid', 'tuple')"
+        )
         for _ in range(100):
             assert (await asyncio.to_thread(rows, connection, f"select pg_sleep(0.02), ({waits})"))[
                 0
@@ -346,13 +360,17 @@ async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
 ) -> None:
     monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
     monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
-    # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is waited out.
+    # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is
+    # waited out.
     go = asyncio.Event()
     held = put(connection, "work")
     async with Hand(database, _jobs(go), slots=5) as hand:
         await _until(lambda: status(connection, held) == "running")
         condition = {
-            "job_claim": "tg_table_name = 'job' and new.status = 'running' and new.claims = 1 and old.claims = 0",
+            "job_claim": (
+                "tg_table_name = 'job' and new.status = 'running' and new.claims = 1 "
+                "and old.claims = 0"
+            ),
             "job_renew": "tg_table_name = 'job' and new.status = 'running' and old.status = 'running'",
             "job_reap": "tg_table_name = 'job' and new.error_type = 'LeaseExpired'",
             "worker_beat": "tg_table_name = 'worker'",
@@ -361,8 +379,10 @@ async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
         _refuse(connection, table, condition)
         if statement == "job_reap":
             connection.execute(
-                "insert into rota.job (job_type, queue, status, claims, attempts, locked_by, locked_until)"
-                " values ('work', 'elsewhere', 'running', 1, 1, 'gone', now() - interval '1 minute')"
+                "insert into rota.job (job_type, queue, status, claims, attempts, locked_by, "
+                "locked_until)"
+                " values ('work', 'elsewhere', 'running', 1, 1, 'gone', "
+                "now() - interval '1 minute')"
             )
         late = put(connection, "work") if statement == "job_claim" else None
         kind = UpkeepRefused if statement in ("job_reap", "job_claim") else DatabaseLost
@@ -469,7 +489,10 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(
     async with Hand(database, _jobs(go), slots=JOBS + 1):
         await _until(lambda: _running(connection) == JOBS + 1)
         _refuse(connection, "job", f"new.id = {bad} and new.status = 'running'")
-        renewed = f"select count(*) from rota.job where id <> {bad} and locked_until > started_at + interval '{LEASE_S + 2} s'"
+        renewed = (
+            f"select count(*) from rota.job where id <> {bad} "
+            f"and locked_until > started_at + interval '{LEASE_S + 2} s'"
+        )
         await _until(lambda: value(connection, renewed) == JOBS)
         go.set()
         await _until(lambda: over(connection) >= JOBS)
@@ -512,7 +535,8 @@ async def _until(holds: Callable[[], object]) -> None:
 
 
 def _turns(claimer: Claimer) -> list[tuple[int, int]]:
-    """Grows with each of its turns: how many ends were not written when it began, and how many jobs claimed."""
+    """Grows with each of its turns: how many ends were not written when it began, and how many jobs
+    claimed."""
     turns: list[tuple[int, int]] = []
     tick = claimer.tick
 
@@ -530,6 +554,9 @@ def _running(connection: Connection) -> int:
 
 def _renewed(connection: Connection) -> bool:
     """Whether leases have been renewed since their claim, all of them, and none has expired."""
-    renewed = f"locked_until > started_at + interval '{LEASE_S + 0.2} s' and locked_until > clock_timestamp()"
+    renewed = (
+        f"locked_until > started_at + interval '{LEASE_S + 0.2} s' "
+        "and locked_until > clock_timestamp()"
+    )
     query = f"select bool_and({renewed}) from rota.job where status = 'running'"
     return value(connection, query) is True

@@ -32,7 +32,10 @@ from tests.worker.table import (
 
 pytestmark = [pytest.mark.waits, pytest.mark.system]
 
-NOT_UNCHARGED = "select status, attempts, count(*) from rota.job group by 1, 2 having status <> 'queued' or attempts <> 0"
+NOT_UNCHARGED = (
+    "select status, attempts, count(*) from rota.job group by 1, 2 having status <> 'queued' "
+    "or attempts <> 0"
+)
 
 
 @rule("M2", "M31", "M33")
@@ -45,10 +48,12 @@ def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_fiv
     other = start_worker(database, slots=1)
 
     killed.kill()
-    # A lease of one second, which a worker that the machine holds up for as long would not keep until it is killed.
+    # A lease of one second, which a worker that the machine holds up for as long would not keep
+    # until it is killed.
     [(killed_at,)] = rows(
         connection,
-        "update rota.job set locked_until = clock_timestamp() + interval '1 second' returning clock_timestamp()",
+        "update rota.job set locked_until = clock_timestamp() + interval '1 second' "
+        "returning clock_timestamp()",
     )
     other.until_noted(f"start {job}")
     (tmp_path / "go").touch()
@@ -205,14 +210,17 @@ def test_an_import_of_50_000_jobs_that_commits_20_seconds_late_reaches_every_wor
         [(committed_at,)] = rows(connection, "select clock_timestamp()")
     eventually(lambda: over(connection) == 52_000, 180)
 
-    imported = "select locked_by, count(*), min(started_at) from rota.job_history where id <= 50000 group by 1"
+    imported = (
+        "select locked_by, count(*), min(started_at) from rota.job_history where id <= 50000 "
+        "group by 1"
+    )
     shares = {
         name: (count, (first - committed_at).total_seconds())
         for name, count, first in rows(connection, imported)
     }
     assert set(shares) == {worker.name(connection) for worker in workers}
-    # The look that is deep enough comes every 16 s at the latest, unless a machine that is busy makes looks dear; what the first one finds, it tells
-    # the other.
+    # The look that is deep enough comes every 16 s at the latest, unless a machine that is busy
+    # makes looks dear; what the first one finds, it tells the other.
     assert all(count > 1_000 and after_s < 60 for count, after_s in shares.values()), shares
     assert len(notes(workers[0].notes_file)) == 52_000
 

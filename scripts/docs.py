@@ -48,7 +48,7 @@ def rules_page() -> str:
     lines = [
         "# The rules, and the tests that hold them",
         "",
-        "This page lists the rules of the product with the tests that hold them. "
+        "This page lists the rules of the product with the tests that hold them.",
         "`make docs` generates it.",
         f"Each test fails if its rule is broken. Tests hold {len(kept)} of {len(RULES)} rules.",
         "",
@@ -118,8 +118,8 @@ def states_page() -> str:
         "# The states of a job",
         "",
         "This page lists the statuses of a job and every move between them.",
-        "Generated from `MEANING` and `TRANSITIONS` in [states.py](../src/rota/model/states.py) "
-        "by `make docs`.",
+        "`make docs` generates it from `MEANING` and `TRANSITIONS` in",
+        "[states.py](../src/rota/model/states.py).",
         "",
         "| Status | Table | Meaning |",
         "|---|---|---|",
@@ -129,9 +129,8 @@ def states_page() -> str:
         ),
         "",
         "There are no other moves. A worker that moves a job out of `running` names its claim, and",
-        "changes nothing if that claim is not the current one. "
-        "The reaper moves jobs whose lease has",
-        "expired. No worker holds a job that expires.",
+        "changes nothing if that claim is not the current one. The reaper moves jobs whose lease",
+        "has expired. No worker holds a job that expires.",
         "",
         "| From | Move | To |",
         "|---|---|---|",
@@ -140,9 +139,8 @@ def states_page() -> str:
             for before, verb, after in moves
         ),
         "",
-        "This table shows the status after an [action of a person](actions.md). "
-        "A dash is a refusal,",
-        "`WrongStatus`:",
+        "This table shows the status after an [action of a person](actions.md). A dash is a",
+        "refusal, `WrongStatus`:",
         "",
         f"| Status | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",
@@ -152,10 +150,9 @@ def states_page() -> str:
         ),
         "",
         "A running job with a cancel request becomes `cancelled` when its attempt ends without",
-        "success, or by `retry_now`. `requeue` and `ignore` archive the dead job: "
-        "it moves to history,",
-        "still `dead`, and can only be run again. `requeue` "
-        "and `run_again` make a new job, `queued`.",
+        "success, or by `retry_now`. `requeue` and `ignore` archive the dead job: it moves to",
+        "history, still `dead`, and can only be run again. `requeue` and `run_again` make a new",
+        "job, `queued`.",
         "",
         "```mermaid",
         "stateDiagram-v2",

@@ -74,7 +74,7 @@ def as_written(cell: str) -> Any:
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, Any]:
-    """The options of a function by name, with their defaults; those of an unpacked TypedDict too."""
+    """Return the options of a function with their defaults, those of an unpacked TypedDict too."""
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:

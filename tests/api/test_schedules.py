@@ -223,9 +223,8 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
         [ids[0]],
     )
     connection.execute(over, [[ids[0]]])
-    connection.execute(
-        "delete from rota.job where id = any (%s)", [[ids[0], ids[2]]]
-    )  # the third: a success that leaves no row
+    # The third was a success that leaves no row.
+    connection.execute("delete from rota.job where id = any (%s)", [[ids[0], ids[2]]])
     newest, unkept, dead, first = shop.schedules.runs("s")
     assert [run.job for run in (newest, unkept, dead, first)] == ids[::-1]
     assert (first.status, first.ran_s, first.scheduled_for, first.error_type) == (

@@ -27,8 +27,12 @@ from tests.support.rules import rule
 pytestmark = pytest.mark.system
 
 LEFT = """
-insert into rota.job (job_type, payload, status, locked_by, locked_until, claims, attempts, started_at)
-values ('send_mail', '{"user_id": 1}', 'running', 'gone', clock_timestamp() - interval '1 hour', 1, 1, clock_timestamp() - interval '2 hours')
+insert into rota.job (
+  job_type, payload, status, locked_by, locked_until, claims, attempts, started_at
+) values (
+  'send_mail', '{"user_id": 1}', 'running', 'gone', clock_timestamp() - interval '1 hour', 1, 1,
+  clock_timestamp() - interval '2 hours'
+)
 """
 
 
@@ -249,10 +253,11 @@ def test_what_is_printed_follows_a_link_from_release_to_release(
     current = tmp_path / "current"
     current.symlink_to(shop)
     enter(current, monkeypatch)
+    # A PWD that names another directory was inherited.
     for named, printed in (
         (current, current),
         (tmp_path, shop.resolve()),
-    ):  # a PWD that is another directory is some parent's
+    ):
         monkeypatch.setenv("PWD", str(named))
         assert run(["crontab"]) == 0
         assert (

@@ -1,4 +1,4 @@
-"""Every command behind PgBouncer in transaction mode: as the App has it, and where there is no App."""
+"""Every command behind PgBouncer in transaction mode, with and without an App."""
 
 from __future__ import annotations
 
@@ -34,12 +34,16 @@ def send_mail(user: int) -> None:
 MAIL = ["--type", "send_mail", "--yes"]
 COMMANDS = (
     ["sync"], ["migrate", "--check"],
-    ["enqueue", "send_mail", "--payload", '{"user": 1}'], ["enqueue", "send_mail", "--payload", '{"user": 2}'], ["work", "--drain"], ["jobs"],
-    ["requeue", *MAIL], ["retry", *MAIL], ["bury", *MAIL], ["ignore", *MAIL, "--why", "x"], ["run-again", *MAIL, "--status", "dead"],
+    ["enqueue", "send_mail", "--payload", '{"user": 1}'],
+    ["enqueue", "send_mail", "--payload", '{"user": 2}'], ["work", "--drain"], ["jobs"],
+    ["requeue", *MAIL], ["retry", *MAIL], ["bury", *MAIL], ["ignore", *MAIL, "--why", "x"],
+    ["run-again", *MAIL, "--status", "dead"],
     ["cancel", *MAIL],
-    ["schedules"], ["schedule", "put", "nightly", "send_mail", "--payload", '{"user": 1}'], ["schedule", "trigger", "nightly"],
+    ["schedules"], ["schedule", "put", "nightly", "send_mail", "--payload", '{"user": 1}'],
+    ["schedule", "trigger", "nightly"],
     ["schedule", "delete", "nightly"],
-    ["pause", "--all"], ["resume", "--all"], ["stats"], ["queues"], ["workers"], ["types"], ["alerts"], ["check"], ["top", "--once"],
+    ["pause", "--all"], ["resume", "--all"], ["stats"], ["queues"], ["workers"], ["types"],
+    ["alerts"], ["check"], ["top", "--once"],
     ["top", "--json"],
 )  # fmt: skip
 

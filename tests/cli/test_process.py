@@ -91,7 +91,8 @@ def test_nor_where_the_command_ends_in_a_traceback(tmp_path: Path) -> None:
 def test_threads_that_end_are_waited_for_and_then_functions_at_exit_have_their_time() -> None:
     at_exit = """
 def waiting():
-    return [one for one in threading.enumerate() if isinstance(one, threading.Timer) and not one.finished.is_set()]
+    timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    return [one for one in timers if not one.finished.is_set()]
 
 atexit.register(lambda: print("at exit", waiting()))
 process.LEAVE_S = 300.0

@@ -46,8 +46,10 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(
     here: Rota, connection: Connection
 ) -> None:
     status, out, _ = here(
-        "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}', "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
-        "--jitter", "5m", "--priority", "2", "--max-attempts", "4", "--expires", "2h", "--meta", '{"team": "sales"}', "--by", "ann", "--why", "sales",
+        "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}',
+        "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
+        "--jitter", "5m", "--priority", "2", "--max-attempts", "4", "--expires", "2h",
+        "--meta", '{"team": "sales"}', "--by", "ann", "--why", "sales",
     )  # fmt: skip
     assert status == 0 and "active" in out and "0 8 * * 1 (Asia/Kolkata)" in out
     assert connection.execute("select expires, meta from rota.schedule").fetchone() == (
@@ -92,11 +94,12 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
     of_job = UsingOptions.__annotations__.keys() - {"connection"}
 
     assert of_enqueue >= of_job
+    # The tick determines when a job runs, and each tick makes one job.
     assert of_put >= of_job - {
         "run_at",
         "delay",
         "idempotency_key",
-    }  # its tick says when, and each tick is one job
+    }
     assert of_put >= {
         *inspect.signature(Schedules.put).parameters,
         *Timing.__annotations__,
@@ -141,9 +144,8 @@ def test_a_type_that_the_app_does_not_have_is_put_with_force(
         here("schedule", "put", "x", "of_another_language", "--payload", '{"a": 1}', "--force")[0]
         == 0
     )
-    assert connection.execute("select job_type, payload, origin, cron from rota.schedule").fetchone() == (
-        "of_another_language", {"a": 1}, "cli", None
-    )  # fmt: skip
+    stored = "select job_type, payload, origin, cron from rota.schedule"
+    assert connection.execute(stored).fetchone() == ("of_another_language", {"a": 1}, "cli", None)
 
 
 @rule("M45", "M84")

@@ -200,9 +200,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
     with open_probe(shown) as probe:
         facts = probe.facts("top", FRAME)
     assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
-    connection.execute(
-        shown.statements["top"], FRAME
-    )  # what planning reads of the catalog, it reads once
+    # Planning reads the catalog once.
+    connection.execute(shown.statements["top"], FRAME)
     row = connection.execute(
         b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME
     ).fetchone()
@@ -213,7 +212,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 
 def test_a_frame_fits_any_screen() -> None:
     worker = {
-        "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0, "beat": 100.0, "stopped": False,
+        "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
+        "beat": 100.0, "stopped": False,
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
@@ -254,12 +254,10 @@ def test_rates_are_what_was_finished_between_two_signs_of_life() -> None:
     assert rates.see(said(115.0, 210)) == 10.0
     assert rates.see(said(120.0, 210, stopped=True)) == 0.0
     assert rates.see([]) == 0.0
-    assert (
-        Rates().see(said(100.0, 60, stopped=True)) == 0.0
-    )  # a drain that was over before anybody looked
+    # A drain that ended before the first look.
+    assert Rates().see(said(100.0, 60, stopped=True)) == 0.0
     rates = Rates()
     assert rates.see([]) == 0.0
-    assert (
-        rates.see(said(100.0, 60, stopped=True)) == 2.0
-    )  # one that came and went between two looks, though nobody worked at the first
+    # A drain that began and ended between two looks, after a look at which none worked.
+    assert rates.see(said(100.0, 60, stopped=True)) == 2.0
     assert rates.see(said(100.0, 60, stopped=True)) == 0.0

@@ -14,7 +14,8 @@ from rota import embedded
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that the user of root's private server may enter; pytest's own are closed to it."""
+    """A directory that the private server's user may enter, if root runs the tests; pytest's own
+    directories are closed to that user."""
     place = Path(tempfile.mkdtemp(prefix="rota-readme-", dir="/tmp"))
     place.chmod(0o755)
     yield place

@@ -16,8 +16,9 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 SERVED = "/srv/shop"
 ROLL_BACK = """
 import os, psycopg, shop
-with psycopg.connect(os.environ["ROTA_DATABASE_URL"]) as connection, connection.transaction(force_rollback=True):
-    assert shop.sign_up(connection, "Grace").created
+with psycopg.connect(os.environ["ROTA_DATABASE_URL"]) as connection:
+    with connection.transaction(force_rollback=True):
+        assert shop.sign_up(connection, "Grace").created
 """
 
 pytestmark = pytest.mark.system

@@ -224,7 +224,8 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
         "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null "
         "from rota.attempt"
     )) == (
-        "late", 1, "queued", "LeaseTaken", f"taken from its worker to be retried by tester: hangs{said}", "retry_now", True,
+        "late", 1, "queued", "LeaseTaken",
+        f"taken from its worker to be retried by tester: hangs{said}", "retry_now", True,
     )  # fmt: skip
     claimed = hand.claim()
     [again] = claimed.jobs

@@ -69,7 +69,8 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(
     report = app.drain()
     assert (report.claimed, report.succeeded, report.dead) == (5, 2, 1)
     assert {(job.job_type, job.status.value) for job in app.find()} == {
-        ("welcome", "succeeded"), ("greet", "succeeded"), ("fails", "dead"), ("snoozes", "queued"), ("cancels", "cancelled"),
+        ("welcome", "succeeded"), ("greet", "succeeded"), ("fails", "dead"), ("snoozes", "queued"),
+        ("cancels", "cancelled"),
     }  # fmt: skip
     assert cancels.using(idempotency_key="c").enqueue().created
     dead = app.find(status="dead")[0]

@@ -85,9 +85,8 @@ class WorkerProcess:
         return str(row[0])
 
     def _has_started(self) -> bool:
-        lives = (
-            self.process.poll() is None
-        )  # asked first: its first job may end it before anybody has looked
+        # Check this first: its first job may end the process before the log is read.
+        lives = self.process.poll() is None
         has_started = " started, release " in self.log
         assert lives or has_started, self.log
         return has_started

@@ -184,7 +184,8 @@ async def test_one_that_the_url_refuses_does_not_keep_the_others_back(
         "values ('a dead one', 'dead', '1 h'), ('the dead', 'dead', '1 h')"
     )
     with serving() as web:
-        web.refused = b" dead"  # two of the three, so that one of them comes before another, whatever their order
+        # Two of the three: in any order, one of them comes before another.
+        web.refused = b" dead"
         await Upkeep(database, web.url).passes()
     assert sorted(asked.json["rule"] for asked in web.asked) == [
         "a dead one",
@@ -310,9 +311,8 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
         async with asyncio.timeout(30):
             await rounds.run_before_drain([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
-    if (
-        not notify and not upkeep.service._taken
-    ):  # its time was over before it was answered that the rules are its own
+    # Its time was over before the database answered that it evaluates the rules.
+    if not notify and not upkeep.service._taken:
         connection.execute(AGAIN)
     assert [type(told) for told in await upkeep.passes()] == [AlertFired]
 

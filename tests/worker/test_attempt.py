@@ -37,8 +37,10 @@ def make_attempt(*done: str) -> Attempt:
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
     job = Job(
-        id=1, origin_id=1, queue="default", job_type="t", payload_json="{}", payload_version=None, priority=0, run_at=at, expires_at=None,
-        attempts=1, max_attempts=None, claims=1, idempotency_key=None, meta_json=None, created_at=at, started_at=at,
+        id=1, origin_id=1, queue="default", job_type="t", payload_json="{}", payload_version=None,
+        priority=0, run_at=at, expires_at=None,
+        attempts=1, max_attempts=None, claims=1, idempotency_key=None, meta_json=None,
+        created_at=at, started_at=at,
     )  # fmt: skip
     attempt = Attempt(job, t, NOW, 60.0)
     for verb in done:

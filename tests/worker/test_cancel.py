@@ -306,9 +306,8 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
         await told.until_started()
         await until_the_keeper_rests(connection)
         name = sql.Identifier(str(value(connection, "select current_database()")))
-        admin.execute(
-            sql.SQL("alter database {} allow_connections false").format(name)
-        )  # so that it cannot listen again too soon
+        # So that the worker cannot listen again too soon.
+        admin.execute(sql.SQL("alter database {} allow_connections false").format(name))
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and application_name = 'rota listen'"
@@ -316,9 +315,9 @@ async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_
         await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
         request_cancel(connection, job)
         admin.execute(sql.SQL("alter database {} allow_connections true").format(name))
-        await hand.heard(
-            JobCancelled
-        )  # the call went out while nobody listened; the next renewal is 20 minutes away
+        # The notification was sent while no connection listened; the next renewal is 20 minutes
+        # away.
+        await hand.heard(JobCancelled)
 
 
 @rule("M87")

@@ -49,9 +49,8 @@ async def test_a_job_is_due_by_the_databases_clock(
 async def test_a_lease_is_renewed_and_expires_by_the_databases_clock(
     database: str, connection: Connection, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rota.worker.lease_keeper.RENEWALS_A_LEASE", 100
-    )  # soon, and yet no machine is so busy that it runs out
+    # It renews soon, but a lease is long enough for the slowest machine.
+    monkeypatch.setattr("rota.worker.lease_keeper.RENEWALS_A_LEASE", 100)
     move_clock(connection, 3600 * hours)
     jobs = rota.Jobs()
     go = asyncio.Event()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_server_that_crashes_under_load_costs_no_job_and_starts_none_twice_but
     for _ in range(ROUNDS):
         before = over(connection)
         put_many(connection, "quick", JOBS)
-        eventually(lambda before=before: over(connection) > before + 500)  # type: ignore[misc]  # noqa: B023
+        eventually(partial(_have_ended, connection, before + 500))
         own_server.restart("immediate")
         connection = connect()
     eventually(lambda: over(connection) == ROUNDS * JOBS, 90)
@@ -190,15 +191,19 @@ async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_i
                 "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [role]
             )
             go.set()
-            for service in ("finisher", "claimer", "lease keeper", "listener"):
-                await hand.until(lambda service=service: service in _refused(hand))  # type: ignore[misc]
+            services = {"finisher", "claimer", "lease keeper", "listener"}
+            await hand.until(lambda: _refused(hand) >= services)
             connection.execute(f"alter role {role} login".encode())
             await hand.heard(JobSucceeded, job=job)
     finally:
-        connection.execute(
-            f"reassign owned by {role} to current_user".encode()
-        )  # the partitions that the worker made, at midnight
+        # The partitions that the worker has created, at midnight.
+        connection.execute(f"reassign owned by {role} to current_user".encode())
         connection.execute(f"drop role {role}".encode())
+
+
+def _have_ended(connection: Connection, count: int) -> bool:
+    """Whether more jobs than this have ended."""
+    return over(connection) > count
 
 
 def _refused(hand: Hand) -> set[str]:

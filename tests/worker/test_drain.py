@@ -1,4 +1,4 @@
-"""A drain: what one line of crontab runs. It ends when nothing is left to do, and says what it did."""
+"""A drain: a line of a crontab runs it, it ends when no job is due, and it prints a summary."""
 
 from __future__ import annotations
 

@@ -171,9 +171,8 @@ async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_wo
 async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_next_when_that_is_over(
     connection: Connection,
 ) -> None:
-    work = Work(
-        connection, slots=2, losses=4
-    )  # one that was lost so often makes the next wait for a minute
+    # A job that was lost this often delays the next one by a minute.
+    work = Work(connection, slots=2, losses=4)
     work.go.set()
     work.executor.add([work.first, work.second])
     await work.executor.tick()

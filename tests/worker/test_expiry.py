@@ -137,8 +137,10 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
     claimed = datetime(2026, 1, 1, 12, tzinfo=UTC)
     expires_at = None if expires_s is None else claimed + timedelta(seconds=expires_s)
     job = Job(
-        id=1, origin_id=1, queue="default", job_type="quick", payload_json="{}", payload_version=None, priority=0,
-        run_at=claimed + timedelta(seconds=due_s), expires_at=expires_at, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
+        id=1, origin_id=1, queue="default", job_type="quick", payload_json="{}",
+        payload_version=None, priority=0,
+        run_at=claimed + timedelta(seconds=due_s), expires_at=expires_at, attempts=1,
+        max_attempts=None, claims=1, idempotency_key=None,
         meta_json=None, created_at=claimed, locked_by="w", started_at=claimed,
     )  # fmt: skip
     attempt = Attempt(job, jobs.types["quick"], clock.now - held_s, 60.0)

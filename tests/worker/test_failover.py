@@ -86,18 +86,16 @@ def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(
     app, charge = _app(failover.url)
     with ThreadPoolExecutor(POOL_MAX) as pool:
         with failover.old.transaction():
-            failover.old.execute(
-                "lock table rota.job"
-            )  # no call gets through: each of the pool's connections is in use
+            # So no call returns: each pooled connection is in use.
+            failover.old.execute("lock table rota.job")
             calls = [pool.submit(charge.enqueue) for _ in range(100)]
             _until_open(failover)
         assert len([call.result() for call in calls]) == 100
     failover.happen()
     with pytest.raises(DatabaseUnavailable, match="read-only"):
         charge.enqueue()
-    for _ in range(
-        10
-    ):  # without one more failure: the pooled connections are all gone, not only the one that was met
+    # No more failures: all pooled connections are gone, not only the one that failed.
+    for _ in range(10):
         charge.enqueue()
     app.close()
     assert (
@@ -158,7 +156,8 @@ def test_a_url_with_several_hosts_finds_the_one_that_can_be_written_to(
     failover: Failover, own_server: PostgresServer, server: PostgresServer
 ) -> None:
     name = failover.new.info.dbname
-    url = f"postgresql://postgres@127.0.0.1:{own_server.port},127.0.0.1:{server.port}/{name}?target_session_attrs=read-write"
+    hosts = f"127.0.0.1:{own_server.port},127.0.0.1:{server.port}"
+    url = f"postgresql://postgres@{hosts}/{name}?target_session_attrs=read-write"
     app, charge = _app(url)
     charge.enqueue()
     failover.happen()

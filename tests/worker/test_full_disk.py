@@ -90,9 +90,10 @@ async def test_while_the_disk_of_the_history_is_full_nothing_is_lost(
             connection.execute("drop table filler")
             await asyncio.to_thread(eventually, lambda: over(connection) == JOBS)
         lost_each_time = [event for event in hand.events if isinstance(event, DatabaseLost)]
+        # Without the numbers of files and blocks.
         told = Counter(
             (event.service, re.sub(r"\d+", "", event.reason)) for event in lost_each_time
-        )  # files and blocks have numbers
+        )
         assert max(told.values()) <= 1 + (time.monotonic() - began_at) / TELL_S, "not a flood"
         assert rows(
             connection, "select distinct status, attempts, claims from rota.job_history"

@@ -187,9 +187,8 @@ def test_a_client_that_says_nothing_keeps_no_probe_from_its_answer(free_port: in
 def test_clients_that_say_nothing_do_not_take_a_thread_each(
     free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rota.runtime.health_server._Request.timeout", 60.0
-    )  # else those that are heard are let go after five seconds
+    # With the default, clients that do send requests are disconnected after five seconds.
+    monkeypatch.setattr("rota.runtime.health_server._Request.timeout", 60.0)
     others = {*threading.enumerate()}
 
     def heard() -> int:

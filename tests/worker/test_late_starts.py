@@ -25,9 +25,8 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     def slowly(payload: dict[str, Any]) -> dict[str, Any]:
         read.append(1)
         if len(read) == 1:
-            hand.worker.parts.attempts[
-                job
-            ].renewed_at -= 96  # so long does it take: more than three quarters of the lease and less than all of it
+            # It takes more than three quarters of the lease, and less than all of it.
+            hand.worker.parts.attempts[job].renewed_at -= 96
         return payload
 
     async def handler(n: int) -> None:
@@ -41,9 +40,8 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
     )
     job = put(connection, "slow to read", n=7)
     connection.execute("update rota.job set payload_version = 1")
-    async with Hand(
-        database, jobs, notify=False
-    ) as hand:  # a listener that begins would have it renewed
+    # A listener that starts would make the worker renew the lease.
+    async with Hand(database, jobs, notify=False) as hand:
         back = await hand.heard(JobHandedBack, job=job)
         assert "before it began" in back.why
         await hand.heard(JobSucceeded, job=job)

@@ -159,9 +159,8 @@ async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(
     connection.execute(LOST_BEFORE)
     async with Hand(database, jobs) as hand:
         await asyncio.to_thread(started.wait, 10)
-        after = _taken_away(
-            connection, job
-        )  # its renewal is not due for ten seconds: only the fence can tell
+        # The next renewal is ten seconds away: only the fence can refuse the outcome.
+        after = _taken_away(connection, job)
         go.set()
         await hand.heard(LeaseLost)
     assert rows(connection, "select * from rota.job") == after
@@ -180,9 +179,8 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         {1: threading.Event(), 2: threading.Event()},
     )
 
-    @jobs.job(
-        "slow", lease="1h", takes_context=True
-    )  # so that nothing but the second claim tells of the loss
+    # So that only the second claim reveals the loss.
+    @jobs.job("slow", lease="1h", takes_context=True)
     def slow(ctx: rota.Context) -> int:
         run = ctx.job.losses + 1
         started[run].set()
@@ -190,9 +188,8 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         return run
 
     job = put(connection, "slow")
-    async with Hand(
-        database, jobs, notify=False, poll_s=0.05
-    ) as hand:  # the bell would have all leases renewed at once
+    # A notification would make the worker renew all leases at once.
+    async with Hand(database, jobs, notify=False, poll_s=0.05) as hand:
         assert await asyncio.to_thread(started[1].wait, 30)
         _taken_away(connection, job)
         assert await asyncio.to_thread(started[2].wait, 30)
@@ -200,7 +197,8 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         if first_to_end == 1:  # the second is held as long as it takes
             await hand.heard(LeaseLost)
             before = value(connection, "select locked_until from rota.job")
-            hand.worker.parts.lease_keeper.look_for_cancels()  # the lease keeper: now it renews whatever it knows of
+            # Now the lease keeper renews all leases that it knows of.
+            hand.worker.parts.lease_keeper.look_for_cancels()
             await asyncio.to_thread(
                 eventually, lambda: value(connection, "select locked_until from rota.job") != before
             )

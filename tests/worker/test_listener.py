@@ -48,9 +48,9 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
     try:
         await ring(WAKE_UPS_A_SECOND_MAX // 4)
         assert floods == []
-        await ring(
-            2 * WAKE_UPS_A_SECOND_MAX
-        )  # of these so many fall into one second, even if another begins meanwhile
+        # More than WAKE_UPS_A_SECOND_MAX fall into one second, even if another second begins
+        # meanwhile.
+        await ring(2 * WAKE_UPS_A_SECOND_MAX)
         assert 1 <= len(floods) <= 2
     finally:
         listening.cancel()

@@ -72,7 +72,8 @@ class Hanging:
         self._may_end.set()
         if self._thread is not None and self._loop is not None:
             self._thread.join(30)
-            self._loop.close()  # it is left open where a call goes on, and Python warns of that in whichever test it finds it
+            # A loop stays open if a call goes on. Python would warn of it in some later test.
+            self._loop.close()
 
     def _hang(self, begun: Callable[[], object]) -> None:
         self._thread = threading.current_thread()
@@ -299,7 +300,8 @@ def test_ctrl_c_cancels_the_work_once_then_interrupts_it(
 def test_ctrl_c_ends_a_program_that_drains(database: str, connection: Connection) -> None:
     program = f"""
 import asyncio, os, signal, rota
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
+# A shell lets a program that it starts in the background ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 app = rota.App({database!r})
 @app.job("hangs", timeout="10m")
 async def hangs():

@@ -172,9 +172,8 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
     late.freeze()
     try:
         expire_leases(connection)
-        other = start_worker(
-            database, slots=10
-        )  # its leases are long: it is not to lose them to a machine that holds it up
+        # Its leases are long, so that a slow machine does not cost it one.
+        other = start_worker(database, slots=10)
         for job in (held, blocked):
             other.until_noted(f"start {job}", 30)
         before = rows(connection, "select id, claims, locked_by from rota.job order by id")
@@ -345,9 +344,8 @@ async def test_a_job_that_was_lost_twice_begins_only_when_no_other_suspect_runs(
 async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rota.worker.gates.suspects.SURVIVED_S", 60.0
-    )  # suspects would not begin together in this test's time
+    # Within the time of this test suspects would not start together.
+    monkeypatch.setattr("rota.worker.gates.suspects.SURVIVED_S", 60.0)
     jobs = rota.Jobs()
     begun: list[int] = []
     go = asyncio.Event()

@@ -59,9 +59,8 @@ async def test_even_under_the_same_name_a_late_worker_writes_nothing_over_its_su
     async with first:
         await asyncio.wait_for(started[0].wait(), 30)
         with connection.transaction():  # else the first might renew its lease in between
-            connection.execute(
-                "update rota.job set queue = 'second'"
-            )  # or the first might take it again
+            # Otherwise the first worker might claim the job again.
+            connection.execute("update rota.job set queue = 'second'")
             expire_leases(connection)
             assert len(rows(connection, TAKE_AWAY)) == 1
         async with second:

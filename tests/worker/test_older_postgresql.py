@@ -36,9 +36,8 @@ def older(place: Path, tmp_path: Path) -> Iterator[str]:
 def test_an_older_postgresql_is_migrated_and_works_off_jobs_keys_and_schedules(older: str) -> None:
     app = rota.App(older)
 
-    @app.schedule(
-        "leap", "0 2 29 2 *"
-    )  # not while the test runs, unless somebody goes to great lengths
+    # A tick that does not come while the test runs.
+    @app.schedule("leap", "0 2 29 2 *")
     @app.job("report")
     def report(number: int = 0) -> None:
         if number == 13:

@@ -88,7 +88,11 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
 
 _GONE = """
 insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at)
-values ('quick', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute') returning id"""
+values (
+  'quick', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1,
+  clock_timestamp() - interval '1 minute'
+) returning id
+"""
 _RENEWED = (
     "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp() "
     "and claims = 1"

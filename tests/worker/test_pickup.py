@@ -28,7 +28,8 @@ SOON_S = 8.0
 """A second, and as much as a busy machine may need. What is not found as it should be is not found
 at all, or much later."""
 LISTENING = """
-select pid from pg_stat_activity where datname = current_database() and application_name = 'rota listen' and state = 'idle'
+select pid from pg_stat_activity
+where datname = current_database() and application_name = 'rota listen' and state = 'idle'
   and (query like 'listen "rota.workers"%%' or query like 'show%%')"""
 AT_REST = (
     "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' "
@@ -196,9 +197,8 @@ async def test_a_job_that_commits_late_is_started_soon_after(
         with psycopg.connect(database) as late:
             job = put(late, "quick")
             await asyncio.to_thread(late.execute, "select pg_sleep(1.5)")
-            await waited_s(
-                connection, hand, put(connection, "quick")
-            )  # so the frontier has passed it
+            # So the frontier has passed the late job.
+            await waited_s(connection, hand, put(connection, "quick"))
             late.commit()
             [(committed_at,)] = rows(connection, "select clock_timestamp()")
         await hand.heard(JobSucceeded, job=job)
@@ -212,9 +212,8 @@ async def test_a_job_that_commits_late_is_started_soon_after(
 async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_request_to_look_back(
     database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rota.worker.frontier.PERIODS_S", (1e9,) * len(DEPTHS_S)
-    )  # after its first claim the worker's own looks reach 0.25 s
+    # After its first claim the worker's own looks back reach 0.25 s.
+    monkeypatch.setattr("rota.worker.frontier.PERIODS_S", (1e9,) * len(DEPTHS_S))
     connection.execute(
         "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts) "
         "select 'quick', 'running', 'other',"
@@ -270,8 +269,9 @@ async def test_an_idle_worker_costs_two_statements_a_second_at_most(
     async with Hand(database, jobs):
         await asyncio.sleep(20)
         until = monotonic()
+    # Without the claims at its start.
     rates = [
         sum(until - back_s - 4 <= at < until - back_s for at in asked) / 4
         for back_s in (0, 4, 8, 12)
-    ]  # the start is past
+    ]
     assert 0 < min(rates) <= 2.0, rates

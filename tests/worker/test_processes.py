@@ -386,9 +386,8 @@ async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(
             "locked_until = now() + '1 h' where id = %s",
             [job],
         )
-        connection.execute(
-            "select pg_notify('rota.workers', %s)", [hand.name]
-        )  # so that it asks now
+        # So that it asks now.
+        connection.execute("select pg_notify('rota.workers', %s)", [hand.name])
         await hand.heard(LeaseLost, job=job)
         await asyncio.to_thread(eventually, lambda: not living(pids(tmp_path / "pid")[0]))
     assert status(connection, job) == "running"
@@ -717,9 +716,8 @@ async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_
     process = HandlerChild(describe_handler(held.job_type, "worker", None))
     assert isinstance(process.hear(30), Ready)
     process.tell(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
-    await asyncio.to_thread(
-        eventually, lambda: process.has_exited
-    )  # with all its threads: only then its end of the connection is closed
+    # All its threads must have ended: only then is its end of the channel closed.
+    await asyncio.to_thread(eventually, lambda: process.has_exited)
     process.tell(Stop("at once"))
     assert process.hear(10) == Begun()
     with pytest.raises(ProcessDied):

@@ -27,8 +27,12 @@ SEEN = "select progress - 'at' from rota.jobs"
 WRITES = """
 create table public.written (at timestamptz not null default clock_timestamp(), done int);
 create function public.note_progress() returns trigger language plpgsql as $$
-begin insert into public.written (done) values ((new.progress ->> 'done')::int); return null; end $$;
-create trigger note_progress after update on rota.job for each row when (new.progress is distinct from old.progress)
+begin
+  insert into public.written (done) values ((new.progress ->> 'done')::int);
+  return null;
+end $$;
+create trigger note_progress after update on rota.job
+for each row when (new.progress is distinct from old.progress)
 execute function public.note_progress();
 """
 
@@ -175,9 +179,8 @@ async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_
             "progress = null"
         )
         await hand.heard(LeaseLost)  # the next renewal is 40 minutes away
-        await asyncio.to_thread(
-            eventually, lambda: told, what="its thread has been told"
-        )  # which nobody waits for
+        # Nothing waits for the handler.
+        await asyncio.to_thread(eventually, lambda: told, what="its thread has been told")
     assert told == ["its lease was lost"]
     assert rows(connection, "select id, status, progress from rota.jobs") == [(job, "failed", None)]
 

@@ -71,11 +71,8 @@ def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
         )
     )
     assert _done(connection) == {
-        (
-            "greet",
-            "hello 1",
-            "old",
-        ),  # its own and the new release's, whose further field it does not take
+        # Its own job and the new release's, whose additional field it ignores.
+        ("greet", "hello 1", "old"),
         ("bill", 2, "old"),
         ("draw", (3, 3), "old"),
     }

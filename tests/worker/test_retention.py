@@ -206,9 +206,8 @@ class Busy:
 async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        retention, "STEP_MARGIN_S", 60
-    )  # the server ends a step, whatever becomes of the worker
+    # The server ends a step, even if the worker is gone.
+    monkeypatch.setattr(retention, "STEP_MARGIN_S", 60)
     put(connection, "begin")
     hand = StoreHand(connection, types=["begin"])
     hand.settle((hand.claim().jobs[0], SUCCEED))
@@ -332,9 +331,8 @@ async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_
         f"drop table rota.job_history_{day(connection, ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode()
     )
     with psycopg.connect(database) as other:
-        other.execute(
-            "lock table rota.job_history in share update exclusive mode"
-        )  # as whoever detaches holds it
+        # The lock of a session that detaches a partition.
+        other.execute("lock table rota.job_history in share update exclusive mode")
         other.execute("select pg_advisory_xact_lock(1919906913, hashtext('rota'))")
         connection.execute("set lock_timeout = '1s'")
         assert value(connection, "select rota.partitions_ensure(0)") == 0
@@ -357,9 +355,8 @@ async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_
 async def test_two_workers_at_once_drop_every_old_day_once(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        retention, "STEP_S", 60
-    )  # or one might be done, and the worker not hear of it
+    # Otherwise a step might be done without the worker's knowledge.
+    monkeypatch.setattr(retention, "STEP_S", 60)
     ahead(connection, KEPT_DAYS + 6)
     async with upkeep(database) as one, upkeep(database) as other:
         for _ in range(30):
@@ -448,9 +445,8 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
 ) -> None:
     monkeypatch.setattr(rounds, "EACH_S", 60 if notify else 0.5)
     monkeypatch.setattr(retention, "STEP_S", 60)
-    assert (
-        StoreLink.__init__.__kwdefaults__
-    )  # where none is given: that the one for this pass is forgotten should be noticed
+    # The default of StoreLink, so that a missing argument of this pass shows.
+    assert StoreLink.__init__.__kwdefaults__
     monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
     async with upkeep(database, notify=notify) as worker:

@@ -50,9 +50,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 jobs = rota.Jobs()
 
 
-@jobs.job(
-    "quick", lease="3s"
-)  # a claim that reaches the server before a silence, and its answer does not, is nobody's for no longer
+# If a claim reaches the server before a silence and its answer does not come back, no worker runs
+# the job for this long.
+@jobs.job("quick", lease="3s")
 async def quick() -> None: ...
 
 
@@ -185,7 +185,8 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
         eventually, lambda: rows(connection, "select true from rota.job where status = 'running'")
     )
     waiting = """
-    select application_name from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+    select application_name from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock'
       and application_name in ('rota claim', 'rota lease')"""
     with psycopg.connect(database) as holder:
         await asyncio.to_thread(holder.execute, "lock table rota.job")

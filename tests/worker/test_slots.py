@@ -24,8 +24,10 @@ def nothing() -> None: ...
 
 def claimed_job(id_: int, priority: int = 0, claimed_at: float = 0.0) -> Attempt:
     job = Job(
-        id=id_, origin_id=id_, queue="default", job_type="nothing", payload_json="{}", payload_version=None, priority=priority, run_at=LONG_AGO,
-        expires_at=None, attempts=1, max_attempts=None, claims=1, idempotency_key=None, meta_json=None, created_at=LONG_AGO,
+        id=id_, origin_id=id_, queue="default", job_type="nothing", payload_json="{}",
+        payload_version=None, priority=priority, run_at=LONG_AGO,
+        expires_at=None, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
+        meta_json=None, created_at=LONG_AGO,
     )  # fmt: skip
     return Attempt(job, nothing, claimed_at, 120.0)
 

@@ -73,9 +73,8 @@ def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_p
 
 
 @rule("M33")
-@pytest.mark.parametrize(
-    "how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3]
-)  # the last has no name
+# The last signal has no name.
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3])
 def test_a_process_that_ends_though_nobody_told_the_parent_is_replaced_and_the_others_go_on(
     start_supervisor: StartSupervisor,
     database: str,
@@ -110,9 +109,8 @@ def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished
     held = put(connection, "hold", until=str(tmp_path / "go"))
     holder = supervisor.until_noted(f"start {held}")
     spared = {holder}
-    for _ in range(
-        ENDS_MAX
-    ):  # at once, whatever it is at: they have to end within a minute also where a start takes ten seconds
+    # Each is killed at once: all have to end within a minute, even if a start takes ten seconds.
+    for _ in range(ENDS_MAX):
         [other] = eventually(
             lambda: [child for child in supervisor.children() if child.pid not in spared], 30
         )
@@ -175,9 +173,8 @@ def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
         assert supervisor.wait() == (0, ""), supervisor.log
     finally:
         supervisor.end()
-        connection.execute(
-            f"drop owned by {role} cascade".encode()
-        )  # after midnight, the partitions of one more day
+        # After midnight the role also owns the partitions of one more day.
+        connection.execute(f"drop owned by {role} cascade".encode())
         connection.execute(f"drop role {role}".encode())
 
 
@@ -205,9 +202,8 @@ def test_a_process_that_cannot_be_configured_is_not_tried_again_and_says_why_onc
     ):
         ran = _rota(place, url, "work", "--processes", "3", *options)
         assert (ran.returncode, ran.stdout) == (exit_status, ""), ran
-        [said] = [
-            line for line in ran.stderr.splitlines() if line.startswith("rota: ")
-        ]  # the parent's word that it has started one may come later
+        # The parent may log later that it has started a process.
+        [said] = [line for line in ran.stderr.splitlines() if line.startswith("rota: ")]
         assert why in said
         assert ran.stderr.count("rota: ") == 1 and ran.stderr.count(" started") == 1, ran.stderr
     ran = _rota(place, database, "work", "--processes", "3", "--app", "nowhere:app", "--json")
@@ -341,9 +337,8 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
     eventually(lambda: all(map(gone, children)))
     gone_after_s = monotonic() - killed_at
     assert gone_after_s < 15, "a second, and as much as a loaded machine may need"
-    expected = (
-        "running" if handler == "wedge" else "queued"
-    )  # a blocked loop hands nothing back: its lease runs out
+    # A blocked loop hands nothing back: the job's lease must expire.
+    expected = "running" if handler == "wedge" else "queued"
     assert rows(connection, "select distinct status from rota.job") == [(expected,)]
 
 

@@ -178,9 +178,8 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
 ) -> None:
     monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 1.0)
     monkeypatch.setattr("rota.worker.lease_keeper.RENEWALS_A_LEASE", 3)
-    monkeypatch.setattr(
-        "rota.upkeep.reaper.PERIOD_S", 3600
-    )  # it is the test that reaps, and only what was refused
+    # Only the test reaps, and only the refused job.
+    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 3600)
     async with Hand(database, _jobs(lease_s=2)) as hand:
         reaper = hand.part(Reaper)
         await _until(lambda: reaper._reading.everything_at > 0)
@@ -290,9 +289,8 @@ async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(
     put_many(connection, "work", JOBS)
     bad = put(connection, "work")
     _refuse(connection, "job_history", f"new.id = {bad}", raises="perform pg_sleep(600)")
-    async with Hand(
-        database, _jobs(go), slots=JOBS + 1, notify=False
-    ) as hand:  # the timeout is the database's, as behind a pooler
+    # Only the database has a timeout, as behind a pooler.
+    async with Hand(database, _jobs(go), slots=JOBS + 1, notify=False) as hand:
         await _until(lambda: _running(connection) == JOBS + 1)
         go.set()
         await _until(lambda: over(connection) == JOBS)
@@ -344,9 +342,8 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
         claimer = hand.part(Claimer)
         turns = _turns(claimer)
         await _until(lambda: len([None for unwritten, _ in turns if unwritten >= 50]) >= 10)
-        claimed = {
-            claimed for unwritten, claimed in turns if unwritten >= 50
-        }  # each time there were slots
+        # There were free slots each time.
+        claimed = {claimed for unwritten, claimed in turns if unwritten >= 50}
         assert len(claimed) == 1 and claimed.pop() < 20 * JOBS
         _allow(connection)
         await _until(lambda: over(connection) == 40 * JOBS)
@@ -371,7 +368,9 @@ async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
                 "tg_table_name = 'job' and new.status = 'running' and new.claims = 1 "
                 "and old.claims = 0"
             ),
-            "job_renew": "tg_table_name = 'job' and new.status = 'running' and old.status = 'running'",
+            "job_renew": (
+                "tg_table_name = 'job' and new.status = 'running' and old.status = 'running'"
+            ),
             "job_reap": "tg_table_name = 'job' and new.error_type = 'LeaseExpired'",
             "worker_beat": "tg_table_name = 'worker'",
         }[statement]

@@ -150,7 +150,8 @@ async def test_what_a_stopped_worker_had_not_started_goes_uncharged_to_another_a
         begun.set()
         await go.wait()
 
-    with connection.transaction():  # seen together, or a worker that is fast would be through with the first before the others are there
+    # In one transaction: a fast worker could finish the first jobs before the others are there.
+    with connection.transaction():
         put_many(connection, "quick", 1000)  # a worker in full swing claims ahead …
         held = [put(connection, "hold") for _ in range(5)]
     async with Hand(database, jobs, slots=1, grace_s=60.0, buffer_s=60.0) as stopped:

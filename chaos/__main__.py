@@ -84,7 +84,7 @@ def _say(verdict: Verdict, seed: int) -> int:
                 "        " + ", ".join(f"{name} {value}" for name, value in row.items()),
                 markup=False,
             )
-    for job, lines in verdict.stories.items():
+    for job, lines in verdict.timelines.items():
         console.print(f"\njob {job}", *lines, sep="\n", markup=False)
     console.print(
         f"{'FAIL' if broken else 'PASS'}: {len(CHECKS) - len(broken)} of {len(CHECKS)} promises "

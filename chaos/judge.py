@@ -242,7 +242,7 @@ def judge(connection: psycopg.Connection) -> list[Broken]:
     return broken
 
 
-STORY = """
+TIMELINE = """
 select at, 'row' as source, concat_ws(' ', role || ':', coalesce(was_status, 'new'), '->',
   coalesce(status, 'over'), 'claims', was_claims, '->', claims,
   'attempts', was_attempts, '->', attempts, 'losses', was_losses, '->', losses, 'recorded',
@@ -267,7 +267,7 @@ order by 1
 """
 
 
-def story(connection: psycopg.Connection, job: int) -> list[str]:
+def timeline(connection: psycopg.Connection, job: int) -> list[str]:
     """Return everything that is known of one job, in order of time."""
-    rows = connection.execute(STORY, {"job": job}).fetchall()
+    rows = connection.execute(TIMELINE, {"job": job}).fetchall()
     return [f"{at:%H:%M:%S.%f} {source:8} {what}" for at, source, what in rows]

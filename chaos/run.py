@@ -11,11 +11,11 @@ import psycopg
 
 from chaos import witness
 from chaos.app import app
-from chaos.crew import Crew
 from chaos.figures import figures
-from chaos.judge import Broken, judge, story
+from chaos.judge import Broken, judge, timeline
 from chaos.producer import Producer
 from chaos.villain import Villain
+from chaos.workers import Workers
 from rota.store.migrate import migrate
 from tests.support.server import own_server
 
@@ -33,7 +33,7 @@ class Verdict:
 
     figures: list[tuple[str, str]] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
-    stories: dict[int, list[str]] = field(default_factory=dict)
+    timelines: dict[int, list[str]] = field(default_factory=dict)
 
 
 def run(place: Path, seconds: float, seed: int) -> Verdict:
@@ -46,16 +46,16 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
         connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
     os.environ["ROTA_DATABASE_URL"] = url
     app.sync()
-    crew = Crew(url, place)
+    workers = Workers(url, place)
     try:
-        villain, producer = Villain(seed, crew, server, url), Producer(seed, url, app)
-        _live_through(seconds, crew, villain, producer)
-        rested_s = _come_to_rest(crew, url)
-        crew.stop()
+        villain, producer = Villain(seed, workers, server, url), Producer(seed, url, app)
+        _live_through(seconds, workers, villain, producer)
+        rested_s = _come_to_rest(workers, url)
+        workers.stop()
     finally:
-        crew.end()
+        workers.end()
         app.close()
-    verdict = _judge(url, crew, producer)
+    verdict = _judge(url, workers, producer)
     verdict.figures += [
         (f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())
     ]
@@ -70,12 +70,12 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
     return verdict
 
 
-def _live_through(seconds: float, crew: Crew, villain: Villain, producer: Producer) -> None:
+def _live_through(seconds: float, workers: Workers, villain: Villain, producer: Producer) -> None:
     until = time.monotonic() + seconds
     producer.start()
     try:
         while time.monotonic() < until:
-            crew.tend()
+            workers.tend()
             villain.turn()
             time.sleep(LOOK_EVERY_S)
     finally:
@@ -83,7 +83,7 @@ def _live_through(seconds: float, crew: Crew, villain: Villain, producer: Produc
     producer.stop()
 
 
-def _come_to_rest(crew: Crew, url: str) -> float:
+def _come_to_rest(workers: Workers, url: str) -> float:
     """Wait until only dead jobs are live, or the time is up; return how long it took."""
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
@@ -93,16 +93,16 @@ def _come_to_rest(crew: Crew, url: str) -> float:
                 break
             until = time.monotonic() + COUNT_EVERY_S
             while time.monotonic() < until:
-                crew.tend()
+                workers.tend()
                 time.sleep(LOOK_EVERY_S)
     return time.monotonic() - began
 
 
-def _judge(url: str, crew: Crew, producer: Producer) -> Verdict:
+def _judge(url: str, workers: Workers, producer: Producer) -> Verdict:
     verdict = Verdict()
     with psycopg.connect(url, autocommit=True) as connection:
-        witness.load(crew.witness, connection)
-        crew.save(connection)
+        witness.load(workers.witness, connection)
+        workers.save(connection)
         producer.save(connection)
         connection.execute("analyze")
         verdict.broken = judge(connection)
@@ -110,5 +110,5 @@ def _judge(url: str, crew: Crew, producer: Producer) -> Verdict:
         for broken in verdict.broken:
             for row in broken.rows[:1]:
                 if row["job"] is not None:
-                    verdict.stories[row["job"]] = story(connection, row["job"])
+                    verdict.timelines[row["job"]] = timeline(connection, row["job"])
     return verdict

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from chaos.crew import Crew, WorkerProcess
+from chaos.workers import WorkerProcess, Workers
 from tests.support.server import PostgresServer
 
 EVERY_S = 2.0
@@ -26,10 +26,10 @@ TERMINATE = (
 class Villain:
     """Does one harmful act each time that one is due."""
 
-    def __init__(self, seed: int, crew: Crew, server: PostgresServer, url: str) -> None:
+    def __init__(self, seed: int, workers: Workers, server: PostgresServer, url: str) -> None:
         self.acts: Counter[str] = Counter()
         self._chance = random.Random(f"villain {seed}")
-        self._crew = crew
+        self._workers = workers
         self._server = server
         self._url = url
         self._due_at = time.monotonic() + EVERY_S
@@ -61,13 +61,13 @@ class Villain:
     def _kill(self) -> bool:
         worker = self._choose(frozen=True)
         if worker is not None:
-            self._crew.kill(worker)
+            self._workers.kill(worker)
         return worker is not None
 
     def _freeze(self) -> bool:
         worker = self._choose(frozen=False)
         if worker is not None:
-            self._frozen.append((time.monotonic() + FROZEN_S, self._crew.freeze(worker), worker))
+            self._frozen.append((time.monotonic() + FROZEN_S, self._workers.freeze(worker), worker))
         return worker is not None
 
     def _cut(self) -> bool:
@@ -87,14 +87,14 @@ class Villain:
     def _deploy(self) -> bool:
         worker = self._choose(frozen=False)
         if worker is not None:
-            self._crew.deploy(worker)
+            self._workers.deploy(worker)
         return worker is not None
 
     def _choose(self, *, frozen: bool) -> WorkerProcess | None:
         """Choose a running worker, frozen or not; None: none, as while all of them restart."""
         workers = [
             worker
-            for worker in self._crew.at_work
+            for worker in self._workers.at_work
             if worker.has_begun and (frozen or not worker.is_frozen)
         ]
         # Drawn in any case, so that what comes next does not depend on who is there.
@@ -105,4 +105,4 @@ class Villain:
         for frozen in [frozen for frozen in self._frozen if frozen[0] <= now]:
             self._frozen.remove(frozen)
             _, since, worker = frozen
-            self._crew.thaw(worker, since)
+            self._workers.thaw(worker, since)

@@ -14,7 +14,7 @@ from hypothesis import Phase
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from tests.support.databases import Databases, once_nobody_is_in
+from tests.support.databases import Databases, wait_until_unused
 from tests.support.guard import PLACE, Run, locked, stop_servers
 from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
@@ -84,7 +84,7 @@ def template(
             if is_of_another_run:  # and may have been made by another tree, as a mutant's
                 _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS true", TEMPLATE)
                 migrate(server.url(TEMPLATE))
-                once_nobody_is_in(TEMPLATE, admin)
+                wait_until_unused(TEMPLATE, admin)
                 _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS false", TEMPLATE)
         else:
             unfinished = f"{TEMPLATE}_unfinished"
@@ -92,7 +92,7 @@ def template(
             _execute(admin, "CREATE DATABASE {}", unfinished)
             migrate(server.url(unfinished))
             _forget_the_start_of_the_server(server.url(unfinished))
-            once_nobody_is_in(unfinished, admin)
+            wait_until_unused(unfinished, admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
             # A connection to it would make the copies wait, then fail.
             _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS false", TEMPLATE)

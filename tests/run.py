@@ -53,7 +53,7 @@ def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     minutes, seconds = divmod(round(time.monotonic() - began_at), 60)
     print(f"\nthe tests took {minutes} min {seconds} s", flush=True)
     if is_perhaps_chance and status == pytest.ExitCode.OK:
-        _tell(failed, flaky)
+        _record_flaky(failed, flaky)
     return status
 
 
@@ -68,7 +68,7 @@ def _look_again(tests: list[str]) -> int:
     return 0
 
 
-def _tell(failed: Failed, flaky: Path) -> None:
+def _record_flaky(failed: Failed, flaky: Path) -> None:
     today = datetime.now(UTC).date()
     with flaky.open("a", encoding="utf-8") as lines:
         for test, said in failed.tests.items():

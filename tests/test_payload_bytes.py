@@ -88,7 +88,7 @@ def test_the_size_is_what_postgresql_counts_in_json_of_any_writer(
 @given(
     value=json_values, shares=st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=3)
 )
-def test_what_is_enqueued_comes_back_from_jsonb_at_the_size_foretold(
+def test_what_is_enqueued_comes_back_from_jsonb_at_the_predicted_size(
     connection: psycopg.Connection[TupleRow], value: Any, shares: list[float]
 ) -> None:
     encoded = CODEC.encode((value, shares), {})

@@ -54,7 +54,7 @@ class Rows:
         assert row is not None
         return int(row[0])
 
-    def hurry(self) -> None:
+    def make_all_due(self) -> None:
         """Make everything due that waits for its time."""
         self._connection.execute(
             "update rota.job set run_at = rota.clock() where status in ('queued', 'failed')"

@@ -248,7 +248,7 @@ def test_a_job_that_goes_on_failing_is_dead_after_max_attempts_with_a_row_for_ea
         app, raising(ValueError("no")), max_attempts=3, retry=rota.Steps("1s", "5m", jitter=0)
     )
     for _ in range(3):
-        rows.hurry()
+        rows.make_all_due()
         app.drain()
 
     job = rows.job(id_)

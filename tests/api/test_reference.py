@@ -161,7 +161,7 @@ def test_each_filter_of_an_action_and_of_a_search_is_on_the_page() -> None:
     assert defaults == {part.name: part.default for part in fields(Filter) if part.name in defaults}
 
 
-def test_run_has_the_options_of_arun_but_for_the_signals_that_it_always_hears() -> None:
+def test_run_has_the_options_of_arun_except_signals_which_it_always_handles() -> None:
     options = parameters(rota.App.arun)
     del options["signals"]
 

@@ -173,7 +173,7 @@ def test_requests_enqueue_while_other_threads_of_the_process_drain(
 
 
 @rule("M1")
-def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear_what_came_of_it(
+def test_of_threads_that_are_the_first_at_once_one_connects_and_all_get_its_result(
     mute: Mute,
 ) -> None:
     # Else each would try in its turn, and of twenty requests the last would wait twenty times as

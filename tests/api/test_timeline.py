@@ -15,7 +15,7 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 
-def told(app: rota.App, id: int) -> list[tuple[int, str]]:
+def read_entries(app: rota.App, id: int) -> list[tuple[int, str]]:
     return [(entry.job, entry.what) for entry in app.timeline(id).entries]
 
 
@@ -35,7 +35,7 @@ def act(
 
 
 @rule("M43", "M85", "M87")
-def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
+def test_the_timeline_lists_each_attempt_who_acted_and_what_it_was_requeued_as(
     app: rota.App, connection: Connection
 ) -> None:
     rows = Rows(connection)
@@ -51,9 +51,9 @@ def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
     act(connection, "pause", queue="mail")
     act(connection, "pause", queue="another")
     act(connection, "pause")
-    rows.hurry()
+    rows.make_all_due()
     app.drain()
-    assert told(app, first) == [
+    assert read_entries(app, first) == [
         (first, "enqueued"),
         (first, "failed"),
         (first, "pause"),
@@ -82,7 +82,7 @@ def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
         (first, "dead"),
     ]
     # The new job was enqueued before the action was recorded.
-    assert told(app, again) == [
+    assert read_entries(app, again) == [
         *ends,
         (again, "enqueued"),
         (first, "requeue"),
@@ -216,20 +216,20 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
         (first, "requeue"), (fixed, "enqueued"), (fixed, "dead"),
         (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run_again"),
     ]  # fmt: skip
-    assert told(app, first) == told(app, fixed) == told(app, third) == chain
+    assert read_entries(app, first) == read_entries(app, fixed) == read_entries(app, third) == chain
     texts = {(entry.job, entry.what): entry.text for entry in app.timeline(first).entries}
     assert texts[first, "requeue"] == f"by ann, fixed as job {fixed}: a typo"
     assert texts[fixed, "requeue"] == f"by bob, requeued as job {third}"
     assert texts[third, "run_again"] == f"by carl, as job {copy}: once more"
-    assert told(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
+    assert read_entries(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
     assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
 
     buried, off = send.enqueue("x").id, send.enqueue("x").id
     app.actions.bury(buried, why="not today", by="ann")
     app.actions.ignore(buried, why="by hand", by="ann")
     app.cancel(off, why="withdrawn", by="ann")
-    assert told(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
-    assert told(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
+    assert read_entries(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
+    assert read_entries(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
     connection.execute("delete from rota.action")  # they are kept for 90 days
     assert app.timeline(buried).entries[-1].text == "archived by ann: by hand"
     assert app.timeline(first).entries[3].text == f"archived by ann, fixed as job {fixed}: a typo"
@@ -257,7 +257,7 @@ async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
     rows = Rows(connection)
     id_ = (await send.aenqueue()).id
     await app.adrain()
-    rows.hurry()
+    rows.make_all_due()
     await app.adrain()
     assert (await app.aget(id_)).status == "succeeded"
     assert (await app.astats()).types == []

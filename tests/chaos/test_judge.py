@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from chaos.figures import figures
-from chaos.judge import CHECKS, judge, story
+from chaos.judge import CHECKS, judge, timeline
 from tests.support.rules import rule
 
 ROOT = Path(__file__).parents[2]
@@ -178,9 +178,9 @@ def test_each_broken_promise_is_found(court: psycopg.Connection[TupleRow]) -> No
     assert [what for what in BREAKS if what not in found[what]] == []
 
 
-def test_the_story_of_a_job_is_in_order(court: psycopg.Connection[TupleRow]) -> None:
-    told = story(court, 2)
-    assert [line.split()[1] for line in told] == [
+def test_the_timeline_of_a_job_is_in_order(court: psycopg.Connection[TupleRow]) -> None:
+    lines = timeline(court, 2)
+    assert [line.split()[1] for line in lines] == [
         "row",
         "row",
         "row",

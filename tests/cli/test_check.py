@@ -26,7 +26,7 @@ Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M86")
-def test_check_says_in_one_line_what_is_amiss_and_exits_as_plugins_do(
+def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
     rota: CommandLine, connection: Connection
 ) -> None:
     well = rota("check")
@@ -83,7 +83,7 @@ def test_check_is_critical_without_a_database_and_unknown_where_it_cannot_ask(
 
 
 @rule("M86")
-def test_check_runs_as_a_role_that_may_only_read_and_tells_nobody(
+def test_check_runs_as_a_role_that_may_only_read_and_sends_nothing(
     rota: CommandLine, database: str, connection: Connection
 ) -> None:
     role = f"my_monitor_{uuid4().hex[:8]}"

@@ -43,7 +43,7 @@ def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # Schema
 
 
-def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
+def test_migrate_makes_the_schema_once_and_check_names_what_is_missing(
     tmp_path: Path, empty_database: str
 ) -> None:
     rota = CommandLine(tmp_path)
@@ -113,7 +113,7 @@ def test_migrate_as_sql_needs_no_database_and_does_the_same(
     )
 
 
-def test_sync_declares_the_types_of_the_app_and_types_tells_their_retry_plans(
+def test_sync_declares_the_types_of_the_app_and_types_prints_their_retry_policies(
     rota: CommandLine,
 ) -> None:
     assert (
@@ -341,7 +341,7 @@ def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declare
 
 
 @rule("M44", "M87")
-def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused(
+def test_cancel_prints_the_answer_for_each_job_and_exits_1_when_one_is_refused(
     rota: CommandLine, connection: Connection
 ) -> None:
     connection.execute("insert into rota.job (job_type) select 't' from generate_series(1, 5)")
@@ -387,7 +387,7 @@ def test_cancel_says_of_each_job_what_came_of_it_and_exits_1_when_one_is_refused
 
 @pytest.mark.slow
 @rule("M44", "M87")
-def test_an_action_by_a_filter_says_how_many_and_asks_unless_told_yes(
+def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     rota: CommandLine, connection: Connection
 ) -> None:
     died = (

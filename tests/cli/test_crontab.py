@@ -227,7 +227,7 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     ],
     ids=["crontab", "systemd"],
 )
-def test_a_run_finds_the_schema_that_was_set_where_its_line_was_printed_and_a_file_that_was_named_by_way_of_another_directory(
+def test_a_run_finds_the_schema_and_the_file_that_were_set_where_its_line_was_printed(
     options: list[str],
     sets: str,
     shop: Path,

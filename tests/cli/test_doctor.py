@@ -44,7 +44,7 @@ def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
 
 
 @rule("M3")
-def test_the_exit_status_of_the_doctor_tells_warnings_from_what_is_bad(
+def test_the_exit_status_of_the_doctor_distinguishes_warnings_from_what_is_bad(
     rota: CommandLine, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rota.ok("work", "--drain")

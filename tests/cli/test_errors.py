@@ -24,7 +24,7 @@ Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.mark.slow
-def test_each_trouble_with_the_database_is_one_sentence_and_its_own_exit_status(
+def test_each_database_error_is_one_sentence_and_its_own_exit_status(
     shop: Path, database: str, empty_database: str, admin: Connection
 ) -> None:
     def said(url: str, *command: str) -> tuple[int, str]:

@@ -112,10 +112,10 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.usefixtures("here")
 @rule("M85")
-def test_every_command_tells_instants_durations_and_what_is_absent_in_the_same_way(
+def test_every_command_writes_instants_durations_and_absent_values_in_the_same_way(
     database: str, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told(arguments: list[str]) -> dict[str, Any]:
+    def check_answer(arguments: list[str]) -> dict[str, Any]:
         run([*arguments, "--json"])
         captured = capsys.readouterr()
         assert captured.out.count("\n") == 1, (arguments, captured)
@@ -132,9 +132,9 @@ def test_every_command_tells_instants_durations_and_what_is_absent_in_the_same_w
                 ), (arguments, name, value)
         return answer
 
-    empty = {arguments[0]: told(arguments) for arguments in READING}
+    empty = {arguments[0]: check_answer(arguments) for arguments in READING}
     fill(connection)
-    full = {arguments[0]: told(arguments) for arguments in READING}
+    full = {arguments[0]: check_answer(arguments) for arguments in READING}
 
     assert {name: one.keys() for name, one in full.items()} == {
         name: one.keys() for name, one in empty.items()
@@ -156,7 +156,7 @@ def test_every_command_tells_instants_durations_and_what_is_absent_in_the_same_w
     later = full["queues"]["queues"][-1]
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
-    answers = {" ".join(arguments[:2]): told(arguments) for arguments in ABOUT}
+    answers = {" ".join(arguments[:2]): check_answer(arguments) for arguments in ABOUT}
 
     assert "now" not in answers["schedule show"]["schedule"]
     assert answers["work --drain"].keys() == {
@@ -178,7 +178,7 @@ def test_every_command_tells_instants_durations_and_what_is_absent_in_the_same_w
 def fill(connection: Connection) -> None:
     """One of each thing that can be told of."""
     hand = Hand(connection)
-    hand.beat(slots=10, queues='{"default": null}')
+    hand.send_heartbeat(slots=10, queues='{"default": null}')
     insert(connection, 3)
     done, failed, given_up = hand.claim().jobs
     hand.settle((done, SUCCEED), (failed, FAIL), (given_up, GIVE_UP))

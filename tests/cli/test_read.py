@@ -19,8 +19,8 @@ Connection = psycopg.Connection[TupleRow]
 def test_a_job_shows_its_whole_timeline(rota: CommandLine) -> None:
     failed = rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--json").json["id"]
     rota.ok("work", "--drain")
-    story = rota.ok("job", str(failed), "--json").json
-    job, [attempt] = story["job"], story["attempts"]
+    timeline = rota.ok("job", str(failed), "--json").json
+    job, [attempt] = timeline["job"], timeline["attempts"]
     assert (job["status"], job["attempts"], job["max_attempts"], job["payload"]) == (
         "failed",
         1,
@@ -88,7 +88,7 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
 
 
 @rule("M85")
-def test_the_overviews_tell_how_things_stand_and_count_no_further_than_they_must(
+def test_the_overviews_show_the_current_state_and_count_no_further_than_they_must(
     rota: CommandLine, connection: Connection
 ) -> None:
     connection.execute(

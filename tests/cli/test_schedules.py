@@ -149,7 +149,7 @@ def test_a_type_that_the_app_does_not_have_is_put_with_force(
 
 
 @rule("M45", "M84")
-def test_a_name_from_sql_cannot_move_the_cursor_or_look_like_a_row_and_a_bad_row_can_be_shown_and_deleted(
+def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown_and_deleted(
     here: Rota, connection: Connection
 ) -> None:
     connection.execute(

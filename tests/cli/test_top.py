@@ -99,25 +99,25 @@ def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(
     database: str, connection: Connection
 ) -> None:
     hand = Hand(connection)
-    hand.beat(slots=10, queues='{"default": null}')
+    hand.send_heartbeat(slots=10, queues='{"default": null}')
     with terminal(database) as shown:
         shown.until("workers 1")
         [id_] = insert(connection)
         shown.until("due 1")
         [job] = hand.claim().jobs
-        hand.beat(running=1)
+        hand.send_heartbeat(running=1)
         shown.until("running 1")
         assert str(id_) in shown.drawn
         hand.settle((job, FAIL))
         shown.until("no route to host")
         shown.press("q")
         assert shown.ends() == 0
-    hand.beat(running=1)  # a worker counts as alive for a minute after
+    hand.send_heartbeat(running=1)  # a worker counts as alive for a minute after
     with terminal(database, size=(5, 30)) as small:
         small.until("workers 1"[:4])
         small.process.send_signal(signal.SIGINT)
         assert small.ends() == 0
-    hand.beat(running=1)
+    hand.send_heartbeat(running=1)
     with terminal(database, kind="dumb") as printing:
         printing.until("workers 1")
         assert printing.process.wait(30) == 0
@@ -141,7 +141,7 @@ def test_the_live_view_outlives_a_restart_of_the_database(own_server: PostgresSe
 @rule("M85")
 def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -> None:
     hand = Hand(connection)
-    hand.beat(slots=10, running=1, succeeded=7)
+    hand.send_heartbeat(slots=10, running=1, succeeded=7)
     insert(connection, 2, job_type="\x1b[2Jt")
     insert(connection, job_type="t")
     [job] = hand.claim().jobs
@@ -157,7 +157,7 @@ def test_one_frame_goes_into_a_pipe(rota: CommandLine, connection: Connection) -
 
 
 @rule("M85", "M15")
-def test_what_a_worker_in_another_language_runs_is_counted_and_what_it_finished_is_not_told_as_nothing(
+def test_jobs_of_a_worker_in_another_language_are_counted_and_its_rate_is_unknown(
     rota: CommandLine, connection: Connection
 ) -> None:
     insert(connection, 3, job_type="t", queue="d")
@@ -233,7 +233,7 @@ def test_a_frame_fits_any_screen() -> None:
     assert frame(facts, 1.0, width=80, height=24, trouble="away")[0].plain == "away"
 
 
-def test_rates_are_what_was_finished_between_two_signs_of_life() -> None:
+def test_rates_are_what_was_finished_between_two_heartbeats() -> None:
     def said(beat: float, done: int, *, stopped: bool = False) -> list[dict[str, Any]]:
         return [
             {

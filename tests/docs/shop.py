@@ -51,7 +51,7 @@ class Shop:
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def work_until_told_to_stop(self, command: str = STAYS) -> str:
+    def work_until_stopped(self, command: str = STAYS) -> str:
         """Run a worker that stays, stop it once it has started, and return its log."""
         log = self.place / "worker.log"
         with log.open("wb") as file:

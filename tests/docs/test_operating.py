@@ -88,7 +88,7 @@ def test_what_the_unit_and_the_manifest_start_is_a_worker(database: str, place: 
         str(container["livenessProbe"]["httpGet"]["port"]), port
     )
     for command in (served, contained):
-        assert "started, release" in shop.work_until_told_to_stop(command)
+        assert "started, release" in shop.work_until_stopped(command)
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,7 @@ def test_every_shell_command_of_the_readme_does_what_it_says(
 ) -> None:
     shop = Shop(place, None if is_private else empty_database)
     said = {
-        line: shop.work_until_told_to_stop() if line == STAYS else shop.type(line)
-        for line in commands()
+        line: shop.work_until_stopped() if line == STAYS else shop.type(line) for line in commands()
     }
 
     assert said["python shop.py"] == "job 1\n"

@@ -128,7 +128,7 @@ def main() -> int:
             bench.servers.put(place)
         test_one = bench.against_the_suite if options.full else bench.against_its_tests
         with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
-            killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
+            killed = list(pool.map(lambda mutant: _print_verdict(mutant, test_one), chosen))
     print(
         f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, "
         f"{len(left_out)} left out"
@@ -153,7 +153,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tell(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> bool:
+def _print_verdict(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> bool:
     began_at = time.monotonic()
     is_killed, verdict = test_one(mutant)
     # What ran out of time on a busy machine has another try; a guard that no test misses survives

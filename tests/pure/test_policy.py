@@ -270,7 +270,7 @@ def test_a_bad_address_fails_at_once_unless_another_of_the_same_mail_may_work_la
         (Answered(status_code=302), "unknown error"),
     ],
 )
-def test_timeouts_connection_trouble_and_unknown_errors_are_tried_again(
+def test_timeouts_connection_errors_and_unknown_errors_are_tried_again(
     error: BaseException, expected: str
 ) -> None:
     seen = classify(error)

@@ -97,7 +97,7 @@ def test_a_signal_to_a_child_that_is_starting_waits_until_it_can_handle_it(tmp_p
 
 
 @rule("M83")
-def test_what_a_worker_process_of_another_release_sends_harms_nobody() -> None:
+def test_an_unknown_message_of_a_worker_process_is_ignored() -> None:
     """A deploy replaces the package: the next process is of another release than its parent."""
     child = WorkerChild(
         [

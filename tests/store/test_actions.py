@@ -248,7 +248,7 @@ def test_a_running_job_with_a_request_to_cancel_is_cancelled_not_retried(
 
 @rule("M81", "M87")
 @pytest.mark.parametrize("action", [Action.RETRY_NOW, Action.BURY])
-def test_the_worker_that_loses_its_job_is_called_and_a_waiting_one_is_rung(
+def test_the_worker_that_loses_its_job_and_a_waiting_one_are_notified(
     connection: Connection, second: Connection, action: Action
 ) -> None:
     insert(connection)

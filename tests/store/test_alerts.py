@@ -76,7 +76,7 @@ def due(connection: Connection, ago: str = "1 hour", **columns: Any) -> None:
 def serve(
     connection: Connection, *, types: tuple[str, ...] = ("t",), queue: str = "default"
 ) -> None:
-    Hand(connection, types=types).beat(queues=f'{{"{queue}": 1}}')
+    Hand(connection, types=types).send_heartbeat(queues=f'{{"{queue}": 1}}')
 
 
 @rule("M86")
@@ -427,7 +427,7 @@ def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
 
 
 @rule("M86")
-def test_two_workers_that_decide_at_the_same_time_tell_it_once(
+def test_two_workers_that_decide_at_the_same_time_report_it_once(
     connection: Connection, second: Connection
 ) -> None:
     decided = [Decision(AlertStep.FIRES, "", 0, AlertMatch("", 10, "ten"))]
@@ -508,7 +508,7 @@ def test_alerts_that_cannot_be_posted_do_not_block_those_not_tried_yet(
 
 
 @rule("M86")
-def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(
+def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(
     connection: Connection,
 ) -> None:
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
@@ -605,7 +605,9 @@ def _touched(connection: Connection) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def test_the_interval_of_a_message_is_written_alike_for_everybody(connection: Connection) -> None:
+def test_the_interval_of_a_message_is_written_alike_for_every_session(
+    connection: Connection,
+) -> None:
     connection.execute("set intervalstyle = 'iso_8601'")
     dead(connection, 10)
     [one] = Hand(connection).run(ops.find_alert_matches("dead jobs"))

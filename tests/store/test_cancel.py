@@ -220,7 +220,7 @@ def test_a_payload_mismatch_with_a_request_to_cancel_waits_for_no_other_release(
     connection: Connection,
 ) -> None:
     insert(connection)
-    Hand(connection, "other", release="2").beat()
+    Hand(connection, "other", release="2").send_heartbeat()
     hand = Hand(connection)
     [job] = hand.claim().jobs
     cancel(connection, job.id)

@@ -22,7 +22,7 @@ from rota.store.driver import drive
 from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.migrate import migrate
 from tests.store.work import Hand, insert
-from tests.support.databases import once_nobody_is_in
+from tests.support.databases import wait_until_unused
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -47,7 +47,7 @@ def made(server: PostgresServer, template: str = "template1") -> Iterator[str]:
     """The name of a database, made from a template and dropped in the end."""
     name = f"c_{uuid4().hex[:12]}"
     with psycopg.connect(server.url(), autocommit=True) as admin:
-        once_nobody_is_in(template, admin)
+        wait_until_unused(template, admin)
         command(admin, "create database {} template {}", name, template)
         try:
             yield name
@@ -173,12 +173,12 @@ def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(
     with psycopg.connect(database, autocommit=True) as own:
         assert check(own) is None
         insert(own, 1)
-    once_nobody_is_in(name_of(database), admin)
+    wait_until_unused(name_of(database), admin)
     command(admin, "alter database {} rename to {}", name_of(database), other)
     with psycopg.connect(server.url(other), autocommit=True) as own:
         assert check(own) is not None
         assert Hand(own).claim().jobs == []
-    once_nobody_is_in(other, admin)
+    wait_until_unused(other, admin)
     command(admin, "alter database {} rename to {}", other, name_of(database))
     with psycopg.connect(database, autocommit=True) as own:
         assert check(own) is None

@@ -212,7 +212,7 @@ def test_a_pre_release_counts_as_its_release(
         assert migrate(empty_database) == Migrated([], [], {})
 
 
-def test_what_was_granted_to_everybody_stays_so_when_a_function_is_replaced(
+def test_what_was_granted_to_public_stays_so_when_a_function_is_replaced(
     connection: Connection, empty_database: str
 ) -> None:
     connection.execute("grant execute on function rota.job_cancel(bigint[], text, text) to public")

@@ -46,7 +46,7 @@ def _worker(
     running: int = 0,
 ) -> None:
     """A worker that has been up for a day."""
-    Hand(connection, f"w{types}{queues}", types=types).beat(
+    Hand(connection, f"w{types}{queues}", types=types).send_heartbeat(
         queues=json.dumps(dict.fromkeys(queues)), running=running
     )
     connection.execute("update rota.worker set started_at = rota.clock() - interval '1 day'")
@@ -260,7 +260,7 @@ def test_the_reason_names_a_retry_a_wait_or_a_payload_that_fits_no_release(
     connection: Connection,
 ) -> None:
     hand = Hand(connection, release="2026.1")
-    Hand(connection, "other", release="2026.2").beat()
+    Hand(connection, "other", release="2026.2").send_heartbeat()
     for ending in (SNOOZE, PAYLOAD_MISMATCH):
         insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
         hand.settle((hand.claim().jobs[0], ending))

@@ -255,7 +255,7 @@ from pg_class where relname ~ '^(job_history|attempt)_2' and relkind in ('r', 'i
 
 @pytest.mark.slow
 @rule("M85", "M14")
-def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Connection) -> None:
+def test_stats_read_no_history_and_a_rollup_reads_the_end_of_a_day(connection: Connection) -> None:
     # A moment after the full hour the one before is counted anew, from all of its day.
     now = HOUR + timedelta(minutes=30)
     clock(connection, now)

@@ -161,7 +161,7 @@ def test_a_look_back_is_written_at_most_once_a_second_unless_it_reaches_further(
 
 
 def _other(connection: Connection, release: str, **facts: str) -> None:
-    Hand(connection, f"worker of {release}", release=release).beat()
+    Hand(connection, f"worker of {release}", release=release).send_heartbeat()
     for column, value in facts.items():
         connection.execute(
             f"update rota.worker set {column} = {value} where release = %s".encode(), [release]
@@ -174,7 +174,7 @@ def test_a_payload_mismatch_is_kept_uncharged_for_another_release_that_is_alive(
 ) -> None:
     insert(connection)
     hand = Hand(connection, release="1")
-    hand.beat()
+    hand.send_heartbeat()
     _other(connection, "2")
     job = hand.claim().jobs[0]
     assert hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)[job.id].status == "queued"

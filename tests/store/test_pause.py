@@ -216,22 +216,22 @@ def test_no_worker_is_woken_for_a_paused_queue_and_a_resume_wakes_them(
     hand = Hand(connection)
     hand.run(ops.request_notify(["default"], 60))
     heard: list[str] = []
-    second.add_notify_handler(lambda ring: heard.append(ring.payload))
+    second.add_notify_handler(lambda notification: heard.append(notification.payload))
     second.execute("listen rota")
 
-    def rings() -> list[str]:
+    def notifications() -> list[str]:
         second.execute("select")  # earlier notifications arrive with the answer
-        told, heard[:] = heard[:], []
-        return told
+        received, heard[:] = heard[:], []
+        return received
 
     app.queues.pause("default")
     insert(connection, 1)
-    assert rings() == []
+    assert notifications() == []
     app.queues.resume("default")
-    assert rings() == ["default"]
+    assert notifications() == ["default"]
     app.queues.pause_all()
     app.queues.resume_all()
-    assert rings() == ["default"]
+    assert notifications() == ["default"]
 
 
 @rule("M14", "M87")

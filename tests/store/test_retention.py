@@ -373,7 +373,7 @@ def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(
         "just stopped": (30, 1.5, 0.5),
     }
     for name, (started, beat, stopped) in ages.items():
-        Hand(connection, name).beat()
+        Hand(connection, name).send_heartbeat()
         at = [None if days is None else timedelta(days=days) for days in (started, beat, stopped)]
         connection.execute(
             "update rota.worker set started_at = now() - %s, heartbeat_at = now() - %s, stopped_at "

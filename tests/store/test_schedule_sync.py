@@ -45,7 +45,7 @@ def start(
         ops.declare_schedules(json.dumps(schedules), release, is_deploy=deploy)
     )
     if not deploy:
-        Hand(connection, name=worker or release, release=release).beat()
+        Hand(connection, name=worker or release, release=release).send_heartbeat()
     return count
 
 
@@ -53,9 +53,9 @@ def stop(connection: Connection, worker: str) -> None:
     Hand(connection).run(ops.stop(worker))
 
 
-def beat(connection: Connection, *releases: str) -> None:
+def send_heartbeats(connection: Connection, *releases: str) -> None:
     for release in releases:
-        Hand(connection, name=release, release=release).beat()
+        Hand(connection, name=release, release=release).send_heartbeat()
 
 
 def disable(connection: Connection) -> list[str]:
@@ -172,14 +172,14 @@ def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_an
     set_clock(connection, NOON)
     start(connection, "1", declared(), declared("gone"))
     set_clock(connection, "2026-03-02 12:00:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     start(connection, "2", declared(), declared("new"))
     assert disable(connection) == []
     set_clock(connection, "2026-03-02 12:59:59")
-    beat(connection, "1", "2")
+    send_heartbeats(connection, "1", "2")
     assert disable(connection) == []
     set_clock(connection, "2026-03-02 13:00:01")
-    beat(connection, "1", "2")
+    send_heartbeats(connection, "1", "2")
     assert disable(connection) == ["gone"]
     assert disable(connection) == []
     assert [fact(connection, "disabled_at", name) for name in ("s", "gone", "new")] == [
@@ -223,7 +223,7 @@ def test_of_two_releases_side_by_side_the_older_one_s_workers_change_nothing(
     set_clock(connection, NOON)
     start(connection, "1", declared(cron="0 1 * * *"))
     set_clock(connection, "2026-03-01 12:10:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     start(connection, "2", declared(cron="0 2 * * *"))
     assert start(connection, "1", declared(cron="0 1 * * *"), worker="1 again") == 0
     assert (fact(connection, "cron"), fact(connection, "release")) == ("0 2 * * *", "2")
@@ -237,16 +237,16 @@ def test_a_roll_back_makes_the_old_release_the_newest_again(connection: Connecti
     set_clock(connection, "2026-03-01 12:10:00")
     start(connection, "2", declared(cron="0 2 * * *"), declared("new"))
     set_clock(connection, "2026-03-01 12:20:00")
-    beat(connection, "2")
+    send_heartbeats(connection, "2")
     # While the last of release 2 are still up.
     start(connection, "1", declared(cron="0 1 * * *"), declared("old"))
     stop(connection, "2")
     assert fact(connection, "cron") == "0 1 * * *"
     set_clock(connection, "2026-03-01 13:15:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     assert disable(connection) == []
     set_clock(connection, "2026-03-01 13:20:01")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     assert disable(connection) == ["new"]
 
 
@@ -296,11 +296,11 @@ def test_a_withdrawn_canary_leaves_the_release_at_work_the_newest(connection: Co
     set_clock(connection, NOON)
     start(connection, "1", declared(), declared("old"))
     set_clock(connection, "2026-03-01 12:10:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     start(connection, "2", declared())
     stop(connection, "2")
     set_clock(connection, "2026-03-01 14:00:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     start(connection, "1", declared(), declared("old"), worker="1 again")
     assert (disable(connection), fact(connection, "release")) == ([], "1")
 
@@ -312,7 +312,7 @@ def test_a_release_without_a_name_disables_nothing(connection: Connection) -> No
     stop(connection, "1")
     start(connection, "unknown", declared())
     set_clock(connection, "2026-03-02 12:00:00")
-    beat(connection, "unknown")
+    send_heartbeats(connection, "unknown")
     assert (disable(connection), fact(connection, "origin")) == ([], "code")
 
 
@@ -323,7 +323,7 @@ def test_a_deploy_that_is_synchronised_before_its_workers_start_is_not_undone_me
     set_clock(connection, NOON)
     start(connection, "1", declared())
     set_clock(connection, "2026-03-03 12:00:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     assert start(connection, "2", declared(cron="0 3 * * *"), declared("new"), deploy=True) == 2
     assert disable(connection) == []
     assert start(connection, "2", declared(cron="0 3 * * *"), declared("new")) == 2
@@ -337,5 +337,5 @@ def test_those_that_people_made_stay(connection: Connection, origin: str) -> Non
     put(connection, origin=origin)
     start(connection, "1")
     set_clock(connection, "2026-03-02 12:00:00")
-    beat(connection, "1")
+    send_heartbeats(connection, "1")
     assert disable(connection) == []

@@ -32,7 +32,7 @@ from rota.worker.slots import SlotGroup
 from tests.conftest import _execute, _is_there
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
 from tests.support.clock import ManualClock
-from tests.support.databases import once_nobody_is_in
+from tests.support.databases import wait_until_unused
 from tests.support.guard import locked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -166,9 +166,9 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
             _execute(admin, "CREATE DATABASE {} TEMPLATE {}", f"{NAME}_unfinished", template)
             with psycopg.connect(server.url(f"{NAME}_unfinished"), autocommit=True) as loading:
                 loading.execute(LOAD.encode())
-            once_nobody_is_in(f"{NAME}_unfinished", admin)
+            wait_until_unused(f"{NAME}_unfinished", admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", f"{NAME}_unfinished", NAME)
-        once_nobody_is_in(NAME, admin)  # a session counts what it has read when it ends
+        wait_until_unused(NAME, admin)  # a session counts what it has read when it ends
         with psycopg.connect(server.url(NAME), autocommit=True) as connection:
             yield Spikes(server.url(NAME), connection)
 

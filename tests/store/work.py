@@ -143,9 +143,9 @@ class Hand:
         """Take expired jobs from their workers."""
         return self.run(ops.reap(BEGINNING, limit, steady_s))[1]
 
-    def beat(self, **facts: Any) -> None:
+    def send_heartbeat(self, **facts: Any) -> None:
         """Write this worker's heartbeat."""
-        sign = {
+        row = {
             "name": self.name,
             "host": "h",
             "pid": 1,
@@ -154,7 +154,7 @@ class Hand:
             "job_types": list(self.types),
             "queues": "{}",
         }
-        self.run(ops.beat({**sign, "running": 0, **facts}))
+        self.run(ops.beat({**row, "running": 0, **facts}))
 
 
 def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: Any) -> list[int]:

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 from tests.support.wait import eventually
 
 
-def once_nobody_is_in(name: str, admin: psycopg.Connection[TupleRow]) -> None:
+def wait_until_unused(name: str, admin: psycopg.Connection[TupleRow]) -> None:
     """Wait until a database has no sessions.
 
     A closed session ends a moment later, and the server waits 5 s for it before it copies, renames
@@ -26,7 +26,7 @@ def once_nobody_is_in(name: str, admin: psycopg.Connection[TupleRow]) -> None:
     sessions = "select count(*) from pg_stat_activity where datname = %s"
     eventually(
         lambda: admin.execute(sessions, [name]).fetchone() == (0,),
-        what=f"nobody is in {name} any more",
+        what=f"no session uses {name}",
     )
 
 

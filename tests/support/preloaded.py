@@ -60,7 +60,7 @@ def main() -> None:
         if ended in ready:
             with suppress(BlockingIOError):
                 os.read(ended, 4096)
-            _tell_who_ended(asked)
+            _answer_for_ended(asked)
         if control.fileno() in ready:
             request, descriptors = _receive(control)
             if request is None:
@@ -86,7 +86,7 @@ def _receive(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     return json.loads(body), descriptors
 
 
-def _tell_who_ended(asked: dict[int, int]) -> None:
+def _answer_for_ended(asked: dict[int, int]) -> None:
     while asked:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:

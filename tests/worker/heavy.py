@@ -61,8 +61,8 @@ def seen(ctx: rota.Context) -> dict[str, Any]:
     }
 
 
-@jobs.job("tells", executor="process", takes_context=True)
-def tells(ctx: rota.Context, go: str) -> None:
+@jobs.job("reports progress", executor="process", takes_context=True)
+def reports_progress(ctx: rota.Context, go: str) -> None:
     """Say how far it is, wait for a file, say it again, and go on until told to stop."""
     for done in range(10_000):
         ctx.progress(done, note="loading")

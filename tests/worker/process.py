@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """`app.run` of tests.worker.crew, or another module. Several of one test share a directory, and
-    so the notes of their handlers."""
+    """`app.run` of tests.worker.worker_app, or another module. Several of one test share a
+    directory, and so the notes of their handlers."""
 
     def __init__(self, place: Path, url: str, *, lease: str = "2m", **options: Any) -> None:
         self.notes_file = place / "notes"
@@ -29,12 +29,12 @@ class WorkerProcess:
         environment = {
             **os.environ,
             "ROTA_DATABASE_URL": url,
-            "CREW_LEASE": lease,
-            "CREW_NOTES": str(self.notes_file),
+            "WORKER_LEASE": lease,
+            "WORKER_NOTES": str(self.notes_file),
         }
         with self.log_file.open("wb") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            command = ["-m", options.pop("module", "tests.worker.crew"), json.dumps(options)]
+            command = ["-m", options.pop("module", "tests.worker.worker_app"), json.dumps(options)]
             self.process = forked.start(command, cwd=ROOT, env=environment, **streams)
         self.pid = self.process.pid
 

@@ -1,4 +1,4 @@
-"""`rota work --processes` of tests.worker.crew: a parent and its workers, seen from outside."""
+"""`rota work --processes` with the app of `worker_app`: a parent and its workers, from outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SupervisorProcess:
         url: str,
         processes: int,
         *options: str,
-        app: str = "tests.worker.crew:app",
+        app: str = "tests.worker.worker_app:app",
         around: tuple[str, ...] = (),
     ) -> None:
         self.notes_file = place / "notes"
@@ -38,7 +38,7 @@ class SupervisorProcess:
         self._seen: set[psutil.Process] = set()
         with self.log_file.open("wb") as log, self.out_file.open("wb") as out:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
-            own = {"ROTA_DATABASE_URL": url, "CREW_NOTES": str(self.notes_file)}
+            own = {"ROTA_DATABASE_URL": url, "WORKER_NOTES": str(self.notes_file)}
             how: dict[str, Any] = {"cwd": ROOT, "env": os.environ | own, **streams}
             if around:
                 self.process = subprocess.Popen([*around, sys.executable, *command], **how)

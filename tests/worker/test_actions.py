@@ -1,5 +1,5 @@
-"""A job that is taken from its worker: the worker hears it from the bell, its handler is told, and
-what it still says is not written."""
+"""A job that is taken from its worker: a notification tells the worker, its handler is stopped, and
+nothing more is written for it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from rota.observe.events import JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
-from tests.worker.test_cancel import Told, until_the_keeper_rests
+from tests.worker.test_cancel import StoppableHandlers, until_the_keeper_rests
 
 pytestmark = pytest.mark.waits
 
 
 @rule("M32", "M81", "M87")
 @pytest.mark.parametrize("action", ["retry_now", "bury"])
-async def test_a_worker_hears_that_its_job_was_taken_and_the_next_attempt_begins_after_it_was_told(
+async def test_a_worker_learns_that_its_job_was_taken_and_the_next_attempt_begins_after_that(
     database: str, connection: Connection, action: str
 ) -> None:
-    told, app, ran = Told(), rota.App(database), []
+    handlers, app, ran = StoppableHandlers(), rota.App(database), []
 
-    @told.jobs.job("again", takes_context=True)
+    @handlers.jobs.job("again", takes_context=True)
     async def again(ctx: rota.Context) -> None:
         ran.append(ctx.job.claims)
         if ctx.job.claims == 1:
-            await told._async(ctx)
+            await handlers._async(ctx)
 
-    async with Hand(database, told.jobs, lease_s=3600) as hand:
+    async with Hand(database, handlers.jobs, lease_s=3600) as hand:
         job = put(connection, "again")
-        await told.until_started()
+        await handlers.until_started()
         await until_the_keeper_rests(connection)
         stands = await (
             app.aretry_now(job, why="hangs")
@@ -42,7 +42,7 @@ async def test_a_worker_hears_that_its_job_was_taken_and_the_next_attempt_begins
         if action == "retry_now":
             await hand.heard(JobSucceeded)
     await app.aclose()
-    assert len(told.told) == 1
+    assert len(handlers.reasons) == 1
     if action == "bury":
         assert (stands, ran) == (Status.DEAD, [1])
         assert rows(connection, "select status, claims from rota.jobs") == [("dead", 2)]

@@ -83,7 +83,7 @@ async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
 
 
 @rule("M86", "M84")
-async def test_what_somebody_called_a_queue_does_not_make_a_second_line(
+async def test_the_name_of_a_queue_does_not_make_a_second_line(
     database: str, connection: Connection
 ) -> None:
     connection.execute(
@@ -227,7 +227,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
 
 
 @rule("M86", "M80")
-async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its_round_left(
+async def test_a_drain_evaluates_the_rules_before_its_jobs_and_after_the_other_upkeep(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "EACH_S", 60)
@@ -253,7 +253,7 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its
 
 
 @rule("M86", "M80", "M84")
-async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived_that_it_is_over_once(
+async def test_jobs_that_die_in_drains_raise_one_alert_and_end_it_once_when_archived(
     database: str,
     connection: Connection,
     caplog: pytest.LogCaptureFixture,

@@ -18,14 +18,14 @@ from tests.worker.table import Connection, put, rows
 pytestmark = pytest.mark.waits
 
 
-def when_told(hand: Hand, job_type: str | None) -> threading.Event:
-    """What happens as soon as somebody is told that handlers of this type keep the loop from
-    turning; None: that no handler does."""
-    told = threading.Event()
+def watch_for_report(hand: Hand, job_type: str | None) -> threading.Event:
+    """Return an event that is set when handlers of this type are reported to block the loop; None:
+    when the report names no handler."""
+    reported = threading.Event()
     hand.worker._bus.on(
-        LoopBlocked, lambda event: told.set() if event.job_type == job_type else None
+        LoopBlocked, lambda event: reported.set() if event.job_type == job_type else None
     )
-    return told
+    return reported
 
 
 @rule("M32", "M84")
@@ -40,7 +40,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(
         with psycopg.connect(database, autocommit=True) as own:
             held = "select id, locked_until from rota.job"
             before = set(rows(own, held))
-            told.wait(30)
+            reported.wait(30)
             eventually(lambda: not before & set(rows(own, held)), what="both leases are renewed")
         may_end.set()
 
@@ -49,7 +49,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(
         await may_end.wait()
 
     async with Hand(database, jobs) as hand:
-        told = when_told(hand, "greedy")
+        reported = watch_for_report(hand, "greedy")
         with connection.transaction():
             other = put(connection, "patient")
             job = put(connection, "greedy")
@@ -76,24 +76,24 @@ async def test_a_task_that_a_handler_began_is_that_handlers(
     @jobs.job("grouped")
     async def grouped() -> None:
         async def compute() -> None:
-            told.wait(30)
+            reported.wait(30)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(compute())
 
     async with Hand(database, jobs) as hand:
-        told = when_told(hand, "grouped")
+        reported = watch_for_report(hand, "grouped")
         job = put(connection, "grouped")
         blocked = await hand.heard(LoopBlocked, count=2, timeout_s=60, job=job)
     assert (blocked.job, blocked.job_type) == (job, "grouped")
 
 
 @rule("M84")
-async def test_what_blocks_the_loop_and_is_no_handler_is_told_too(
+async def test_a_blocked_loop_is_reported_also_if_no_handler_blocks_it(
     database: str, connection: Connection
 ) -> None:
     async with Hand(database, _some_jobs()) as hand:
-        when_told(hand, None).wait(30)  # the application's own code on the same loop
+        watch_for_report(hand, None).wait(30)  # the application's own code on the same loop
         blocked = await hand.heard(LoopBlocked, count=2)
     assert (blocked.job, blocked.job_type) == (None, None)
 

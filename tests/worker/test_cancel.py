@@ -42,13 +42,13 @@ def request_cancel(
     ) == [("requested",)]
 
 
-class Told:
-    """Handlers that wait to be told, and what they were told."""
+class StoppableHandlers:
+    """Handlers that run until they are stopped, and the reasons that they got."""
 
     def __init__(self) -> None:
         self.jobs = rota.Jobs()
         self.started = threading.Event()
-        self.told: list[str | None] = []
+        self.reasons: list[str | None] = []
         self.jobs.job("async", takes_context=True)(self._async)
         self.jobs.job("plain", takes_context=True)(self._plain)
         self.jobs.job("short", lease="4s", takes_context=True)(self._async)
@@ -59,7 +59,7 @@ class Told:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self.told.append(ctx.cancelled)
+            self.reasons.append(ctx.cancelled)
             raise
 
     def _plain(self, ctx: rota.Context) -> None:
@@ -69,7 +69,7 @@ class Told:
                 ctx.raise_if_cancelled()
                 time.sleep(0.01)
         except rota.AttemptCancelled as error:
-            self.told.append(error.reason)
+            self.reasons.append(error.reason)
             raise
 
     async def until_started(self) -> None:
@@ -92,18 +92,18 @@ async def until_the_keeper_rests(connection: Connection) -> None:
 
 @rule("M51", "M81", "M87")
 @pytest.mark.parametrize("handler", ["async", "plain", "recorded"])
-async def test_the_bell_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_away(
+async def test_a_notification_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_away(
     database: str, connection: Connection, handler: str
 ) -> None:
-    told = Told()
-    async with Hand(database, told.jobs, lease_s=3600) as hand:
+    handlers = StoppableHandlers()
+    async with Hand(database, handlers.jobs, lease_s=3600) as hand:
         job = put(connection, handler)
-        await told.until_started()
+        await handlers.until_started()
         await until_the_keeper_rests(connection)
         request_cancel(connection, job)
         cancelled = await hand.heard(JobCancelled)  # the lease's next renewal is 20 minutes away
     assert (cancelled.job, cancelled.reason) == (job, "not wanted any more")
-    assert told.told == ["it was cancelled: not wanted any more"]
+    assert handlers.reasons == ["it was cancelled: not wanted any more"]
     assert rows(connection, ENDS, job) == [
         ("cancelled", "not wanted any more", "not wanted any more")
     ]
@@ -112,23 +112,23 @@ async def test_the_bell_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_a
 
 @rule("M32", "M87")
 @pytest.mark.parametrize("how", ["without NOTIFY", "in a drain"])
-async def test_without_the_bell_the_next_renewal_brings_it(
+async def test_without_notifications_the_next_renewal_brings_it(
     database: str, connection: Connection, how: str
 ) -> None:
-    told = Told()
+    handlers = StoppableHandlers()
     job = put(connection, "short")
     if how == "in a drain":
-        hand = Hand(database, told.jobs, drain=True)
+        hand = Hand(database, handlers.jobs, drain=True)
         running = asyncio.create_task(hand.run())
-        await told.until_started()
+        await handlers.until_started()
         request_cancel(connection, job, None)
         await running
     else:
-        async with Hand(database, told.jobs, notify=False) as hand:
-            await told.until_started()
+        async with Hand(database, handlers.jobs, notify=False) as hand:
+            await handlers.until_started()
             request_cancel(connection, job, None)
             await hand.heard(JobCancelled)
-    assert told.told == ["it was cancelled: no reason given"]
+    assert handlers.reasons == ["it was cancelled: no reason given"]
     assert rows(connection, ENDS, job) == [("cancelled", None, None)]
 
 
@@ -225,12 +225,12 @@ async def test_a_handler_that_gives_up_leaves_its_job_dead(
 async def test_a_worker_that_goes_down_before_it_has_heard_ends_the_job_all_the_same(
     database: str, connection: Connection
 ) -> None:
-    told = Told()
-    async with Hand(database, told.jobs, notify=False, grace_s=0.0) as hand:
+    handlers = StoppableHandlers()
+    async with Hand(database, handlers.jobs, notify=False, grace_s=0.0) as hand:
         job = put(connection, "async")
-        await told.until_started()
+        await handlers.until_started()
         request_cancel(connection, job)
-    assert told.told == ["the worker is going down"]
+    assert handlers.reasons == ["the worker is going down"]
     assert [
         (event.job, event.reason) for event in hand.events if isinstance(event, JobCancelled)
     ] == [(job, "not wanted any more")]
@@ -243,7 +243,7 @@ async def test_a_worker_that_goes_down_before_it_has_heard_ends_the_job_all_the_
 async def test_the_reaper_says_that_a_lost_job_was_cancelled(
     database: str, connection: Connection
 ) -> None:
-    told = Told()
+    handlers = StoppableHandlers()
     job = put(connection, "nobody knows")
     connection.execute(
         "update rota.job set status = 'running', locked_by = 'gone', "
@@ -251,7 +251,7 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
     )
     request_cancel(connection, job)
     connection.execute("update rota.job set locked_until = now() - interval '1 hour'")
-    async with Hand(database, told.jobs) as hand:
+    async with Hand(database, handlers.jobs) as hand:
         cancelled = await hand.heard(JobCancelled)
     assert (cancelled.job, cancelled.reason, cancelled.worker) == (
         job,
@@ -265,21 +265,21 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
 async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_starting(
     database: str, connection: Connection
 ) -> None:
-    told = Told()
+    handlers = StoppableHandlers()
     started: list[int] = []
 
-    @told.jobs.job("next", takes_context=True)
+    @handlers.jobs.job("next", takes_context=True)
     async def next_one(ctx: rota.Context) -> None:
         started.append(ctx.job.id)
 
-    async with Hand(database, told.jobs, slots=1, buffer_s=60.0) as hand:
+    async with Hand(database, handlers.jobs, slots=1, buffer_s=60.0) as hand:
         hand.part(Executor).groups[0].target = 50  # as a fast worker has it
         connection.execute(
             "insert into rota.job (job_type, queue, priority) "
             "values ('async', 'default', 0), ('next', 'default', 0)"
         )
         await hand.heard(JobClaimed, 2)
-        await told.until_started()
+        await handlers.until_started()
         first, second = sorted(hand.worker.parts.attempts)
         await until_the_keeper_rests(connection)
         request_cancel(connection, second)
@@ -297,13 +297,13 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
 
 
 @rule("M87")
-async def test_a_cancel_that_nobody_could_hear_is_found_when_the_worker_listens_again(
+async def test_a_cancel_while_no_connection_listened_is_found_when_the_worker_listens_again(
     database: str, connection: Connection, admin: Connection
 ) -> None:
-    told = Told()
-    async with Hand(database, told.jobs, lease_s=3600) as hand:
+    handlers = StoppableHandlers()
+    async with Hand(database, handlers.jobs, lease_s=3600) as hand:
         job = put(connection, "async")
-        await told.until_started()
+        await handlers.until_started()
         await until_the_keeper_rests(connection)
         name = sql.Identifier(str(value(connection, "select current_database()")))
         # So that the worker cannot listen again too soon.

@@ -68,7 +68,7 @@ ROUNDS, JOBS = 2, 10_000
 
 @pytest.mark.slow
 @rule("M2", "M33")
-def test_a_server_that_crashes_under_load_costs_no_job_and_starts_none_twice_but_by_an_expired_lease(
+def test_a_server_crash_under_load_costs_no_job_and_repeats_only_expired_leases(
     start_worker: StartWorker, own_server: PostgresServer, connect: Connect
 ) -> None:
     connection = connect()

@@ -139,7 +139,7 @@ async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_wha
 
 
 @rule("M35", "M83")
-async def test_an_attempt_that_is_over_its_time_is_charged_for_that_also_by_a_worker_that_goes_before_it_has_ended(
+async def test_an_attempt_past_its_timeout_is_charged_also_by_a_worker_that_goes_before_it_ends(
     connection: Connection,
 ) -> None:
     work, jobs, begun = Work(connection), rota.Jobs(), asyncio.Event()

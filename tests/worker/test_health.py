@@ -191,7 +191,7 @@ def test_clients_that_say_nothing_do_not_take_a_thread_each(
     monkeypatch.setattr("rota.runtime.health_server._Request.timeout", 60.0)
     others = {*threading.enumerate()}
 
-    def heard() -> int:
+    def count_request_threads() -> int:
         return sum(
             "process_request_thread" in thread.name for thread in {*threading.enumerate()} - others
         )
@@ -200,11 +200,11 @@ def test_clients_that_say_nothing_do_not_take_a_thread_each(
         silent = [
             socket.create_connection(("127.0.0.1", free_port)) for _ in range(CLIENTS_MAX + 8)
         ]
-        eventually(lambda: heard() == CLIENTS_MAX)
+        eventually(lambda: count_request_threads() == CLIENTS_MAX)
         assert all(one.recv(1) == b"" for one in silent[CLIENTS_MAX:]), (
             "the last to come are let go"
         )
-        assert heard() == CLIENTS_MAX
+        assert count_request_threads() == CLIENTS_MAX
         for one in silent:
             one.close()
         eventually(lambda: probe(free_port, "/healthz") == (200, "ok"))
@@ -225,7 +225,7 @@ def test_several_processes_are_ready_when_all_are_and_well_while_one_is_replaced
 import os, time
 while not os.path.exists({str(may_start)!r}):
     time.sleep(0.02)
-from tests.worker.crew import app
+from tests.worker.worker_app import app
 """)
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -76,7 +76,7 @@ async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(
 
 @rule("M32", "M84")
 @pytest.mark.parametrize("handler", ["async", "plain"])
-async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
+async def test_a_handler_that_lost_its_lease_is_stopped_and_its_worker_writes_nothing(
     database: str, connection: Connection, caplog: pytest.LogCaptureFixture, handler: str
 ) -> None:
     jobs = rota.Jobs()
@@ -108,7 +108,7 @@ async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(
     with caplog.at_level(logging.ERROR, "rota"):
         async with Hand(database, jobs) as hand:
             await asyncio.wait_for(started.wait(), 30)
-            after = _taken_away(connection, job)
+            after = _take_away(connection, job)
             lost = await hand.heard(LeaseLost)
     assert (lost.job, lost.attempt, lost.claim, lost.worker) == (job, 1, 1, hand.name)
     assert told == ["its lease was lost"]
@@ -136,7 +136,7 @@ async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(
 
 @rule("M32")
 @pytest.mark.parametrize("end", ["returns", "raises", "snoozes", "cancels"])
-async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(
+async def test_the_outcome_of_a_handler_that_lost_its_lease_is_discarded(
     database: str, connection: Connection, end: str
 ) -> None:
     jobs = rota.Jobs()
@@ -160,7 +160,7 @@ async def test_what_a_handler_comes_to_after_its_lease_was_lost_is_discarded(
     async with Hand(database, jobs) as hand:
         await asyncio.to_thread(started.wait, 10)
         # The next renewal is ten seconds away: only the fence can refuse the outcome.
-        after = _taken_away(connection, job)
+        after = _take_away(connection, job)
         go.set()
         await hand.heard(LeaseLost)
     assert rows(connection, "select * from rota.job") == after
@@ -191,7 +191,7 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
     # A notification would make the worker renew all leases at once.
     async with Hand(database, jobs, notify=False, poll_s=0.05) as hand:
         assert await asyncio.to_thread(started[1].wait, 30)
-        _taken_away(connection, job)
+        _take_away(connection, job)
         assert await asyncio.to_thread(started[2].wait, 30)
         go[first_to_end].set()
         if first_to_end == 1:  # the second is held as long as it takes
@@ -252,7 +252,7 @@ def _is_renewed(connection: Connection, before: object) -> bool:
 def _nothing() -> None: ...
 
 
-def _taken_away(connection: Connection, job: int) -> list[tuple[object, ...]]:
+def _take_away(connection: Connection, job: int) -> list[tuple[object, ...]]:
     """Let the reaper take the job; return its row then."""
     with connection.transaction():  # or the worker would renew it in between
         expire_leases(connection)

@@ -38,7 +38,7 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
         eventually, lambda: rings or connection.execute("notify rota, 'first'") is None
     )
 
-    async def ring(count: int) -> None:
+    async def notify(count: int) -> None:
         heard = len(rings) + count  # of the same text in one transaction PostgreSQL would send one
         connection.execute(
             f"select pg_notify('rota', 'queue ' || n) from generate_series(1, {count}) n".encode()
@@ -46,11 +46,11 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
         await asyncio.to_thread(eventually, lambda: len(rings) >= heard)
 
     try:
-        await ring(WAKE_UPS_A_SECOND_MAX // 4)
+        await notify(WAKE_UPS_A_SECOND_MAX // 4)
         assert floods == []
         # More than WAKE_UPS_A_SECOND_MAX fall into one second, even if another second begins
         # meanwhile.
-        await ring(2 * WAKE_UPS_A_SECOND_MAX)
+        await notify(2 * WAKE_UPS_A_SECOND_MAX)
         assert 1 <= len(floods) <= 2
     finally:
         listening.cancel()

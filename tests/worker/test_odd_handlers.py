@@ -73,7 +73,7 @@ async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
 
 
 @rule("M35", "M42")
-async def test_a_job_that_a_blocked_loop_kept_from_starting_is_neither_timed_out_nor_does_it_keep_its_slot(
+async def test_a_job_that_a_blocked_loop_kept_from_starting_neither_times_out_nor_keeps_its_slot(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
@@ -93,7 +93,7 @@ async def test_a_job_that_a_blocked_loop_kept_from_starting_is_neither_timed_out
 
 
 @rule("M41")
-async def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_a_result(
+async def test_a_coroutine_that_is_never_awaited_is_a_failure_and_not_a_result(
     database: str, connection: Connection
 ) -> None:
     async def forgotten() -> None: ...

@@ -37,16 +37,16 @@ def _at_most(files: int) -> Callable[[], None]:
 
 @rule("M33", "M83")
 @pytest.mark.parametrize("files", [10, 12, 14, 16, 18])
-def test_a_worker_without_descriptors_fails_with_a_reason_and_charges_nobody(
+def test_a_worker_without_descriptors_fails_with_a_reason_and_charges_no_job(
     database: str, connection: Connection, files: int
 ) -> None:
     put(connection, "quick")
     connection.execute("update rota.job set max_attempts = 1")
     ran = subprocess.run(
-        [sys.executable, "-m", "rota", "work", "--drain", "--app=tests.worker.crew:app"],
+        [sys.executable, "-m", "rota", "work", "--drain", "--app=tests.worker.worker_app:app"],
         check=False,
         cwd=ROOT,
-        env={**os.environ, "ROTA_DATABASE_URL": database, "CREW_NOTES": os.devnull},
+        env={**os.environ, "ROTA_DATABASE_URL": database, "WORKER_NOTES": os.devnull},
         capture_output=True,
         text=True,
         timeout=60,

@@ -37,7 +37,7 @@ def declared(database: str) -> None:
 
 
 @rule("M87")
-async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_within_its_poll_when_it_is_resumed(
+async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_when_it_is_resumed(
     database: str, connection: Connection
 ) -> None:
     """Jobs that came before and during the pause lie where its frontier waits. Its polls are short,

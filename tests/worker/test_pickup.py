@@ -23,7 +23,7 @@ from tests.worker.table import Connection, connected, put, put_many, rows, value
 pytestmark = pytest.mark.waits
 
 RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0}
-"""Polls so seldom that whatever comes came by the bell."""
+"""Polls so rare that every job is found through a notification."""
 SOON_S = 8.0
 """A second, and as much as a busy machine may need. What is not found as it should be is not found
 at all, or much later."""
@@ -64,8 +64,8 @@ async def soon(holds: Callable[[], object], timeout_s: float = 10) -> None:
     await asyncio.to_thread(eventually, holds, timeout_s)
 
 
-async def waits_for_the_bell(connection: Connection, hand: Hand) -> None:
-    """Have an idle worker look until it has asked to be rung, and rests."""
+async def wait_for_request(connection: Connection, hand: Hand) -> None:
+    """Have an idle worker claim until it has asked for notifications and is at rest."""
 
     def has_asked() -> bool:
         hand.look()  # an idle worker asks with its second look
@@ -81,20 +81,20 @@ async def waits_for_the_bell(connection: Connection, hand: Hand) -> None:
 
 
 @rule("M15", "M81")
-async def test_the_bell_starts_a_plain_insert_long_before_the_next_poll(
+async def test_a_notification_starts_a_plain_insert_long_before_the_next_poll(
     database: str, connection: Connection, jobs: rota.Jobs
 ) -> None:
     async with Hand(database, jobs, **RARE) as hand:
-        await waits_for_the_bell(connection, hand)
+        await wait_for_request(connection, hand)
         assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
 
 
 @rule("M81")
-async def test_a_worker_whose_ear_was_cut_off_listens_again(
+async def test_a_worker_whose_listening_connection_broke_listens_again(
     database: str, connection: Connection, jobs: rota.Jobs
 ) -> None:
     async with Hand(database, jobs, **RARE) as hand:
-        await waits_for_the_bell(connection, hand)
+        await wait_for_request(connection, hand)
         [(first,)] = rows(connection, LISTENING)
         connection.execute("select pg_terminate_backend(%s)", [first])
         await soon(lambda: [pid for (pid,) in rows(connection, LISTENING) if pid != first])
@@ -102,7 +102,7 @@ async def test_a_worker_whose_ear_was_cut_off_listens_again(
 
 
 @rule("M81")
-async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(
+async def test_without_notifications_polling_alone_starts_a_job_within_a_second(
     database: str, connection: Connection, jobs: rota.Jobs
 ) -> None:
     assert WorkerConfig().poll_s < 1
@@ -119,18 +119,20 @@ async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(
 
 
 @rule("M88")
-def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(
+def test_a_commit_carries_a_notify_only_while_a_worker_waits_for_its_queue(
     connection: Connection, database: str
 ) -> None:
-    with psycopg.connect(database, autocommit=True) as ear:
-        ear.execute("listen rota")
+    with psycopg.connect(database, autocommit=True) as listener:
+        listener.execute("listen rota")
 
         def heard() -> list[str]:
             connection.execute("notify rota, 'end'")
-            return [notification.payload for notification in ear.notifies(timeout=10, stop_after=1)]
+            return [
+                notification.payload for notification in listener.notifies(timeout=10, stop_after=1)
+            ]
 
         put(connection, "quick")
-        assert heard() == ["end"], "nobody has ever waited"
+        assert heard() == ["end"], "no worker has ever waited"
         connection.execute(
             "insert into rota.queue (name, bell_until) "
             "values ('default', now() + interval '1 hour'), ('past', now())"
@@ -143,7 +145,7 @@ def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(
         )
         assert heard() == ["end"], "nobody waits for these queues, or the job is not due"
         put_many(connection, "quick", 3)
-        assert next(ear.notifies(timeout=10)).payload == "default"
+        assert next(listener.notifies(timeout=10)).payload == "default"
         assert heard() == ["end"], "one for a statement is enough"
 
 
@@ -162,7 +164,7 @@ async def test_a_priority_that_turns_up_later_is_found(
 
 
 @rule("M61")
-async def test_an_urgent_job_of_a_priority_nobody_declared_overtakes_a_backlog_within_a_second(
+async def test_an_urgent_job_of_an_undeclared_priority_overtakes_a_backlog_within_a_second(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()

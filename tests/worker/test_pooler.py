@@ -101,7 +101,7 @@ async def test_a_drain_works_behind_a_transaction_pooler(
 
 
 @rule("M2")
-def test_an_app_that_wants_to_listen_is_told_that_it_stands_before_a_pooler(pooled: str) -> None:
+def test_an_app_that_wants_to_listen_gets_an_error_that_names_the_pooler(pooled: str) -> None:
     jobs = _jobs()
     app = rota.App(pooled, jobs=[jobs])
     with pytest.raises(ConfigurationError, match=r"notify=False"):
@@ -109,7 +109,7 @@ def test_an_app_that_wants_to_listen_is_told_that_it_stands_before_a_pooler(pool
 
 
 @rule("M2")
-def test_an_app_that_prepares_where_sessions_are_shared_is_told_so(
+def test_an_app_that_prepares_where_sessions_are_shared_gets_an_error_that_says_so(
     server: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     # PgBouncer takes the connection all the same where it was told to overlook what it does not

@@ -356,7 +356,7 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
 
 @rule("M35")
 @pytest.mark.parametrize("job_type", ["stops", "stops awaiting"])
-async def test_a_handler_that_asks_is_told_why_before_it_is_killed_and_the_next_is_not(
+async def test_a_handler_that_asks_learns_why_before_it_is_killed_and_the_next_does_not(
     database: str,
     connection: Connection,
     tmp_path: Path,
@@ -422,7 +422,7 @@ async def test_a_cpu_bound_job_blocks_neither_the_loop_nor_the_leases(
     assert status(connection, busy) == "queued"
 
 
-async def test_a_handler_that_is_told_before_it_begins_never_begins(
+async def test_a_handler_that_is_stopped_before_it_begins_never_begins(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: asyncio.Queue[Attempt] = asyncio.Queue()
@@ -529,11 +529,11 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
     said: list[str] = []
     hear = HandlerChild.hear
 
-    def hearing(process: HandlerChild, for_s: float) -> Any:
+    def receive(process: HandlerChild, for_s: float) -> Any:
         heard.append(hear(process, for_s))
         return heard[-1]
 
-    monkeypatch.setattr(HandlerChild, "hear", hearing)
+    monkeypatch.setattr(HandlerChild, "hear", receive)
     arguments = {"go": str(tmp_path / "go")}
     loud, _ = held_job("speaks late", **arguments)
     ran = await pool.attempt(loud, arguments)
@@ -671,12 +671,12 @@ async def test_what_a_process_says_of_another_job_ends_none(
     stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
     hear = HandlerChild.hear
 
-    def hearing(process: HandlerChild, for_s: float) -> Any:
+    def receive(process: HandlerChild, for_s: float) -> Any:
         return stale.pop() if process.is_ready and stale else hear(process, for_s)
 
     held, _ = held_job("awaited")
     held.job = msgspec.structs.replace(held.job, id=1, claims=0)
-    monkeypatch.setattr(HandlerChild, "hear", hearing)
+    monkeypatch.setattr(HandlerChild, "hear", receive)
     assert await pool.attempt(held, {}) == Succeeded("1")
     assert stale == []
 
@@ -695,7 +695,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     assert await asyncio.wait_for(attempt, 30) == Succeeded('"went"')
 
 
-async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -> None:
+async def test_an_async_handler_that_is_stopped_at_once_stops_too(tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops awaiting", **arguments)
     process = HandlerChild(describe_handler(held.job_type, "worker", None))
@@ -708,7 +708,7 @@ async def test_an_async_handler_that_is_told_at_once_stops_too(tmp_path: Path) -
 
 
 @rule("M2", "M33")
-async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_to_stop(
+async def test_what_a_process_sent_before_it_died_is_read_also_while_it_is_stopped(
     tmp_path: Path,
 ) -> None:
     """Else a handler that has run would count as one that never began, and run again."""
@@ -724,7 +724,7 @@ async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_
         process.hear(10)
 
 
-async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_over(
+async def test_cancelling_an_attempt_stops_its_handler_and_waits_until_it_is_over(
     pool: Processes, tmp_path: Path
 ) -> None:
     arguments = {"place": str(tmp_path / "why")}
@@ -800,7 +800,7 @@ def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along
 
 
 @rule("M83")
-def test_signals_to_everybody_leave_it_to_the_worker_what_becomes_of_a_job(
+def test_signals_to_the_whole_group_leave_it_to_the_worker_what_becomes_of_a_job(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     worker = start_worker(database, module="tests.worker.heavy", slots=1)

@@ -186,7 +186,7 @@ async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_
 
 
 @rule("M32")
-async def test_what_could_not_be_written_because_somebody_holds_the_row_is_written_later(
+async def test_progress_of_a_locked_row_is_written_later(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
@@ -284,12 +284,12 @@ async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_b
 
 
 @rule("M72", "M87")
-async def test_a_handler_in_a_process_of_its_own_tells_and_is_told(
+async def test_a_handler_in_a_process_of_its_own_reports_progress_and_is_stopped(
     database: str, connection: Connection, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
     async with Hand(database, heavy.jobs) as hand:
-        job = put(connection, "tells", go=str(go))
+        job = put(connection, "reports progress", go=str(go))
         await asyncio.to_thread(
             eventually,
             lambda: value(connection, SEEN) == {"done": 9_999, "total": None, "note": "loading"},

@@ -203,7 +203,7 @@ class Busy:
 
 @pytest.mark.slow
 @rule("M13", "M30", "M80")
-async def test_nobody_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(
+async def test_no_session_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server ends a step, even if the worker is gone.
@@ -322,7 +322,7 @@ async def test_what_is_refused_of_one_kind_of_rows_does_not_keep_the_others(
 
 
 @rule("M2", "M13")
-async def test_days_ahead_that_cannot_be_made_keep_nobody_from_starting_reaping_or_finishing(
+async def test_days_ahead_that_cannot_be_made_keep_no_worker_from_starting_reaping_or_finishing(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()

@@ -49,9 +49,7 @@ async def rest() -> None:
 
 
 @rule("M84")
-async def test_a_database_that_is_away_is_asked_at_growing_intervals_whatever_happens_meanwhile_and_told_once() -> (
-    None
-):
+async def test_an_unavailable_database_is_asked_at_growing_intervals_and_logged_once() -> None:
     clock, bus, told = ManualClock(), Bus(), list[DatabaseLost]()
     bus.on(DatabaseLost, told.append)
     service = Away(bus, clock)

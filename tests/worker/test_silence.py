@@ -62,15 +62,15 @@ async def three_leases() -> None:
 
 
 @rule("M81")
-async def test_a_bell_that_died_silently_is_replaced(
+async def test_a_listening_connection_that_died_silently_is_replaced(
     connection: Connection,
     proxy: Proxy,
     through: str,
     impatient: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rung = asyncio.Event()
-    monkeypatch.setattr(Claimer, "wake_for", lambda claimer, queue: rung.set())
+    was_woken = asyncio.Event()
+    monkeypatch.setattr(Claimer, "wake_for", lambda claimer, queue: was_woken.set())
     async with Hand(through, jobs) as hand:
         await asyncio.to_thread(_in_use, connection, "listen")
         opened = proxy.seen.count("listen")
@@ -79,11 +79,11 @@ async def test_a_bell_that_died_silently_is_replaced(
         assert "no answer within" in lost.reason
         await asyncio.to_thread(_seen, proxy, "listen", opened + 1)
 
-        def ring() -> bool:
+        def is_notified() -> bool:
             connection.execute("select pg_notify(%s, 'default')", [Statements("rota").channel])
-            return rung.is_set()
+            return was_woken.is_set()
 
-        await asyncio.to_thread(eventually, ring)
+        await asyncio.to_thread(eventually, is_notified)
 
 
 @rule("M2", "M31")
@@ -140,7 +140,7 @@ async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_i
 
 
 @rule("M2")
-async def test_a_new_connection_that_finds_nobody_is_not_waited_for_either(
+async def test_a_new_connection_without_an_answer_is_not_waited_for_either(
     connection: Connection, proxy: Proxy, through: str, impatient: None
 ) -> None:
     async with Hand(through, jobs) as hand:
@@ -157,7 +157,7 @@ async def test_a_new_connection_that_finds_nobody_is_not_waited_for_either(
 
 
 @rule("M83")
-async def test_a_worker_that_is_cut_off_ends_when_it_is_told_to(
+async def test_a_worker_that_is_cut_off_ends_when_it_is_stopped(
     connection: Connection, proxy: Proxy, through: str, impatient: None
 ) -> None:
     hand = Hand(through, jobs)

@@ -98,7 +98,7 @@ def test_a_group_wants_a_job_for_each_free_slot_and_never_more_than_it_may_claim
     assert group.wanted >= 0
 
 
-def test_a_group_claims_ahead_what_it_goes_through_in_a_tenth_of_a_second_and_nothing_when_it_stands_still() -> (
+def test_a_group_claims_ahead_what_it_finishes_in_a_tenth_of_a_second_and_nothing_when_idle() -> (
     None
 ):
     group, now = SlotGroup(("default",), 10, 0.0), 0.0

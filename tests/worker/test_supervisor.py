@@ -37,7 +37,7 @@ UNCHARGED = "select id, status, attempts from rota.job order by id"
 
 
 @rule("M2", "M83")
-def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_parent_is_told_to_stop(
+def test_each_process_is_a_worker_and_all_finish_what_runs_when_the_parent_stops(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     supervisor = start_supervisor(database, 2, "--slots=1")
@@ -75,7 +75,7 @@ def test_each_process_is_a_worker_of_its_own_and_all_finish_what_runs_when_the_p
 @rule("M33")
 # The last signal has no name.
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGRTMIN + 3])
-def test_a_process_that_ends_though_nobody_told_the_parent_is_replaced_and_the_others_go_on(
+def test_a_process_that_ends_unasked_is_replaced_and_the_others_go_on(
     start_supervisor: StartSupervisor,
     database: str,
     connection: Connection,
@@ -250,7 +250,7 @@ def test_a_second_signal_to_the_parent_ends_the_grace_period_of_its_children(
 
 
 @rule("M83")
-def test_a_supervisor_that_signals_parent_and_children_alike_does_not_hurry_them(
+def test_a_signal_to_parent_and_children_alike_does_not_skip_their_grace_period(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     supervisor = start_supervisor(database, 1)
@@ -324,7 +324,7 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
 ) -> None:
     assert STOP_NOW_S < ORPHAN_S < 1
     if handler != "wedge":  # what can be handed back is, however little time the machine has for it
-        monkeypatch.setenv("CREW_ORPHAN_S", "20")
+        monkeypatch.setenv("WORKER_ORPHAN_S", "20")
     supervisor = start_supervisor(database, 2, "--slots=1", "--grace=10m")
     supervisor.until_working(2)
     jobs = [put(connection, handler, until=str(tmp_path / "never")) for _ in range(2)]
@@ -460,7 +460,7 @@ def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_d
     assert workers == 3
 
 
-def test_a_drain_replaces_nobody_and_says_by_its_status_that_one_was_killed(
+def test_a_drain_replaces_no_process_and_says_by_its_status_that_one_was_killed(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     job = put(connection, "hold", until=str(tmp_path / "go"))

@@ -318,7 +318,7 @@ async def test_a_stop_that_a_task_group_wraps_is_a_stop(
 
 
 @rule("M83")
-async def test_a_plain_function_that_is_told_at_shutdown_has_a_moment_to_stop(
+async def test_a_plain_function_that_is_stopped_at_shutdown_has_a_moment_to_end(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = rota.Jobs()
@@ -351,7 +351,7 @@ async def test_a_plain_function_that_is_told_at_shutdown_has_a_moment_to_stop(
 
 
 @rule("M32")
-async def test_a_handler_that_lost_its_lease_is_told_once_and_can_clean_up(
+async def test_a_handler_that_lost_its_lease_is_stopped_once_and_can_clean_up(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.worker.executor.STOP_S", 60.0)

@@ -195,7 +195,7 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
 
 @rule("M2", "M30")
 @pytest.mark.parametrize("notify", [True, False], ids=["lock_timeout", "behind a pooler"])
-async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
+async def test_a_locked_row_does_not_stop_its_batch(
     database: str,
     connection: Connection,
     other: Connection,
@@ -247,7 +247,7 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_its_batch(
 
 
 @rule("M2", "M34")
-async def test_a_handler_that_leaks_its_transaction_keeps_nobody_but_itself_waiting(
+async def test_a_handler_that_leaks_its_transaction_keeps_only_itself_waiting(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.worker.worker.LOCK_TIMEOUT_S", 1 / 3)
@@ -352,7 +352,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 @pytest.mark.slow
 @rule("M2")
 @pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_beat"])
-async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
+async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
@@ -439,7 +439,7 @@ async def test_a_drain_does_what_is_due_though_its_upkeep_is_refused(
 
 
 @rule("M2", "M80")
-async def test_a_job_that_nobody_may_claim_is_told_and_keeps_no_drain_from_what_is_behind_it(
+async def test_a_job_that_cannot_be_claimed_is_logged_and_keeps_no_drain_from_what_is_behind_it(
     database: str, connection: Connection
 ) -> None:
     bad = [put(connection, "work"), put(connection, "work")]
@@ -456,7 +456,7 @@ async def test_a_job_that_nobody_may_claim_is_told_and_keeps_no_drain_from_what_
 
 
 @rule("M2", "M31")
-async def test_a_refused_pass_gives_nobody_time_as_if_the_database_had_been_away(
+async def test_a_refused_pass_gives_no_worker_time_as_if_the_database_had_been_away(
     database: str, connection: Connection
 ) -> None:
     connection.execute(

@@ -408,7 +408,7 @@ def test_a_serialization_failure_is_locked_and_the_driver_s_own_for_the_applicat
 
 
 @rule("M2")
-def test_a_connection_that_the_server_ends_is_trouble(
+def test_a_connection_that_the_server_ends_raises_server_trouble(
     adapter: Adapter,
     connection: Connection,
 ) -> None:
@@ -421,7 +421,7 @@ def test_a_connection_that_the_server_ends_is_trouble(
 
 
 @rule("M2")
-def test_a_server_that_only_reads_is_trouble_of_its_own(adapter: Adapter) -> None:
+def test_a_read_only_server_raises_server_trouble_of_its_own(adapter: Adapter) -> None:
     adapter.execute("set default_transaction_read_only = on")
     with pytest.raises(ServerTrouble) as trouble:
         adapter.run(ops.insert(row()))
@@ -431,7 +431,7 @@ def test_a_server_that_only_reads_is_trouble_of_its_own(adapter: Adapter) -> Non
 
 @pytest.mark.system
 @rule("M2")
-def test_a_server_that_restarts_is_trouble_until_a_new_connection(
+def test_a_server_that_restarts_raises_server_trouble_until_a_new_connection(
     own_server: PostgresServer,
     opener: Open,
 ) -> None:

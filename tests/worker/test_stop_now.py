@@ -12,7 +12,7 @@ from tests.worker.hand import Hand
 
 
 @rule("M83")
-async def test_a_lifespan_that_is_being_entered_is_cancelled_once_however_often_the_worker_is_told(
+async def test_a_lifespan_being_entered_is_cancelled_once_however_often_the_worker_is_stopped(
     database: str,
 ) -> None:
     entering, tidying, may_go = asyncio.Event(), asyncio.Event(), asyncio.Event()

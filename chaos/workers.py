@@ -35,7 +35,7 @@ class WorkerProcess:
     log: Path
     began_at: float = field(default_factory=time.time)
     ended_at: float | None = None
-    told_at: float | None = None
+    stop_asked_at: float | None = None
     """When it was asked to stop."""
     is_frozen: bool = False
     said_so: bool = False
@@ -50,7 +50,7 @@ class WorkerProcess:
     @property
     def is_at_work(self) -> bool:
         """Whether the villain may choose it: it runs and was not asked to stop."""
-        return self.ended_at is None and self.told_at is None
+        return self.ended_at is None and self.stop_asked_at is None
 
     @property
     def has_begun(self) -> bool:
@@ -59,7 +59,7 @@ class WorkerProcess:
         return self.said_so
 
 
-class Crew:
+class Workers:
     """Keeps a number of workers running.
 
     Use it from one thread only: the kernel kills the workers when the thread that started them
@@ -109,7 +109,7 @@ class Crew:
     def deploy(self, worker: WorkerProcess) -> None:
         """Start a new release and ask this one to stop: for a while both run."""
         self._start(f"r{next(self._releases)}")
-        self._tell(worker)
+        self._stop(worker)
 
     def tend(self) -> None:
         """Find the processes that ended, and restart those that found no database."""
@@ -118,18 +118,18 @@ class Crew:
                 worker.ended_at = time.time()
                 if worker.process.returncode == NO_DATABASE and not worker.has_begun:
                     worker.how = "found no database"
-                    if worker.told_at is None:
+                    if worker.stop_asked_at is None:
                         self._again.append((time.monotonic() + AGAIN_S, worker.release))
                 elif (
                     worker.process.returncode == -signal.SIGTERM
-                    and worker.told_at is not None
+                    and worker.stop_asked_at is not None
                     and not worker.has_begun
                 ):
                     worker.how = "told to stop before it had begun"
             elif (
                 worker.ended_at is None
-                and worker.told_at is not None
-                and time.monotonic() - worker.told_at > STOP_S
+                and worker.stop_asked_at is not None
+                and time.monotonic() - worker.stop_asked_at > STOP_S
             ):
                 worker.how = "did not stop"
                 self._end(worker)
@@ -141,7 +141,7 @@ class Crew:
     def stop(self) -> None:
         """Ask all to stop, and wait until they have."""
         for worker in self.at_work:
-            self._tell(worker)
+            self._stop(worker)
         self._again.clear()
         while any(worker.ended_at is None for worker in self.all):
             self.tend()
@@ -207,9 +207,9 @@ class Crew:
             )
         self.all.append(WorkerProcess(process, release, log))
 
-    def _tell(self, worker: WorkerProcess) -> None:
+    def _stop(self, worker: WorkerProcess) -> None:
         worker.how = "told to stop"
-        worker.told_at = time.monotonic()
+        worker.stop_asked_at = time.monotonic()
         worker.process.send_signal(signal.SIGTERM)
 
     def _end(self, worker: WorkerProcess) -> None:

@@ -1,4 +1,4 @@
-"""What the workers of these tests run, as a process of its own: `python -m tests.worker.crew
+"""What the workers of these tests run, as a process of its own: `python -m tests.worker.worker_app
 OPTIONS`, OPTIONS being `App.run`'s in JSON.
 
 Handlers say what they do in a file, so that a test sees it also while the database is away.
@@ -19,11 +19,11 @@ from pathlib import Path
 import rota
 from rota.runtime import supervised
 
-app = rota.App(lease=os.environ.get("CREW_LEASE", "2m"), release="crew-1")
+app = rota.App(lease=os.environ.get("WORKER_LEASE", "2m"), release="app-1")
 
 LOOK_EVERY_S = 0.02
-supervised.ORPHAN_S = float(os.environ.get("CREW_ORPHAN_S", supervised.ORPHAN_S))
-NOTES = os.open(os.environ["CREW_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+supervised.ORPHAN_S = float(os.environ.get("WORKER_ORPHAN_S", supervised.ORPHAN_S))
+NOTES = os.open(os.environ["WORKER_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 RETRY = rota.Fixed("1s", jitter=0)
 
 

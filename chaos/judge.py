@@ -1,5 +1,4 @@
-"""What must hold at the end, each as a SELECT of the rows that break it. It reads only the
-database."""
+"""The promises that must hold at the end, each as a SELECT of the rows that break it."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A promise, and the rows that break it. `job` is the column that tells whose timeline to
-    print."""
+    """A promise, and a SELECT of the rows that break it. The timeline of their column `job` is
+    printed."""
 
     what: str
     select: LiteralString
@@ -37,17 +36,17 @@ CHECKS = [
         "rota.job where status <> 'dead' order by id",
     ),
     Check(
-        "no job is lost: what was committed is there",
+        "no job is lost: every committed job exists",
         "select o.job, o.tag, o.way from chaos.ordered o where not exists (select from chaos.job j "
         "where j.id = o.job)",
     ),
     Check(
-        "no job is made up: what was rolled back or refused is not there",
+        "no job is invented: no job exists that was rolled back or refused",
         "select j.id as job, j.job_type, j.payload from chaos.job j where not exists (select from "
         "chaos.ordered o where o.job = j.id)",
     ),
     Check(
-        "a job is there once, and once for a key",
+        "no job exists twice, and no key has two jobs",
         """
         select id as job, count(*) from chaos.job group by id having count(*) > 1
         union all
@@ -57,7 +56,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "a job and what its transaction wrote are there together",
+        "a job and the rows of its transaction exist together or not at all",
         """
         select null as job, s.tag from chaos.sale s where not exists (select from chaos.ordered o
           where o.tag = s.tag)
@@ -78,12 +77,12 @@ CHECKS = [
         """,
     ),
     Check(
-        "a claim starts its job once",
+        "a claim starts its job at most once",
         "select job, claim, count(*) from chaos.witness where said = 'start' group by job, claim "
         "having count(*) > 1",
     ),
     Check(
-        "no attempt starts while another holds the lease",
+        "no attempt starts while another claim holds the lease",
         """
         select w.job, w.claim, w.worker, to_timestamp(w.at_s) as started_at, c.worker
           as other, c.claims as others_claim, c.at as taken_at
@@ -109,12 +108,12 @@ CHECKS = [
         """,
     ),
     Check(
-        "every way out of running raises the fence",
+        "every move out of running increases the claim number",
         "select job, was_claims, claims, status from chaos.change where was_status = 'running' and "
         "status <> 'running' and claims <= was_claims",
     ),
     Check(
-        "what is over was ended by the last claim",
+        "a succeeded job was ended by its last claim",
         """
         select h.id as job, h.claims, h.locked_by, last.claim, last.worker from rota.job_history h
         left join lateral (select c.claim, c.worker from chaos.claim c where c.job = h.id
@@ -124,7 +123,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "a success was returned by the handler of that very claim",
+        "for every success the handler of the same claim returned",
         """
         select h.id as job, h.claims as claim, h.locked_by from rota.job_history h
         where h.status = 'succeeded' and not exists (
@@ -134,7 +133,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "an attempt that failed was one of that very claim",
+        "every recorded failure belongs to an attempt of the same claim",
         """
         select a.job, a.claim, a.worker, a.error_type from rota.attempt a
         where not exists (select from chaos.claim c where c.job = a.job and c.claim = a.claim
@@ -145,7 +144,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "nothing is written for a worker that is dead or frozen",
+        "nothing is written for a dead or frozen worker",
         """
         select c.job, c.was_claims as claim, c.role, c.was_worker, c.at, to_timestamp(s.since_s)
           as since
@@ -158,7 +157,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "no job starts more often than its attempts and one more",
+        "no job starts more often than max_attempts plus one",
         """
         select w.job, j.job_type, count(*) as starts, coalesce(j.max_attempts, t.max_attempts)
           as max_attempts
@@ -169,7 +168,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "a job of one attempt starts once at most",
+        "a job with one attempt starts at most once",
         """
         select w.job, j.job_type, count(*) as starts
         from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t
@@ -179,7 +178,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "a job of on_lost='dead' does not start again after it was lost",
+        "a job with on_lost='dead' does not start again after its worker was lost",
         """
         select c.job, c.claim, c.ended_status, c.ended_by, later.claim as later from chaos.claim c
         join rota.job_type t on t.on_lost = 'dead' join chaos.job j on j.id = c.job
@@ -189,7 +188,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "nothing is dead that never started",
+        "no job is dead that never started",
         """
         select j.id as job, j.job_type, j.attempts, j.error_type from chaos.job j
         where j.status = 'dead' and not exists (
@@ -197,14 +196,14 @@ CHECKS = [
         """,
     ),
     Check(
-        "no attempt is charged that never began",
+        "no attempt is charged that never started",
         """
         select c.job, c.claim, c.worker, c.ended_status, c.ended_by from chaos.claim c
         where c.is_over and c.charged and not c.began and c.recorded is not true
         """,
     ),
     Check(
-        "the first loss is not charged, unless its start was recorded",
+        "the first loss of a job is not charged, unless its start was recorded",
         """
         select c.job, c.claim, c.worker, c.ended_status, c.losses from chaos.claim c
         where c.ended_by in ('rota upkeep', 'rota reap') and c.charged
@@ -212,7 +211,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "what the handlers' own table says agrees with their files",
+        "the handlers' table agrees with their files",
         """
         select r.job, r.claim, r.worker from chaos.run r
         where not exists (select from chaos.witness w where w.job = r.job and w.claim = r.claim
@@ -220,7 +219,7 @@ CHECKS = [
         """,
     ),
     Check(
-        "no worker ends by itself, and one that is told to stop ends well",
+        "no worker ends unasked, and every stopped worker exits with 0 or 5",
         """
         select null as job, pid, release, how, code, to_timestamp(began_at_s)
           as began_at, to_timestamp(ended_at_s) as ended_at from chaos.process
@@ -268,6 +267,6 @@ order by 1
 
 
 def timeline(connection: psycopg.Connection, job: int) -> list[str]:
-    """Return everything that is known of one job, in order of time."""
+    """Return everything that is recorded about one job, in the order of time."""
     rows = connection.execute(TIMELINE, {"job": job}).fetchall()
     return [f"{at:%H:%M:%S.%f} {source:8} {what}" for at, source, what in rows]

@@ -76,21 +76,21 @@ insert into chaos.silence (pid, since_s) select 101, extract(epoch from now()) -
 """
 BREAKS: dict[str, LiteralString] = {
     "every job has ended": "update rota.job set status = 'queued'",
-    "no job is lost: what was committed is there": "delete from rota.job",
-    "no job is made up: what was rolled back or refused is not there": (
+    "no job is lost: every committed job exists": "delete from rota.job",
+    "no job is invented: no job exists that was rolled back or refused": (
         "delete from chaos.ordered where tag = 1"
     ),
-    "a job is there once, and once for a key": """
+    "no job exists twice, and no key has two jobs": """
         insert into rota.job (id, queue, job_type, payload, status, priority)
           values (1, 'default', 'quick', '{"n": 1}', 'dead', 0)""",
-    "a job and what its transaction wrote are there together": "delete from chaos.sale",
+    "a job and the rows of its transaction exist together or not at all": "delete from chaos.sale",
     "a worker starts only jobs that it has claimed": (
         "update chaos.witness set worker = 'h:102:b' where job = 2"
     ),
-    "a claim starts its job once": (
+    "a claim starts its job at most once": (
         "insert into chaos.witness select * from chaos.witness where said = 'start' and job = 2"
     ),
-    "no attempt starts while another holds the lease": (
+    "no attempt starts while another claim holds the lease": (
         "update chaos.witness set at_s = at_s + 25 where job = 1 and claim = 1"
     ),
     "no attempt starts after its claim has ended": (
@@ -99,42 +99,40 @@ BREAKS: dict[str, LiteralString] = {
     "a claim ends once": """
         insert into chaos.change (job, role, was_status, status, was_claims, claims, was_worker)
         values (2, 'rota finish', 'running', 'failed', 1, 2, 'h:101:a')""",
-    "every way out of running raises the fence": (
+    "every move out of running increases the claim number": (
         "update chaos.change set claims = 1 where job = 2 and status = 'dead'"
     ),
-    "what is over was ended by the last claim": "update rota.job_history set locked_by = 'h:101:a'",
-    "a success was returned by the handler of that very claim": (
+    "a succeeded job was ended by its last claim": "update rota.job_history set locked_by = 'h:101:a'",
+    "for every success the handler of the same claim returned": (
         "update chaos.witness set claim = 1 where said = 'end'"
     ),
-    "an attempt that failed was one of that very claim": (
+    "every recorded failure belongs to an attempt of the same claim": (
         "update rota.attempt set worker = 'h:102:b' where job = 2"
     ),
-    "nothing is written for a worker that is dead or frozen": (
+    "nothing is written for a dead or frozen worker": (
         "update chaos.change set role = 'rota finish' where job = 2 and status = 'dead'"
     ),
-    "no job starts more often than its attempts and one more": """
+    "no job starts more often than max_attempts plus one": """
         insert into chaos.witness select 'start', 1, 3, 1, 'h:102:b', ''
           from generate_series(1, 3)""",
-    "a job of one attempt starts once at most": (
+    "a job with one attempt starts at most once": (
         "insert into chaos.witness select said, job, 3, at_s, worker, how from chaos.witness where "
         "job = 2"
     ),
-    "a job of on_lost='dead' does not start again after it was lost": (
+    "a job with on_lost='dead' does not start again after its worker was lost": (
         "update rota.job_history set job_type = 'dead_when_lost'"
     ),
-    "nothing is dead that never started": """
+    "no job is dead that never started": """
         delete from chaos.witness where job = 2; update chaos.change set was_recorded = false
           where job = 2 and was_recorded""",
-    "no attempt is charged that never began": """
+    "no attempt is charged that never started": """
         delete from chaos.witness where job = 2; update chaos.change set was_recorded = false
           where job = 2 and was_recorded""",
-    "the first loss is not charged, unless its start was recorded": (
+    "the first loss of a job is not charged, unless its start was recorded": (
         "update chaos.change set attempts = 1 where job = 1 and status = 'queued'"
     ),
-    "what the handlers' own table says agrees with their files": (
-        "update chaos.run set worker = 'h:101:a'"
-    ),
-    "no worker ends by itself, and one that is told to stop ends well": (
+    "the handlers' table agrees with their files": ("update chaos.run set worker = 'h:101:a'"),
+    "no worker ends unasked, and every stopped worker exits with 0 or 5": (
         "update chaos.process set code = 1 where pid = 102"
     ),
 }

@@ -208,8 +208,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _forget_the_start_of_the_server(url: str) -> None:
-    """The server of a test run has just started, and the reaper would leave everybody time to come
-    back.
+    """The server of a test run has just started, and the reaper would give all workers time to
+    come back.
 
     Tests of that very rule move it again.
     """

@@ -1,5 +1,5 @@
-"""`rota doctor` as a command: its exit status, its order, and what a name that somebody mistyped
-looks like in it."""
+"""`rota doctor` as a command: its exit status, its order, and how a mistyped name looks
+in it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_exit_status_of_the_doctor_distinguishes_warnings_from_what_is_bad(
         ]
 
     # Servers of tests run without autovacuum. On a busy machine a look may be given up after its
-    # two seconds, or the bell not be heard.
+    # two seconds, or a notification be missed.
     eventually(lambda: is_bad() == (1, ["vacuum"]), 60, what="only that is bad")
     rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
     assert rota("doctor").status == 5

@@ -1,4 +1,4 @@
-"""The application of the README, as somebody who follows it has it."""
+"""The application of the README, as a reader who follows it has it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_S = 60
 
 
 class Shop:
-    """The directory of somebody who follows the README: its `shop.py`, and `rota` and `python` as
+    """The directory of a reader who follows the README: its `shop.py`, and `rota` and `python` as
     the virtual environment would have them."""
 
     def __init__(self, place: Path, url: str | None) -> None:

@@ -63,7 +63,7 @@ def test_the_commands_of_a_deploy_work_in_their_order(empty_database: str, place
         )
         return [line.split()[1] for line in ran.stdout.splitlines() if line.split()[:1] == ["bad"]]
 
-    # On a busy machine a look may be given up after its two seconds, or the bell not be heard.
+    # On a busy machine a look may be given up after its two seconds, or a notification be missed.
     eventually(
         lambda: is_bad() == ["vacuum"],
         60,

@@ -146,10 +146,10 @@ def test_no_check_needs_to_write(database: str, healthy: Hand) -> None:
 def test_an_unreachable_server_is_an_error_and_no_finding(
     database: str, server: PostgresServer
 ) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
         with pytest.raises(DatabaseUnavailable):
-            examine(Database(f"postgresql://postgres@127.0.0.1:{nobody.getsockname()[1]}/x"))
+            examine(Database(f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/x"))
     with pytest.raises(ConfigurationError, match="does not exist"):
         examine(Database(server.url("nowhere")))
 
@@ -630,8 +630,8 @@ async def test_a_worker_counts_what_it_did_and_what_came_too_late(
     insert(connection, 2)
     async with Worker(database, jobs) as worker:
         await begun.wait()
-        # The one at its start is past, and the lease keeper's first, which says what it counts too:
-        # from now on only its goodbye does.
+        # The heartbeats at its start and the lease keeper's first, which have the counts too, are
+        # past: from now on only the last one, at its stop, has them.
         beaten = "select heartbeat_at > started_at from rota.worker"
         await asyncio.to_thread(
             eventually, lambda: connection.execute(beaten).fetchone() == (True,)

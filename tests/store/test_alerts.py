@@ -1,4 +1,4 @@
-"""What alert rules find, and that a whole fleet sends each notification once."""
+"""What alert rules find, and that all workers together send each notification once."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
         ("kind, queue", "'dead', 'email'", "alert_rule_queue_counts"),
         ("kind, job_type", "'schedule_overdue', 't'", "alert_rule_schedule_has_no_jobs"),
         ("kind, at_least", "'schedule_overdue', 2", "alert_rule_schedule_has_no_jobs"),
-        # Python has no such time: it would keep every rule of the fleet from being evaluated.
+        # Python has no such time: it would keep every rule from being evaluated.
         ("kind, repeat_after", "'dead', '178000000 years'", "alert_rule_repeat_after_check"),
         (
             "kind, repeat_after",

@@ -122,7 +122,7 @@ def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes
             "two lines",
         )
         assert (getattr(again, "paused_until", None) is not None) is bool(until)
-        assert pause(by="c").paused_why is None, "what nobody says any more is not said"
+        assert pause(by="c").paused_why is None, "an omitted reason replaces the earlier one"
         assert [(verb, by, why) for verb, _, by, why, _ in actions(connection)[-3:]] == [
             ("pause", "a", "one"), ("pause", "b", "two lines"), ("pause", "c", None)
         ]  # fmt: skip
@@ -238,9 +238,8 @@ def test_no_worker_is_woken_for_a_paused_queue_and_a_resume_wakes_them(
 def test_the_check_for_a_pause_costs_a_claim_a_few_blocks_after_any_number_of_wake_up_requests(
     connection: Connection, second: Connection
 ) -> None:
-    """The bell writes the row of a queue again and again, and under an old snapshot no version of
-    it goes away.
-    """
+    """Wake-up requests update the row of a queue again and again. An old snapshot keeps all its
+    versions."""
     connection.execute("insert into rota.queue (name) values ('default')")
     second.execute("begin isolation level repeatable read")
     second.execute("select from rota.queue")

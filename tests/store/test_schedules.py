@@ -230,7 +230,7 @@ async def test_all_that_may_not_overlap_runs_the_earliest_and_records_the_others
     ]
 
 
-# Once over the fleet
+# Once for all workers
 
 
 @rule("M82")
@@ -279,7 +279,7 @@ async def test_a_scheduler_that_dies_between_the_job_and_the_next_tick_leaves_bo
     with psycopg.connect(database) as doomed:
         agenda = Hand(doomed).run(ops.schedules_due(EVER, 10))
         Hand(doomed).run(ops.advance(agenda.due[0], plan(agenda.due[0], agenda.now)))
-        assert await passes() == PERIOD_S, "the row is locked: nobody waits for it"
+        assert await passes() == PERIOD_S, "the row is locked: the pass does not wait for it"
         assert ticks(connection) == []
         doomed.execute("select 1")
         # It says that it dies before it lets go of its locks.

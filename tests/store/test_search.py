@@ -184,7 +184,7 @@ def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_
     move(connection, "job", "created_at", queued, "9 days")
 
     assert found(hand) == [queued, long_dead, dead, succeeded], (
-        "all that waits for somebody, and what ended within a day"
+        "all dead jobs, and what ended within a day"
     )
     assert found(hand, since=timedelta(hours=1)) == [queued, dead, succeeded]
     assert found(hand, since=timedelta(days=4)) == [queued, long_dead, dead, old, succeeded]

@@ -60,8 +60,7 @@ log_lock_waits = on
 autovacuum = off
 """
 
-# Anybody may come in, but for members of a role `password_users`: they have to bring their
-# password.
+# Every role may log in without a password, except members of `password_users`.
 ACCESS = """
 local all +password_users scram-sha-256
 host all +password_users 127.0.0.1/32 scram-sha-256

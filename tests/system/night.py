@@ -179,8 +179,8 @@ def begin(place: Path) -> None:
         if not _home(place).exists():
             _home(place).mkdir()
             with (_home(place) / "night.log").open("wb") as log:
-                # A session of its own, for Ctrl-C is for the run; this one ends with it. Nobody's
-                # child, for nobody waits for it.
+                # A session of its own, because Ctrl-C is for the run, and this one ends with it.
+                # It is not a child, because the run does not wait for it.
                 command = [
                     "setsid",
                     "--fork",

@@ -55,7 +55,7 @@ def start_supervisor(tmp_path: Path) -> Iterator[StartSupervisor]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port on which no server listens."""
     return unused_port()
 
 

@@ -121,7 +121,7 @@ def refusal(port: int, path: str) -> str:
 
 
 def probe(port: int, path: str) -> tuple[int, str]:
-    """What a health port answers; status 0 where nobody listens."""
+    """What a health port answers; status 0 if no server listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode().rstrip("\n")

@@ -1,4 +1,4 @@
-"""The jobs of a test as anybody sees them: by SQL."""
+"""The jobs of a test, read and changed by SQL."""
 
 from __future__ import annotations
 

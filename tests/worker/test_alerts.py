@@ -123,7 +123,7 @@ async def test_an_alert_is_posted_once_as_json(database: str, connection: Connec
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that nobody listens on, nor can begin to."""
+    """A port on which no server listens, nor can begin to."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A handler that keeps the event loop from turning is found and named, and costs nobody a lease."""
+"""A handler that blocks the event loop is found and named, and costs no lease."""
 
 from __future__ import annotations
 

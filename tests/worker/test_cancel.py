@@ -36,7 +36,7 @@ ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
 def request_cancel(
     connection: Connection, job: int, why: str | None = "not wanted any more"
 ) -> None:
-    """As anybody does who can run SQL."""
+    """As any program that can run SQL."""
     assert rows(
         connection, "select answer from rota.job_cancel(array[%s::bigint], %s)", job, why
     ) == [("requested",)]
@@ -244,7 +244,7 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
     database: str, connection: Connection
 ) -> None:
     handlers = StoppableHandlers()
-    job = put(connection, "nobody knows")
+    job = put(connection, "unknown")
     connection.execute(
         "update rota.job set status = 'running', locked_by = 'gone', "
         "locked_until = now() + interval '1 hour', claims = 1"
@@ -324,7 +324,8 @@ async def test_a_cancel_while_no_connection_listened_is_found_when_the_worker_li
 async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
     database: str, connection: Connection
 ) -> None:
-    """The bell rings for a job that the worker does not know yet; its next renewal is 40 s away."""
+    """The notification names a job that the worker does not know yet; its next renewal is 40 s
+    away."""
     kept = KeptByHand(database, connection)
     request_cancel(connection, kept.job.id)
     await kept.look_for_cancels()

@@ -122,8 +122,8 @@ async def test_an_end_that_was_committed_is_known_though_its_answer_was_lost(
             [finish] = await asyncio.to_thread(
                 eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY)
             )
-            # The commit is on disk and its answer is not sent: whoever cuts the connection now lets
-            # both stand.
+            # The commit is on disk and its answer is not sent: both stay so if the connection is
+            # cut now.
             connection.execute("select pg_terminate_backend(%s)", finish)
             await asyncio.to_thread(
                 eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY) != [finish]

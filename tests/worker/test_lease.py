@@ -1,4 +1,4 @@
-"""A lease is renewed while its holder works, and whoever lost it writes nothing."""
+"""A lease is renewed while its worker works, and a worker that lost it writes nothing."""
 
 from __future__ import annotations
 

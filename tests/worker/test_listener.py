@@ -18,15 +18,15 @@ from tests.worker.table import Connection
 async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed_on(
     database: str, connection: Connection
 ) -> None:
-    rings: list[str] = []
+    wake_ups: list[str] = []
     floods: list[int] = []
 
     class Claimer:
         def wake_for(self, queue: str) -> None:
-            rings.append(queue)
+            wake_ups.append(queue)
 
         def on_flood(self) -> None:
-            floods.append(len(rings))
+            floods.append(len(wake_ups))
 
     parts = LoneParts()
     heard: Any = Claimer()
@@ -35,15 +35,15 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
     listener = Listener(parts, StoreLink(served, "listen"), served.statements)
     listening = asyncio.create_task(listener.run())
     await asyncio.to_thread(
-        eventually, lambda: rings or connection.execute("notify rota, 'first'") is None
+        eventually, lambda: wake_ups or connection.execute("notify rota, 'first'") is None
     )
 
     async def notify(count: int) -> None:
-        heard = len(rings) + count  # of the same text in one transaction PostgreSQL would send one
+        heard = len(wake_ups) + count  # PostgreSQL sends equal texts of one transaction once
         connection.execute(
             f"select pg_notify('rota', 'queue ' || n) from generate_series(1, {count}) n".encode()
         )
-        await asyncio.to_thread(eventually, lambda: len(rings) >= heard)
+        await asyncio.to_thread(eventually, lambda: len(wake_ups) >= heard)
 
     try:
         await notify(WAKE_UPS_A_SECOND_MAX // 4)

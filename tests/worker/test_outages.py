@@ -1,4 +1,4 @@
-"""The server goes away under load, for longer than leases last, or cuts everybody off again and
+"""The server goes away under load, for longer than leases last, or cuts all connections again and
 again."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
     worker.signal(signal.SIGCONT)
     # The worker that holds the jobs comes back, and so does the other.
     eventually(lambda: value(connection, _RENEWED) == absence.jobs, 60 + absence.lease_s)
-    # A reaper that takes the job of somebody who does not come back would have taken any of theirs.
+    # A reaper that takes the job of a worker that is gone would have taken any job of theirs.
     [(gone,)] = rows(connection, _GONE)
     eventually(lambda: over(connection) == 1, 60 + absence.lease_s)
     (tmp_path / "go").touch()

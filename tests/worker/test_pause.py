@@ -41,7 +41,7 @@ async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_when_it_
     database: str, connection: Connection
 ) -> None:
     """Jobs that came before and during the pause lie where its frontier waits. Its polls are short,
-    and it hears no bell."""
+    and it gets no notifications."""
     connection.execute("select * from rota.queue_pause('email')")
     async with Hand(database, jobs(), notify=False, poll_s=0.05) as hand:
         before = put(connection, "mail")
@@ -50,7 +50,7 @@ async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_when_it_
             await hand.heard(rota.events.JobSucceeded, job=other)
         during = put(connection, "mail")
         assert {status(connection, job) for job in (before, during)} == {"queued"}
-        # As it ends by itself: nobody asks to look back.
+        # As if it ended by itself: no request to look back.
         connection.execute("update rota.queue set paused_until = rota.clock()")
         for job in (before, during):
             await hand.heard(rota.events.JobSucceeded, job=job)

@@ -1,5 +1,5 @@
-"""How soon a job is started, whoever inserted it, whenever that was committed, with the bell and
-without."""
+"""How soon a job is started, for any producer and any time of the commit, with and without
+notifications."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_commit_carries_a_notify_only_while_a_worker_waits_for_its_queue(
         connection.execute(
             "insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 minute')"
         )
-        assert heard() == ["end"], "nobody waits for these queues, or the job is not due"
+        assert heard() == ["end"], "no worker waits for these queues, or the job is not due"
         put_many(connection, "quick", 3)
         assert next(listener.notifies(timeout=10)).payload == "default"
         assert heard() == ["end"], "one for a statement is enough"

@@ -54,9 +54,9 @@ def test_plain_functions_are_run_watched_cancelled_timed_out_and_stopped(
     assert app.join(charged, timeout="30s").result == "charged 812"
     assert app.join(hanging, timeout="30s").error_type == "rota.errors.AttemptTimeout"
 
-    app.cancel(counting, why="nobody needs it")
+    app.cancel(counting, why="not needed")
     over = app.join(counting, timeout="30s")
-    assert (over.status, over.cancel_reason) == ("cancelled", "nobody needs it")
+    assert (over.status, over.cancel_reason) == ("cancelled", "not needed")
     eventually(
         lambda: value(connection, "select count(*) from rota.jobs where job_type = 'ping'") == 0,
         what="a success that leaves no row",

@@ -78,7 +78,7 @@ async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transact
         assert await asyncio.to_thread(_left, pooled) == ([], [], [])
     eventually(
         lambda: rows(connection, _ADVISORY) == [],
-        what="only what a session holds stays when nobody works",
+        what="idle workers keep only what a session holds",
     )
     assert rows(
         connection,

@@ -65,7 +65,7 @@ def living(pid: int) -> bool:
 
 def children() -> set[int]:
     """The child processes of this one and of the one that forks for it, also dead ones that
-    nobody has reaped."""
+    are not reaped yet."""
     parents = os.getpid(), forked.parent()
     found: set[int] = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -687,7 +687,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     held, context = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
     await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
-    held.stop_outcome = Cancel("nobody waits for it")
+    held.stop_outcome = Cancel("not needed any more")
     context.tell_to_stop("it was cancelled")
     done, _ = await asyncio.wait([attempt], timeout=2 * process_attempt.STOP_S)
     assert not done
@@ -808,7 +808,7 @@ def test_signals_to_the_whole_group_leave_it_to_the_worker_what_becomes_of_a_job
     [pid] = eventually(lambda: pids(tmp_path / "pid"), 30)
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
-    worker.signal(signal.SIGTERM)  # once: told twice it would hurry
+    worker.signal(signal.SIGTERM)  # once: a second signal skips the grace period
     (tmp_path / "go").touch()
     assert worker.wait() == 0, worker.log
     assert result(connection, job) == "went"

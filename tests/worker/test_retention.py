@@ -1,5 +1,5 @@
-"""Retention while everything else goes on: nobody waits for it, whoever keeps a transaction open
-and whatever it is cut short by."""
+"""Retention while everything else continues: no session waits for it, even if a transaction stays
+open or retention is interrupted."""
 
 from __future__ import annotations
 
@@ -336,7 +336,9 @@ async def test_days_ahead_that_cannot_be_made_keep_no_worker_from_starting_reapi
         other.execute("select pg_advisory_xact_lock(1919906913, hashtext('rota'))")
         connection.execute("set lock_timeout = '1s'")
         assert value(connection, "select rota.partitions_ensure(0)") == 0
-        assert value(connection, "select rota.partitions_ensure(7)") == 0, "somebody is at it"
+        assert value(connection, "select rota.partitions_ensure(7)") == 0, (
+            "another session is at it"
+        )
         async with Hand(database, jobs) as hand:
             await hand.heard(JobSucceeded, job=put(connection, "t"))
     with psycopg.connect(database) as other:
@@ -479,5 +481,5 @@ async def test_a_drain_does_not_wait_for_a_reader_of_history(
         await asyncio.to_thread(
             eventually,
             lambda: connected(connection, "retention") == [],
-            what="nobody is left who waits",
+            what="no session waits any more",
         )

@@ -169,16 +169,17 @@ async def test_a_worker_that_is_cut_off_ends_when_it_is_stopped(
 
 @rule("M83")
 @pytest.mark.slow
-@pytest.mark.parametrize("hurried", [False, True])
+@pytest.mark.parametrize("stops_now", [False, True])
 async def test_the_way_out_is_short_however_silent_the_database_is(
-    database: str, connection: Connection, proxy: Proxy, through: str, hurried: bool
+    database: str, connection: Connection, proxy: Proxy, through: str, stops_now: bool
 ) -> None:
-    # The lease may run out while a busy machine stands still: nobody is to take the job then.
+    # The lease may run out while a busy machine stands still: no other worker may take the job
+    # then.
     connection.execute(
         "create or replace function rota.uptime() returns interval language sql stable parallel "
         "safe as $$select interval '0'$$"
     )
-    hand = Hand(through, jobs, grace_s=600.0 if hurried else 1.0, slots=2)
+    hand = Hand(through, jobs, grace_s=600.0 if stops_now else 1.0, slots=2)
     await hand.__aenter__()
     running = put(connection, "three leases")
     await asyncio.to_thread(
@@ -197,17 +198,17 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
         )
         proxy.silence(new_ones_too=True)
     loop = asyncio.get_running_loop()
-    told_at = loop.time()
-    if hurried:
+    stopped_at = loop.time()
+    if stops_now:
         hand.worker.stop_now()
     else:
         hand.worker.stop()
     assert hand._task is not None
     with pytest.raises(DatabaseUnavailable):
         await asyncio.wait_for(hand._task, 60)
-    # 20 s are promised for a machine that does not stand still meanwhile; whoever waits for one
-    # answer of the database waits for 35.
-    assert loop.time() - told_at < (0 if hurried else 1) + 30
+    # 20 s are promised, for a machine that does not stand still. A wait for one answer of the
+    # database would take 35 s.
+    assert loop.time() - stopped_at < (0 if stops_now else 1) + 30
     assert rows(connection, "select id, status from rota.job") == [(running, "running")]
 
 

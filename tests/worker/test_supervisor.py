@@ -378,7 +378,7 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     if not _may_unshare():
-        pytest.skip("nobody may make a pid namespace here: that it works as pid 1 is not shown")
+        pytest.skip("pid namespaces are not allowed here: work as pid 1 was not tested")
     supervisor = start_supervisor(
         database, 1, around=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     )
@@ -411,9 +411,7 @@ def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(
     database: str, tmp_path: Path
 ) -> None:
     if not _may_unshare():
-        pytest.skip(
-            "nobody may make a pid namespace here: that pid 1 hears SIGTERM early is not shown"
-        )
+        pytest.skip("pid namespaces are not allowed here: an early SIGTERM to pid 1 was not tested")
     place = _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
     command = [
         "unshare",

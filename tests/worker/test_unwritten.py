@@ -48,7 +48,7 @@ def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def other(database: str) -> Iterator[Connection]:
-    """Somebody else's connection, in a transaction as soon as it is used."""
+    """Another connection, in a transaction as soon as it is used."""
     with psycopg.connect(database) as connection:
         yield connection
 
@@ -84,8 +84,8 @@ def _refuse(
 
 
 def _allow(connection: Connection) -> None:
-    """Have the trigger refuse nothing any more. It is not dropped: that locks tables, in another
-    order than whoever is writing to them."""
+    """Make the trigger refuse nothing. To drop it would lock tables in another order than the
+    workers that write to them."""
     connection.execute(
         "create or replace function refuse() returns trigger language plpgsql as $$ "
         "begin return new; end $$"

@@ -1,1 +1,5 @@
-"""The benchmark: committed completions on durable settings, beside what the same server can do and beside a peer. `make bench` runs it."""
+"""The benchmark: committed completions on durable settings, beside the same server's limit and a
+peer.
+
+`make bench` runs it.
+"""

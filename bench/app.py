@@ -12,7 +12,8 @@ import rota
 
 
 class Progress:
-    """How many jobs have run, in a file that two processes look at: the producer must know without asking the server."""
+    """How many jobs have run, in a file that two processes map: the producer reads it without the
+    server."""
 
     BYTES = 8
 
@@ -25,12 +26,12 @@ class Progress:
         self._count = memoryview(self._map).cast("Q")
 
     def add(self) -> None:
-        """Count one. Only one process and thread may."""
+        """Add one. Only one process and thread may."""
         self._count[0] += 1
 
     @property
     def count(self) -> int:
-        """How many were counted."""
+        """Return the count."""
         return self._count[0]
 
 
@@ -44,7 +45,7 @@ class Types:
 
 
 def declare(progress: Progress | None = None) -> Types:
-    """Declare the job types once more: a `Jobs` belongs to one App."""
+    """Declare the job types again: a `Jobs` belongs to one App."""
     jobs = rota.Jobs()
 
     @jobs.job("noop")

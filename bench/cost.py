@@ -1,4 +1,7 @@
-"""What a no-op job costs from enqueue to history: WAL, CPU of the server and of the client, statements."""
+"""What a no-op job costs from enqueue to history:
+
+WAL, CPU of the server and of the client, statements.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from bench.statement_log import OPTIONS, StatementLog
 PART = "cost"
 BULK = 1_000
 COUNTED_SHARE = 4
-"""Statements are counted in a run of their own, for logging them costs CPU; of so much fewer jobs."""
+"""Statements are counted in a run of their own, because logging them costs CPU; it has this share
+of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Meter:
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Enqueue in bulk, then drain; no checkpoint is asked for in between."""
+    """Enqueue in bulk, then drain; no checkpoint is requested in between."""
     jobs = scale.cost_jobs
     with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         before = Meter.read(server, connection)

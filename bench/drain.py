@@ -1,4 +1,7 @@
-"""A queue full of no-op jobs, drained by one worker process with history kept; in turns with pgbench and graphile-worker."""
+"""A queue full of no-op jobs, drained by one worker process with history kept.
+
+It takes turns with pgbench and graphile-worker.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ PART = "drain"
 
 
 def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
-    """Drain in turns, so that whatever else the machine does meets all of them; ratios are within a round."""
+    """Drain in turns, so that other load on the machine affects all; ratios are within a round."""
     pgbench, graphile = Pgbench(server, place), Graphile.install(place)
     turns: dict[str, Callable[[], Drained]] = {
         "Rota": lambda: _check(scale.jobs, _rota(server, scale.jobs)),

@@ -1,4 +1,4 @@
-"""How fast one connection enqueues, with what an application calls."""
+"""How fast one connection enqueues, through the application's API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IN_ONE_TRANSACTION = 500
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """One by one, within a caller's transaction, and in bulk; each without and with an idempotency key."""
+    """Enqueue one by one, within a caller's transaction, and in bulk; without and with a key."""
     for keyed in (False, True):
         with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
             types = declare()

@@ -1,4 +1,4 @@
-"""What was measured: figures, the targets they are held against, and the table."""
+"""The figures, their targets, and the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number, with its unit and, where there is one, its target."""
+    """One number with its unit and, if there is one, its target."""
 
     part: str
     name: str
@@ -22,18 +22,18 @@ class Figure:
     at_most: float | None = None
     note: str = ""
     detail: dict[str, Any] = field(default_factory=dict)
-    """What it was computed from; goes into the JSON only."""
+    """What it was computed from; it goes into the JSON only."""
 
     @property
     def target(self) -> str:
-        """The target in words; empty where there is none."""
+        """The target in words; empty without one."""
         if self.at_least is not None:
             return f"≥ {readable(self.at_least)} {self.unit}".strip()
         return f"≤ {readable(self.at_most)} {self.unit}".strip() if self.at_most is not None else ""
 
     @property
     def met(self) -> bool | None:
-        """Whether the target was reached; None where there is none."""
+        """Whether the target was reached; None without one."""
         if self.at_least is None and self.at_most is None:
             return None
         return (self.at_least is None or self.value >= self.at_least) and (
@@ -41,27 +41,28 @@ class Figure:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For the JSON; a figure that could not be computed is null there."""
+        """Return it for the JSON; a figure that could not be computed is null there."""
         value = self.value if math.isfinite(self.value) else None
         return {**asdict(self), "value": value, "met": self.met}
 
 
 def readable(value: float) -> str:
-    """Round to what means something."""
+    """Round to the digits that mean something."""
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share of them does not exceed; NaN of nothing."""
+    """Return the smallest value that this share of the values does not exceed; NaN without
+    values."""
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
 
 
 def table(figures: Iterable[Figure], title: str) -> Table:
-    """All figures with their targets."""
+    """Return the table of all figures with their targets."""
     made = Table(title=title, title_justify="left")
     made.add_column("part")
     made.add_column("what")

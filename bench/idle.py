@@ -1,4 +1,4 @@
-"""What a worker with nothing to do asks of the server, and how soon it notices a job all the same when no bell can ring."""
+"""What an idle worker costs the server, and how soon it finds a job when no NOTIFY can reach it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from bench.statement_log import OPTIONS, StatementLog
 
 PART = "idle"
 SETTLE_S = 5
-"""Until the pauses between polls have grown to their longest."""
+"""Until the pauses between polls have reached their longest."""
 SPARSE_S = 1.7
-"""Between two single jobs; no multiple of the longest pause, so that they fall anywhere within it."""
+"""Between two single jobs; no multiple of the longest pause, so that they fall anywhere within
+it."""
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Everything that an idle worker's connections send, as the server's log has it."""
+    """Count everything that an idle worker's connections send, by the server's log."""
     for notify in (True, False):
-        how = "with the bell" if notify else "without NOTIFY"
+        how = "with NOTIFY" if notify else "without NOTIFY"
         with (
             server.database() as url,
             WorkerProcess(with_options(url, OPTIONS), "run", notify=notify) as worker,
@@ -49,7 +50,10 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         time.sleep(SETTLE_S)
         waits = measure_waits(url, scale.sparse_jobs, SPARSE_S)
         worker.stop()
-    note = f"longest of {len(waits)}, one every {SPARSE_S:g} s: {', '.join(readable(wait) for wait in waits)}"
+    note = (
+        f"longest of {len(waits)}, one every {SPARSE_S:g} s: "
+        f"{', '.join(readable(wait) for wait in waits)}"
+    )
     yield Figure(
         part=PART,
         name="pick-up by an idle worker, without NOTIFY",

@@ -1,4 +1,5 @@
-"""The same work with an old snapshot held open elsewhere, so that vacuum can remove nothing: at full speed, and at a steady rate."""
+"""The same work while an old snapshot keeps vacuum from removing anything: at full speed, then
+steady."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ WARM_UP_S = 3
 RATE = 20_000
 """Jobs a second of the steady part."""
 PRODUCER_WAITS = 0.02
-"""Below it, the worker was waiting for the producer."""
+"""Below this share, the worker was waiting for the producer."""
 LATE_S = 1.0
 """How long a late transaction stays open."""
 
 
 def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
-    """At full speed without and with the snapshot, then at a steady rate with it."""
+    """Run at full speed without and with the snapshot, then at a steady rate with it."""
     free = _full_speed(server, place, scale.without_s, snapshot=False)
     pinned = _full_speed(server, place, scale.snapshot_s, snapshot=True)
     for name, speed in (("full speed, without", free), ("full speed, with", pinned)):
@@ -72,7 +73,10 @@ class Speed:
     @property
     def note(self) -> str:
         limit = "" if self.producer_waited > PRODUCER_WAITS else "; the PRODUCER was the limit"
-        return f"over {len(self.by_second)} s, with a producer, which waited {readable(100 * self.producer_waited)} % of the time{limit}"
+        return (
+            f"over {len(self.by_second)} s, with a producer, which waited "
+            f"{readable(100 * self.producer_waited)} % of the time{limit}"
+        )
 
 
 def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: bool) -> Speed:
@@ -90,7 +94,8 @@ def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: b
             waited = (producer.paused_s - paused_s) / for_s
         worker.stop()
         rows = connection.execute(
-            "select floor(extract(epoch from finished_at - %s))::int, count(*) from rota.job_history where status = 'succeeded' group by 1",
+            "select floor(extract(epoch from finished_at - %s))::int, count(*) from "
+            "rota.job_history where status = 'succeeded' group by 1",
             [began],
         ).fetchall()
     by_second: dict[int, int] = dict(rows)
@@ -99,16 +104,16 @@ def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """What a steady time came to."""
+    """The result of a steady time."""
 
     began: datetime
     rate: float
-    """Jobs a second that were enqueued."""
+    """Jobs enqueued per second."""
     backlog: int
     paused_s: float
     claims: list[Statement]
     waits_s: list[float]
-    """From each late commit to the start of its handler; infinite where that did not come."""
+    """From each late commit to the start of its handler; infinite if it never started."""
 
     @property
     def kept_up(self) -> bool:
@@ -116,7 +121,11 @@ class Steady:
 
 
 def _steady(server: DurableServer, place: Path, for_s: float) -> Steady:
-    """Claims are timed by the server, late transactions from their commit to the start of the handler."""
+    """Run at a steady rate.
+
+    The server times the claims; late transactions are timed from commit to the start of the
+    handler.
+    """
     progress, log = _progress(place), StatementLog(server.log)
     with (
         server.database() as url,
@@ -135,7 +144,8 @@ def _steady(server: DurableServer, place: Path, for_s: float) -> Steady:
         worker.stop()
         started: dict[int, float] = dict(
             connection.execute(
-                "select (payload->>'n')::int, result::float8 from rota.job_history where job_type = 'stamped'"
+                "select (payload->>'n')::int, result::float8 from rota.job_history where job_type "
+                "= 'stamped'"
             ).fetchall()
         )
     return Steady(
@@ -175,7 +185,8 @@ def _steady_figures(steady: Steady, scale: Scale) -> Iterator[Figure]:
     waits = steady.waits_s
     note = (
         behind
-        or f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; committed {LATE_S:g} s after the INSERT"
+        or f"{len(waits)} transactions, p50 {readable(percentile(waits, 0.5))} s; "
+        f"committed {LATE_S:g} s after the INSERT"
     )
     detail = {"waits_s": [wait if math.isfinite(wait) else None for wait in waits]}
     yield Figure(
@@ -190,7 +201,7 @@ def _steady_figures(steady: Steady, scale: Scale) -> Iterator[Figure]:
 
 
 def _commit_late(url: str, for_s: float, producer: Producer) -> dict[int, float]:
-    """Let transactions commit late, one after the other; return when each had committed."""
+    """Let transactions commit late, one after the other; return when each committed."""
     types = declare()
     app = rota.App(url, jobs=[types.jobs])
     committed: dict[int, float] = {}

@@ -1,4 +1,7 @@
-"""The signs by which a team outgrows one table: what more workers, one slot, replays and streamed status cost. docs/doctor.md cites it."""
+"""Signs that a team outgrows one table: the cost of workers, one slot, replays and streamed status.
+
+docs/doctor.md cites the figures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from rota.store.probe import open_probe
 
 PART = "outgrow"
 WORKERS = (1, 2, 4, 8, 12)
-"""No more: sixteen would need 112 connections, and max_connections is 100 unless somebody raised it."""
+"""Not more: sixteen need 112 connections, and max_connections is 100 by default."""
 LOOK_S = 0.05
 AHEAD_S = 4.0
 WITHIN_S = 300
@@ -29,7 +32,7 @@ REPORTS = 2_000
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Each in a database of its own."""
+    """Measure each in a database of its own."""
     for workers in WORKERS:
         yield from _workers(server, workers, scale.jobs)
     yield _one_slot(server)
@@ -38,7 +41,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
 
 
 def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
-    """So many worker processes that wait, then the jobs, in one transaction."""
+    """Start waiting worker processes, then insert the jobs in one transaction."""
     with (
         server.database() as url,
         ExitStack() as stack,
@@ -53,7 +56,10 @@ def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
         took_s, waiting = _until_done(url, connection, jobs)
         for worker in workers:
             worker.stop()
-    note = f"{connections} connections; at most {waiting} of Rota's sessions waited for a lock, looked at each {LOOK_S:g} s"
+    note = (
+        f"{connections} connections; at most {waiting} of Rota's sessions waited for a lock, "
+        f"looked at each {LOOK_S:g} s"
+    )
     yield Figure(
         part=PART,
         name=f"workers: {count}, no-op jobs",
@@ -64,11 +70,13 @@ def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
 
 
 def _due_together(connection: psycopg.Connection, jobs: int) -> None:
-    """Insert no-op jobs that are due in a while, all at the same moment, and wait for it: until then they are nobody's."""
+    """Insert no-op jobs that become due at the same moment a little later, and wait for that
+    moment."""
     due_at = time.perf_counter() + AHEAD_S
     connection.execute(
         "insert into rota.job (queue, priority, job_type, payload, run_at)"
-        " select 'default', 0, 'noop', jsonb_build_object('n', n), now() + %s * interval '1 s' from generate_series(1, %s) n",
+        " select 'default', 0, 'noop', jsonb_build_object('n', n), now() + %s * interval '1 s' "
+        "from generate_series(1, %s) n",
         [AHEAD_S, jobs],
     )
     time.sleep(max(0.0, due_at - time.perf_counter()))
@@ -106,21 +114,26 @@ def _one_slot(server: DurableServer) -> Figure:
 
 
 def _replay(server: DurableServer, jobs: int) -> Iterator[Figure]:
-    """Jobs that are over, inserted again from history: what a replay begins with, before anything of it has run."""
+    """Insert finished jobs again from history: a replay begins with that, before any of them
+    runs."""
     with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "insert into rota.job_history (id, queue, job_type, payload, status, priority, run_at, attempts, claims, created_at, updated_at,"
+            "insert into rota.job_history (id, queue, job_type, payload, status, priority, run_at, "
+            "attempts, claims, created_at, updated_at,"
             " finished_at)"
-            " select n, 'default', 'noop', '{\"n\": 1}', 'succeeded', 0, now(), 1, 1, now(), now(), now() from generate_series(1, %s) n",
+            " select n, 'default', 'noop', '{\"n\": 1}', 'succeeded', 0, now(), 1, 1, now(), "
+            "now(), now() from generate_series(1, %s) n",
             [jobs],
         )
         size = _one(
             connection,
-            "select sum(pg_total_relation_size(inhrelid))::int8 from pg_inherits where inhparent = 'rota.job_history'::regclass",
+            "select sum(pg_total_relation_size(inhrelid))::int8 from pg_inherits where inhparent = "
+            "'rota.job_history'::regclass",
         )
         began = time.perf_counter()
         connection.execute(
-            "insert into rota.job (queue, priority, job_type, payload) select queue, priority, job_type, payload from rota.job_history"
+            "insert into rota.job (queue, priority, job_type, payload) select queue, priority, "
+            "job_type, payload from rota.job_history"
         )
         took_s = time.perf_counter() - began
     yield Figure(
@@ -136,11 +149,12 @@ def _replay(server: DurableServer, jobs: int) -> Iterator[Figure]:
 
 
 def _reports(server: DurableServer) -> Figure:
-    """What handlers say of their progress, one statement each."""
+    """Write the progress of handlers, one statement each."""
     with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         fill(connection, "noop", 1)
         connection.execute(
-            "update rota.job set status = 'running', locked_by = 'x', locked_until = now() + interval '1 hour', claims = 1"
+            "update rota.job set status = 'running', locked_by = 'x', locked_until = now() + "
+            "interval '1 hour', claims = 1"
         )
         job = _one(connection, "select id from rota.job")
         began = time.perf_counter()

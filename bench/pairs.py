@@ -1,4 +1,7 @@
-"""Two releases in turns: `python bench/pairs.py OTHER/src`. Only the ratio within a pair means anything; single pairs scatter by a fifth."""
+"""Two releases in turns: `python bench/pairs.py OTHER/src`.
+
+Only the ratio within a pair means anything; single pairs scatter by a fifth.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,11 @@ assert report.succeeded == jobs, report
 print(jobs / took, 1e6 * (cpu_s() - cpu) / jobs)
 app.close()
 """
-"""What a release does: both must be able to run it."""
+"""The work of a release: both must be able to run it."""
 
 
 def main() -> None:
-    """Print each pair as it comes, and the medians at the end."""
+    """Print each pair as it ends, and the medians at the end."""
     parser = argparse.ArgumentParser(prog="bench/pairs.py", description=__doc__)
     parser.add_argument("other", type=Path, help="the src directory of the release to compare with")
     parser.add_argument("--pairs", type=int, default=10)
@@ -65,7 +68,8 @@ def main() -> None:
         ]
         speed, cpu = (statistics.median(values) for values in zip(*ratios, strict=True))
         print(
-            f"median of {options.pairs} pairs: {speed:.3f} of the other's speed, {cpu:.3f} of its client's CPU"
+            f"median of {options.pairs} pairs: {speed:.3f} of the other's speed, {cpu:.3f} of its "
+            "client's CPU"
         )
         server.stop("immediate")
     finally:
@@ -77,7 +81,8 @@ def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[flo
     measured = {src: _drain(server, src, jobs) for src in order}
     (speed, cpu), (other_speed, other_cpu) = measured[ROOT / "src"], measured[other]
     print(
-        f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: {speed / other_speed:.3f}",
+        f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: "
+        f"{speed / other_speed:.3f}",
         flush=True,
     )
     return speed / other_speed, cpu / other_cpu

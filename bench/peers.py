@@ -1,4 +1,4 @@
-"""What Rota is held against in the same run: pgbench with Rota's own two statements, and graphile-worker."""
+"""The peers of the same run: pgbench with Rota's own two statements, and graphile-worker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CONCURRENCY = 100
 INSTALL_S = 180
 DRAIN_S = 120
 CLAIM = 200
-"""Jobs of one claim and of one finish."""
+"""Jobs per claim and per finish."""
 CLIENTS = 2
-"""As many connections as a Rota worker has for claiming and finishing."""
+"""As many connections as a Rota worker uses for claims and finishes."""
 
-# The parameters of job_claim.sql, which pgbench fills in by itself: it spells them as our SQL files do.
+# The parameters of job_claim.sql, which pgbench substitutes: it writes them as our SQL files do.
 PARAMETERS = {
     "worker": "pgbench",
     "release": "bench",
@@ -52,7 +52,7 @@ _DONE = re.compile(r"number of transactions actually processed: (\d+)/")
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Jobs that are committed as done, and how long it took."""
+    """Jobs committed as done, and how long it took."""
 
     jobs: int
     took_s: float
@@ -65,7 +65,7 @@ class Drained:
 
 
 class Pgbench:
-    """Claims and finishes with nothing in between: each client its own frontier, which moves as it claims."""
+    """Claims and finishes with nothing in between: each client moves a frontier of its own."""
 
     name = "pgbench"
 
@@ -75,7 +75,7 @@ class Pgbench:
         self._script.write_text(_script())
 
     def drain(self, url: str, jobs: int) -> Drained:
-        """Drain a database that holds so many jobs of type `noop`."""
+        """Drain a database with this many jobs of type `noop`."""
         given = [f"--define={name}={value}" for name, value in PARAMETERS.items()]
         turns = jobs // CLAIM // CLIENTS
         command = [
@@ -113,9 +113,11 @@ def _script() -> str:
         ":ran_s::float8[]", "array_fill(0.001::float8, array[cardinality(:ids::int8[])])"
     )
     return f"""
-select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.claims), '{{}}')::text as claims,
+select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.claims), '{{}}')::text
+  as claims,
   coalesce(array[max(c.run_at)]::text, :after_run_at::text) as after_run_at,
-  coalesce((array_agg(array[c.id]::text order by c.run_at desc, c.id desc))[1], :after_id::text) as after_id
+  coalesce((array_agg(array[c.id]::text order by c.run_at desc, c.id desc))[1], :after_id::text)
+    as after_id
 from ({statements["job_claim"]}) c where c.id is not null
 \\gset
 {finish};
@@ -123,7 +125,10 @@ from ({statements["job_claim"]}) c where c.id is not null
 
 
 class Graphile:
-    """graphile-worker from npm, with its local queue and batched completion. It keeps no history."""
+    """graphile-worker from npm, with its local queue and batched completion.
+
+    It keeps no history.
+    """
 
     name = "graphile-worker"
 
@@ -133,12 +138,13 @@ class Graphile:
 
     @classmethod
     def install(cls, place: Path) -> Graphile | None:
-        """Install it; None, said loudly, where that cannot be done."""
+        """Install it; return None, with a visible message, if that is impossible."""
         made = cls(place)
         npm = shutil.which("npm")
         if npm is None or made._node is None:
             print(
-                "\n*** SKIPPED: no node or npm here, so there is no comparison with graphile-worker ***\n",
+                "\n*** SKIPPED: no node or npm here, so there is no comparison with "
+                "graphile-worker ***\n",
                 file=sys.stderr,
             )
             return None
@@ -172,7 +178,8 @@ class Graphile:
                 else error
             )
             print(
-                f"\n*** SKIPPED: npm could not install {GRAPHILE}, so there is no comparison with it: {why} ***\n",
+                f"\n*** SKIPPED: npm could not install {GRAPHILE}, so there is no comparison with "
+                f"it: {why} ***\n",
                 file=sys.stderr,
             )
             return None
@@ -180,19 +187,21 @@ class Graphile:
 
     @property
     def version(self) -> str:
-        """The release that was installed."""
+        """The installed release."""
         return str(
             json.loads((self._modules / "graphile-worker" / "package.json").read_text())["version"]
         )
 
     def fill(self, url: str, count: int) -> None:
-        """Make its schema and insert so many due jobs, 1,000 a statement."""
+        """Create its schema and insert due jobs, 1,000 per statement."""
         self._run(url, "migrate")
         with psycopg.connect(url, autocommit=True) as connection:
             for first in range(0, count, 1_000):
                 connection.execute(
-                    "select count(*) from graphile_worker.add_jobs(array(select json_populate_record(null::graphile_worker.job_spec,"
-                    " json_build_object('identifier', 'noop', 'payload', json_build_object('n', g))) from generate_series(%s::int, %s::int) g))",
+                    "select count(*) from graphile_worker.add_jobs(array(select "
+                    "json_populate_record(null::graphile_worker.job_spec,"
+                    " json_build_object('identifier', 'noop', 'payload', json_build_object('n', "
+                    "g))) from generate_series(%s::int, %s::int) g))",
                     [first, min(first + 1_000, count) - 1],
                 )
             connection.execute("vacuum (analyze) graphile_worker._private_jobs")
@@ -215,7 +224,8 @@ class Graphile:
             [self._node, str(HERE / "graphile.cjs"), url, *arguments],
             cwd=self._modules.parent,
             env=environment,
-            stdin=subprocess.PIPE,  # held open: its end tells the process that the benchmark is gone
+            # Held open: its end tells the process that the benchmark is gone.
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         ) as process:
@@ -230,7 +240,7 @@ class Graphile:
 
 
 def count_finished(url: str) -> int:
-    """How many jobs are in Rota's history."""
+    """Return how many jobs are in Rota's history."""
     with psycopg.connect(url, autocommit=True) as connection:
         return int(
             one(connection, "select count(*) from rota.job_history where status = 'succeeded'")

@@ -1,4 +1,4 @@
-"""From the commit of a job to the start of its handler, with the bell and by polling alone."""
+"""From the commit of a job to the start of its handler, with NOTIFY and by polling alone."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STARTED = "select (payload->>'n')::int, result::float8 from rota.job_history"
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Single inserts at a rate that a worker laughs at."""
+    """Insert single jobs at a rate far below the worker's capacity."""
     for notify in (True, False):
         with server.database() as url, WorkerProcess(url, "run", notify=notify) as worker:
             waits = measure_waits(url, int(scale.pick_up_s * RATE), 1 / RATE)
             worker.stop()
-        how = "with the bell" if notify else "without NOTIFY"
+        how = "with NOTIFY" if notify else "without NOTIFY"
         note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
         for share, most in ((0.5, 3.0), (0.99, 15.0)):
             value, name = percentile(waits, share), f"p{share * 100:g}, {how}"
@@ -43,9 +43,10 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
 
 
 def measure_waits(url: str, count: int, every_s: float) -> list[float]:
-    """Enqueue jobs one by one, each committed by itself; return the milliseconds from each commit to the start of its handler.
+    """Enqueue jobs one by one, each committed by itself; return the waits in milliseconds.
 
-    The commit is timed when its answer is here, so a handler that was faster than the answer counts as negative.
+    A wait is from a commit to the start of its handler. The commit is timed when its answer
+    arrives, so a handler that starts before the answer counts as negative.
     """
     types, committed = declare(), []
     app = rota.App(url, jobs=[types.jobs])
@@ -60,7 +61,8 @@ def measure_waits(url: str, count: int, every_s: float) -> list[float]:
         while one(connection, ENDED) < count:
             if time.monotonic() > gives_up_at:
                 raise RuntimeError(
-                    f"{count - one(connection, ENDED)} of {count} jobs are not over {END_S} s after the last"
+                    f"{count - one(connection, ENDED)} of {count} jobs are not over {END_S} s "
+                    "after the last"
                 )
             time.sleep(0.05)
         started: dict[int, float] = dict(connection.execute(STARTED).fetchall())

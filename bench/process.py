@@ -1,4 +1,4 @@
-"""A worker process, from outside: start it, wait for it, stop it, each within a time."""
+"""A worker process, seen from outside: start it, wait for it, stop it, each with a time limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a worker process said at its end."""
+    """The last line of a worker process."""
 
     took_s: float
     cpu_s: float
@@ -33,7 +33,7 @@ class Summary:
 
 
 class WorkerProcess:
-    """One worker process. Leaving the `with` kills it if it still runs."""
+    """One worker process. Leaving the `with` kills it if it is still running."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class WorkerProcess:
         return float(sum(psutil.Process(self._process.pid).cpu_times()[:2]))
 
     def stop(self) -> Summary:
-        """Tell it to stop and wait until it has."""
+        """Ask it to stop and wait until it has."""
         self._process.send_signal(signal.SIGTERM)
         return self.finish(STOP_S)
 

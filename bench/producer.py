@@ -11,9 +11,9 @@ import psycopg
 
 BATCH = 1_000
 BACKLOG = 20_000
-"""At full speed the producer keeps so many jobs ahead of the worker: it never runs dry."""
+"""At full speed the producer keeps this many jobs ahead of the worker, which so never runs dry."""
 BACKLOG_MAX = 200_000
-"""At a steady rate that the worker cannot keep up with, the producer pauses here."""
+"""At a steady rate that the worker cannot keep up with, the producer pauses at this backlog."""
 INSERT = """
 insert into rota.job (queue, job_type, payload, priority)
 select 'default', %s::text, jsonb_build_object('n', g), 0 from generate_series(%s::int, %s::int) g
@@ -21,14 +21,15 @@ select 'default', %s::text, jsonb_build_object('n', g), 0 from generate_series(%
 
 
 def fill(connection: psycopg.Connection, job_type: str, count: int) -> None:
-    """Insert so many due jobs, 1,000 a statement, then tidy up as autovacuum would have by the time it matters."""
+    """Insert due jobs, 1,000 per statement, then vacuum as autovacuum would have by then."""
     for first in range(0, count, BATCH):
         connection.execute(INSERT, [job_type, first, min(first + BATCH, count) - 1])
     connection.execute("vacuum (analyze) rota.job")
 
 
 class Producer:
-    """Inserts jobs of type `counted`, 1,000 a statement: at a rate, or as fast as the worker takes them."""
+    """Inserts jobs of type `counted`, 1,000 per statement: at a rate, or as fast as the worker
+    takes them."""
 
     def __init__(self, url: str, done: Callable[[], int], rate: float | None = None) -> None:
         self._url = url
@@ -39,7 +40,11 @@ class Producer:
         self._error: psycopg.Error | None = None
         self.made = 0
         self.paused_s = 0.0
-        """How long it waited for the worker. At full speed it must have, or it was the producer that was measured; at a rate it must not."""
+        """How long it waited for the worker.
+
+        At full speed it must have waited, otherwise the producer was measured; at a rate it must
+        not.
+        """
 
     def __enter__(self) -> Producer:
         self._thread.start()
@@ -57,7 +62,7 @@ class Producer:
             raise self._error
 
     def check(self) -> None:
-        """Raise what ended it, if anything did."""
+        """Raise the error that ended it, if any."""
         if self._error is not None:
             raise self._error
 

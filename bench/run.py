@@ -1,4 +1,7 @@
-"""`python bench/run.py [--quick] [--only NAME,…] [--rows N] [--json FILE]`: measures on a server of its own, prints a table, writes JSON."""
+"""`python bench/run.py [--quick] [--only NAME,…] [--rows N] [--json FILE]`.
+
+Measures on a server of its own, prints a table, writes JSON.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
 
 
 class OutOfTime(Exception):
-    """The benchmark has taken as long as it may."""
+    """The benchmark exceeded its time limit."""
 
 
 def main() -> int:
@@ -75,7 +78,7 @@ def main() -> int:
     for name in [
         name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
     ]:
-        del os.environ[name]  # it measures its own server, never one that somebody works with
+        del os.environ[name]  # it measures its own server, never one in use
     scale = QUICK if asked.quick else FULL
     if asked.rows is not None:
         scale = replace(scale, search_rows=asked.rows)
@@ -98,7 +101,8 @@ def main() -> int:
     console.print(
         table(
             figures,
-            f"Rota, {os.cpu_count()} cores shared with the server{', QUICK: noise' if asked.quick else ''}",
+            f"Rota, {os.cpu_count()} cores shared with the "
+            f"server{', QUICK: noise' if asked.quick else ''}",
         )
     )
     for name, why in failed.items():
@@ -109,7 +113,10 @@ def main() -> int:
 def _measure(
     names: list[str], scale: Scale, figures: list[Figure], facts: dict[str, Any]
 ) -> dict[str, str]:
-    """Measure the parts one after the other; return which failed and why. The guard stops the server, however this ends."""
+    """Measure the parts one after the other; return which failed and why.
+
+    The guard stops the server, however this ends.
+    """
     failed: dict[str, str] = {}
     name = names[0]
     signal.signal(signal.SIGALRM, _out_of_time)

@@ -10,7 +10,7 @@ class Scale:
     """Sizes and times of all parts."""
 
     jobs: int
-    """No-op jobs of one drain."""
+    """No-op jobs per drain."""
     rounds: int
     without_s: float
     """At full speed without an old snapshot."""
@@ -19,25 +19,25 @@ class Scale:
     steady_s: float
     """At a steady rate with an old snapshot."""
     window_s: float
-    """The first and the last part of the steady time."""
+    """The length of the first and of the last part of the steady time."""
     enqueue_s: float
     """For each way to enqueue."""
     pick_up_s: float
     cost_jobs: int
     idle_s: float
     sparse_jobs: int
-    """Single jobs for a worker that idles."""
+    """Single jobs for an idle worker."""
     spike_jobs: int
     spike_work: int
     """Jobs for each worker beside a spike."""
     spike_rounds: int
-    """Workers of each table, in turns with those of the other."""
+    """Workers on each table, in turns with those on the other."""
     spike_claims: int
-    """Claims by hand beside it."""
+    """Claims by hand beside a spike."""
     search_rows: int
-    """Rows of history beside which jobs are looked for."""
+    """Rows of history beside which jobs are searched for."""
     limit_s: int
-    """The whole benchmark ends after it, whatever is left."""
+    """The whole benchmark ends after this, whatever is left."""
 
 
 FULL = Scale(

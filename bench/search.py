@@ -1,4 +1,4 @@
-"""Finding jobs, and asking how things went, beside a fortnight of history; and what adding to the figures costs."""
+"""Searches and figures beside a fortnight of history, and the cost of the roll-up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ ROLLED_UP_H = 25
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """The median and the longest of a few tries each, through the Python client; the first try finds what the one before left in memory."""
+    """Measure the median and the maximum of a few tries each, through the Python client.
+
+    The first try finds in memory what the one before left there.
+    """
     with (
         server.database() as url,
         closing(rota.App(url)) as app,
@@ -49,7 +52,8 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         connection.execute("checkpoint")
         key = one(
             connection,
-            "select idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1",
+            "select idempotency_key from rota.job_history where idempotency_key is not null order "
+            "by id limit 1",
         )
         for name, wanted in {**SEARCHES, "a key of long ago": {"idempotency_key": key}}.items():
             search = partial(app.find, limit=20, **wanted)
@@ -70,7 +74,10 @@ def _time(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) ->
         began = time.perf_counter()
         ask()
         took_ms.append((time.perf_counter() - began) * 1000)
-    note = f"{readable(scale.search_rows)} rows over {DAYS} days; longest of {TRIES}: {readable(max(took_ms))} ms"
+    note = (
+        f"{readable(scale.search_rows)} rows over {DAYS} days; longest of {TRIES}: "
+        f"{readable(max(took_ms))} ms"
+    )
     return Figure(
         part=PART,
         name=name,
@@ -87,7 +94,8 @@ def _roll_up(
 ) -> Iterator[Figure]:
     """Whole hours, as they are counted when they are over."""
     connection.execute(
-        "update rota.stat_rollup set complete_to = date_trunc('hour', rota.clock(), 'UTC') - make_interval(hours => %s)",
+        "update rota.stat_rollup set complete_to = date_trunc('hour', rota.clock(), 'UTC') - "
+        "make_interval(hours => %s)",
         [ROLLED_UP_H],
     )
     at, cpu_s, turns_s = one(connection, "select pg_current_wal_insert_lsn()"), server.cpu_s(), []
@@ -99,7 +107,10 @@ def _roll_up(
     spent_s = server.cpu_s() - cpu_s
     wal = one(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8", at)
     jobs = one(connection, "select sum(succeeded + dead + cancelled)::float8 from rota.stat_hour")
-    note = f"{readable(jobs)} jobs of {ROLLED_UP_H} h; the longest hour {readable(max(turns_s) * 1000)} ms"
+    note = (
+        f"{readable(jobs)} jobs of {ROLLED_UP_H} h; "
+        f"the longest hour {readable(max(turns_s) * 1000)} ms"
+    )
     yield Figure(
         part=PART,
         name="CPU of a roll-up",

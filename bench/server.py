@@ -1,4 +1,7 @@
-"""A PostgreSQL 18 of the benchmark's own, with the settings it comes with, so durable ones; and a fresh database for each measurement."""
+"""A PostgreSQL 18 of the benchmark's own, with its default, durable settings.
+
+Each measurement gets a fresh database.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,20 @@ from rota.store.migrate import migrate
 from tests.support.server import SETTINGS, PostgresServer
 
 EXIT_S = 0.5
-"""A process of the server that is just ending is in nobody's account; a moment later it is in its parent's."""
+"""A process of the server that is just ending is in no account; a moment later it is in its
+parent's."""
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 class DurableServer(PostgresServer):
-    """The tests' server without their settings; the guard of its place stops it however the benchmark ends."""
+    """The tests' server without their settings; the guard stops it however the benchmark ends."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place, "bench", place / "postgresql.log")
         self._databases = 0
 
     def start(self) -> None:
-        """Start it, and refuse to go on if what it commits would not be safe."""
+        """Start it, and refuse to continue if its commits would not be durable."""
         super().start()
         with self.admin() as admin:
             for name in DURABLE:
@@ -50,7 +54,10 @@ class DurableServer(PostgresServer):
 
     @contextmanager
     def database(self, *, migrated: bool = True) -> Iterator[str]:
-        """The URL of a fresh database, gone afterwards. What came before is on disk by then, so that its checkpoint burdens nobody else."""
+        """Yield the URL of a fresh database, which is dropped afterwards.
+
+        Earlier writes are on disk by then, so that their checkpoint affects no later measurement.
+        """
         self._databases += 1
         name = f"bench_{self._databases}"
         with self.admin() as admin:
@@ -64,7 +71,7 @@ class DurableServer(PostgresServer):
                 admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
     def cpu_s(self, settle_s: float = EXIT_S) -> float:
-        """CPU seconds of all processes that this server ever had."""
+        """CPU seconds of all processes that this server has had."""
         time.sleep(settle_s)
         postmaster = psutil.Process(
             int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
@@ -79,19 +86,20 @@ class DurableServer(PostgresServer):
         for process in postmaster.children():
             try:
                 own = process.cpu_times()
-            except (
-                psutil.NoSuchProcess
-            ):  # it has ended, and is among the postmaster's dead children from the next call on
+            except psutil.NoSuchProcess:
+                # It has ended, and counts among the postmaster's dead children from the next call
+                # on.
                 continue
             total += own.user + own.system
         return float(total)
 
     def facts(self) -> dict[str, Any]:
-        """What the figures depend on."""
+        """Return the settings that the figures depend on."""
         with self.admin() as admin:
             version = admin.execute("select version()").fetchone()
             changed = admin.execute(
-                "select name, setting from pg_settings where source in ('configuration file', 'command line') and name !~ '^lc_' order by 1"
+                "select name, setting from pg_settings where source in ('configuration file', "
+                "'command line') and name !~ '^lc_' order by 1"
             ).fetchall()
             durable = admin.execute(
                 "select name, setting from pg_settings where name = any (%s) order by 1",
@@ -106,12 +114,12 @@ class DurableServer(PostgresServer):
 
 
 def with_options(url: str, options: str) -> str:
-    """The URL with startup options."""
+    """Return the URL with startup options."""
     return f"{url}&options={quote(options)}"
 
 
 def one(connection: psycopg.Connection, statement: str, *params: Any) -> Any:
-    """The single value of a statement."""
+    """Return the single value of a statement."""
     row = connection.execute(statement.encode(), params).fetchone()
     return None if row is None else row[0]
 

@@ -1,4 +1,7 @@
-"""A million jobs that nobody can take now, or that are all due at once: what claims and a worker cost beside them, in turns with a table without."""
+"""A million jobs that no worker can take now, or that are all due at once.
+
+It measures claims and a worker beside them, in turns with a table without them.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +27,29 @@ from rota.store.drivers.psycopg3 import PsycopgDriver
 PART = "spike"
 CLAIM = 100
 MOST = 120.0
-"""Percent of what the same takes without the spike: a spike may cost 20 %."""
+"""Percent of the time without the spike: a spike may cost 20 %."""
 LEAST = 100 / 1.2
 LOOK_S = 0.1
 EMPTY = 5
-"""Claims that find nothing for each that does: they are so much quicker."""
+"""Claims that find nothing for each that finds a job: they are that much quicker."""
 SHARE = 0.25
-"""Of the times of claims the lower quartile: what else the machine does only ever adds to them."""
+"""The lower quartile of claim times: other load on the machine only ever adds to them."""
 WHO = ops.Claimant("bench", "1", ["noop"], [timedelta(minutes=10)], [False])
 FIRST, LAST = 0.2, 0.9
-"""A worker is measured between these shares of its jobs: its start, with a look at everything, is not in it."""
+"""A worker is measured between these shares of its jobs: without its start, which searches
+everything."""
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 SPIKES: dict[str, LiteralString] = {
     "due at once": """
 insert into rota.job (queue, job_type, payload, priority, run_at)
-select 'default', 'noop', jsonb_build_object('n', g), 0, rota.clock() from generate_series(1, %s::int) g""",
+select 'default', 'noop', jsonb_build_object('n', g), 0, rota.clock()
+  from generate_series(1, %s::int) g""",
     "of an unknown type": """
-insert into rota.job (queue, job_type, priority, run_at) select 'default', 'unknown', 0, rota.clock() from generate_series(1, %s::int)""",
+insert into rota.job (queue, job_type, priority, run_at)
+  select 'default', 'unknown', 0, rota.clock() from generate_series(1, %s::int)""",
     "dead": """
-insert into rota.job (queue, job_type, priority, run_at, status) select 'default', 'noop', 0, rota.clock(), 'dead' from generate_series(1, %s::int)""",
+insert into rota.job (queue, job_type, priority, run_at, status)
+  select 'default', 'noop', 0, rota.clock(), 'dead' from generate_series(1, %s::int)""",
     "in the future": """
 insert into rota.job (queue, job_type, priority, run_at)
 select 'default', 'noop', 0, rota.clock() + interval '1 day' from generate_series(1, %s::int)""",
@@ -53,7 +60,7 @@ select 'default', 'noop', jsonb_build_object('n', g), 0 from generate_series(1, 
 
 
 class Table:
-    """A database with jobs to do, with a spike among them or without; and what was measured on it."""
+    """A database with jobs to do, with a spike among them or without, and its measurements."""
 
     def __init__(self, server: DurableServer, url: str, connection: psycopg.Connection) -> None:
         self._server = server
@@ -88,7 +95,7 @@ class Table:
             yield cls(server, url, connection)
 
     def first(self) -> None:
-        """Claim for the first time, which is a look at everything; and plan."""
+        """Claim for the first time, which searches everything and plans the statement."""
         self.first_ms = self._claim(*self._last)
 
     def claim(self) -> None:
@@ -96,11 +103,11 @@ class Table:
         self.claim_ms.append(self._claim(*self._last))
 
     def empty(self) -> None:
-        """Claim where nothing is due."""
+        """Claim when nothing is due."""
         self.empty_ms.append(self._claim(datetime.now(UTC), 0, finds=0))
 
     def work(self, jobs: int) -> None:
-        """Let a worker do so many."""
+        """Let a worker run this many jobs."""
         before, seen = self._count_done(), list[tuple[float, float, int]]()
         with WorkerProcess(self._url, "run") as worker:
             gives_up_at = time.monotonic() + DRAIN_S
@@ -135,7 +142,10 @@ class Table:
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Each spike beside a table without one, claim by claim and worker by worker, so that whatever else the machine does meets both."""
+    """Measure each spike beside a table without one, claim by claim and worker by worker.
+
+    So other load on the machine affects both.
+    """
     for name, spike in SPIKES.items():
         with Table.make(server, scale, None) as without, Table.make(server, scale, spike) as beside:
             for table in (without, beside):

@@ -1,4 +1,4 @@
-"""What the server did for a connection: every statement with its time, from the server's own log. Nothing is missed, a BEGIN included."""
+"""Every statement of a connection with its time, from the server's own log, BEGIN included."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 OPTIONS = "-c log_min_duration_statement=0 -c log_parameter_max_length=0"
-"""For the connections that are to be logged."""
+"""Startup options of the connections to log."""
 
 _HEAD = re.compile(
-    r"(?P<at>\d{4}-\S+ \S+) \S+ \[\d+\] LOG:  duration: (?P<ms>[\d.]+) ms  (?:statement|execute [^:]*): (?P<text>.*)"
+    r"(?P<at>\d{4}-\S+ \S+) \S+ \[\d+\] LOG:  duration: (?P<ms>[\d.]+) ms  (?:statement|execute "
+    r"[^:]*): (?P<text>.*)"
 )
 
 
@@ -22,7 +23,7 @@ class Statement:
     """One execution."""
 
     at: datetime
-    """Its end, on the server's clock, which logs UTC."""
+    """Its end, by the server's clock; the log is in UTC."""
     took_ms: float
     text: str
 
@@ -35,7 +36,10 @@ class StatementLog:
         self._from = path.stat().st_size
 
     def statements(self) -> Iterator[Statement]:
-        """Every statement since this log was opened. Parsing and binding of prepared ones belong to the execution and are not counted again."""
+        """Return every statement since this log was opened.
+
+        Parse and bind of prepared statements belong to the execution and are not counted again.
+        """
         with self._path.open("rb") as log:
             log.seek(self._from)
             head: re.Match[str] | None = None
@@ -52,7 +56,7 @@ class StatementLog:
                 yield _statement(head, lines)
 
     def by_text(self, width: int = 70) -> Counter[str]:
-        """How often each was executed, by the beginning of its text."""
+        """Count the executions of each, by the beginning of its text."""
         return Counter(statement.text[:width] for statement in self.statements())
 
 

@@ -1,4 +1,7 @@
-"""A worker process under measurement: `python -m bench.worker drain|run`. Says when it is about to claim, and at the end what it took."""
+"""A worker process under measurement: `python -m bench.worker drain|run`.
+
+It says when it is about to claim, and at the end how long it took.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def main() -> None:
 
 
 class Clock:
-    """From just before the first claim to when everything is written: so a little more than from the first claim to the last commit."""
+    """The time from just before the first claim to the last write.
+
+    It is a little more than from the first claim to the last commit.
+    """
 
     def __init__(self) -> None:
         self._started = 0.0
@@ -63,7 +69,8 @@ def _cpu_s() -> float:
 
 
 def _end_with_the_benchmark() -> None:
-    # The other end of the pipe closes when the benchmark is gone, however it went; a worker alone would wait for its database for ever.
+    # The other end of the pipe closes when the benchmark ends, however it ends. Without that, a
+    # worker would wait for its database for ever.
     sys.stdin.read()
     os._exit(1)
 

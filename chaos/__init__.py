@@ -1,2 +1,4 @@
-"""The chaos run: real workers under kills, freezes, cut connections, server crashes and deploys, and a judge who reads the database afterwards.
-`make chaos` runs it; docs/reliability.md says what is checked."""
+"""The chaos run: real workers under kills, freezes, cut connections, server crashes and deploys.
+
+A judge reads the database afterwards. `make chaos` runs it; docs/reliability.md lists the checks.
+"""

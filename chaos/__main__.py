@@ -1,4 +1,7 @@
-"""`python -m chaos [--seconds N] [--seed N] [--keep DIRECTORY]`: prints the figures and PASS or FAIL; exit status 1 when a promise was broken."""
+"""`python -m chaos [--seconds N] [--seed N] [--keep DIRECTORY]`.
+
+Prints the figures and PASS or FAIL; exits with status 1 if a promise was broken.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +48,9 @@ def main() -> int:
     for name in [
         name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
     ]:
-        del os.environ[name]  # it harms its own server, never one that somebody works with
-    logging.getLogger("psycopg.pool").setLevel(
-        logging.ERROR
-    )  # that connections break is what this is about
+        del os.environ[name]  # it harms its own server, never one in use
+    # That connections break is what this is about.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, _terminate)
     console.print(f"chaos: {asked.seconds:g} s, SEED={asked.seed}")
     guarded = Run()
@@ -73,7 +75,8 @@ def _say(verdict: Verdict, seed: int) -> int:
     for check in CHECKS:
         rows = broken.get(check, [])
         console.print(
-            f"{'BROKEN' if rows else 'held':6}  {check.what}{f': {len(rows):,} rows' if rows else ''}",
+            f"{'BROKEN' if rows else 'held':6}  "
+            f"{check.what}{f': {len(rows):,} rows' if rows else ''}",
             markup=False,
         )
         for row in rows[:SHOWN]:
@@ -84,7 +87,8 @@ def _say(verdict: Verdict, seed: int) -> int:
     for job, lines in verdict.stories.items():
         console.print(f"\njob {job}", *lines, sep="\n", markup=False)
     console.print(
-        f"{'FAIL' if broken else 'PASS'}: {len(CHECKS) - len(broken)} of {len(CHECKS)} promises held, SEED={seed}"
+        f"{'FAIL' if broken else 'PASS'}: {len(CHECKS) - len(broken)} of {len(CHECKS)} promises "
+        f"held, SEED={seed}"
     )
     return 1 if broken else 0
 

@@ -1,6 +1,7 @@
-"""The application that lives through it: its handlers record their start and end, in a file that nothing takes away and in a table of their own.
+"""The application under chaos.
 
-Leases are of three seconds, so that a freeze of six loses them.
+Its handlers record their start and end in a file that nothing deletes and in a table of their own.
+Leases are three seconds, so that a freeze of six loses them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from chaos.witness import Witness
 LEASE = "3s"
 RETRY = rota.Fixed("1s", jitter=0)
 TRIES = 20
-"""Of the types that should come through: a crash of the server fails every attempt that wanted to write."""
+"""Attempts of the types that should succeed: a server crash fails every attempt that wants to
+write."""
 STARTED = "insert into chaos.run (job, claim, worker) values (%s, %s, %s)"
 ENDED = "update chaos.run set ended_at = clock_timestamp() where job = %s and claim = %s"
 POOL: dict[str, Any] = {"min_size": 0, "max_size": 4, "timeout": 5, "kwargs": {"autocommit": True}}
@@ -36,7 +38,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Where handlers write."""
+    """Where handlers write their records."""
 
     witness: Witness
     asynchronous: AsyncConnectionPool[psycopg.AsyncConnection]
@@ -45,7 +47,7 @@ class Records:
 
 @asynccontextmanager
 async def records() -> AsyncIterator[Records]:
-    """Open them for the life of a worker."""
+    """Open the records for the life of a worker."""
     url, witness = os.environ["ROTA_DATABASE_URL"], Witness(Path(os.environ["CHAOS_WITNESS"]))
     synchronous = ConnectionPool(url, open=True, check=ConnectionPool.check_connection, **POOL)
     try:
@@ -62,7 +64,7 @@ app = rota.App(release=os.environ.get("CHAOS_RELEASE", "r0"), lease=LEASE, lifes
 
 @contextmanager
 def witness_attempt(ctx: rota.Context) -> Iterator[None]:
-    """Say start at once and end last, and how it ended."""
+    """Write the start at once and the end last, with how it ended."""
     witness: Witness = ctx.state.witness
     witness.says("start", ctx)
     how = "raised"
@@ -78,7 +80,7 @@ def witness_attempt(ctx: rota.Context) -> Iterator[None]:
 
 @asynccontextmanager
 async def record(ctx: rota.Context) -> AsyncIterator[None]:
-    """Record an async attempt. Where the server is away it raises, as any handler would."""
+    """Record an async attempt. It raises while the server is away, as any handler would."""
     with witness_attempt(ctx):
         async with ctx.state.asynchronous.connection() as connection:
             await connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
@@ -89,7 +91,7 @@ async def record(ctx: rota.Context) -> AsyncIterator[None]:
 
 @contextmanager
 def record_in_thread(ctx: rota.Context) -> Iterator[None]:
-    """Record a plain function's attempt."""
+    """Record the attempt of a plain function."""
     with witness_attempt(ctx):
         with ctx.state.synchronous.connection() as connection:
             connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
@@ -99,13 +101,13 @@ def record_in_thread(ctx: rota.Context) -> Iterator[None]:
 
 
 def chance(ctx: rota.Context) -> random.Random:
-    """The same for the same claim of the same job."""
+    """Return a number that is the same for each run of one claim of one job."""
     return random.Random(f"{ctx.job.id}:{ctx.job.claims}")
 
 
 @app.job("quick", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def quick(ctx: rota.Context, n: int) -> int:
-    """Takes milliseconds."""
+    """Take milliseconds."""
     async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.03))
     return n
@@ -113,7 +115,7 @@ async def quick(ctx: rota.Context, n: int) -> int:
 
 @app.job("threaded", max_attempts=TRIES, retry=RETRY, takes_context=True)
 def use_thread(ctx: rota.Context, n: int) -> int:
-    """The same in a thread."""
+    """Take milliseconds in a thread."""
     with record_in_thread(ctx):
         time.sleep(chance(ctx).uniform(0, 0.1))
     return n
@@ -121,7 +123,7 @@ def use_thread(ctx: rota.Context, n: int) -> int:
 
 @app.job("near_the_lease", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def near_the_lease(ctx: rota.Context, n: int) -> int:
-    """Takes about as long as its lease."""
+    """Take about as long as the lease."""
     async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(1, 4))
     return n
@@ -129,7 +131,7 @@ async def near_the_lease(ctx: rota.Context, n: int) -> int:
 
 @app.job("renewed", max_attempts=TRIES, retry=RETRY, takes_context=True)
 def outlast_lease(ctx: rota.Context, n: int) -> int:
-    """Takes several leases, in a thread that asks whether it should stop."""
+    """Take several leases, in a thread that asks whether it should stop."""
     with record_in_thread(ctx):
         until = time.monotonic() + chance(ctx).uniform(5, 8)
         while time.monotonic() < until:
@@ -140,7 +142,7 @@ def outlast_lease(ctx: rota.Context, n: int) -> int:
 
 @app.job("once", max_attempts=1, retry=RETRY, takes_context=True)
 async def once(ctx: rota.Context, n: int) -> int:
-    """May begin once."""
+    """Begin only once."""
     async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.3))
     return n
@@ -148,7 +150,7 @@ async def once(ctx: rota.Context, n: int) -> int:
 
 @app.job("dead_when_lost", max_attempts=TRIES, on_lost="dead", retry=RETRY, takes_context=True)
 def dead_when_lost(ctx: rota.Context, n: int) -> int:
-    """May not begin again after its worker was lost with it."""
+    """Never begin again after its worker was lost with it."""
     with record_in_thread(ctx):
         time.sleep(chance(ctx).uniform(0, 0.3))
     return n
@@ -156,7 +158,7 @@ def dead_when_lost(ctx: rota.Context, n: int) -> int:
 
 @app.job("flaky", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def flaky(ctx: rota.Context, n: int) -> int:
-    """Fails at times, in every way that a handler can."""
+    """Fail at times, in every way that a handler can."""
     async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.05))
     match chance(ctx).randrange(20):
@@ -184,7 +186,8 @@ TYPES: list[tuple[int, Any]] = [
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when the one that started it is gone, also while it is frozen. Linux only."""
+    """Let the kernel kill this process when its parent ends, even while it is frozen. Linux
+    only."""
     if sys.platform == "linux":
         prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

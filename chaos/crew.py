@@ -1,4 +1,5 @@
-"""The worker processes: started as an operator starts them, started again when they are killed, and replaced by a new release."""
+"""The worker processes: started as an operator starts them, restarted when killed, and
+redeployed."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ WORKERS = 3
 GRACE_S = 2
 SLOTS = 20
 STOP_S = 60
-"""A worker that was told to stop is gone by then: the grace period, and what the database costs."""
+"""How long a worker may take to stop: the grace period, and what the database costs."""
 AGAIN_S = 0.5
-"""A supervisor waits so long before it starts a worker again that had found no database."""
+"""A supervisor's delay before it restarts a worker that found no database."""
 NO_DATABASE = 5
-"""The exit status that says so."""
+"""The exit status of a worker that found no database."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,12 +36,12 @@ class WorkerProcess:
     began_at: float = field(default_factory=time.time)
     ended_at: float | None = None
     told_at: float | None = None
-    """When it was told to stop."""
+    """When it was asked to stop."""
     is_frozen: bool = False
     said_so: bool = False
-    """Whether its log says that it has begun."""
+    """Whether its log says that it has started."""
     how: str = "by itself"
-    """What ended it: it was killed, or told to stop …; or nobody did."""
+    """Why it ended: killed, asked to stop …; or by itself."""
 
     @property
     def pid(self) -> int:
@@ -48,25 +49,29 @@ class WorkerProcess:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it may be chosen: it runs and nobody has told it to stop."""
+        """Whether the villain may choose it: it runs and was not asked to stop."""
         return self.ended_at is None and self.told_at is None
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has come so far that it claims."""
+        """Whether it has got far enough to claim."""
         self.said_so = self.said_so or " started, release " in self.log.read_text(errors="replace")
         return self.said_so
 
 
 class Crew:
-    """Keeps so many workers at work. From one thread only: the kernel ends them with the thread that started them."""
+    """Keeps a number of workers running.
+
+    Use it from one thread only: the kernel kills the workers when the thread that started them
+    ends.
+    """
 
     def __init__(self, url: str, place: Path) -> None:
         self.witness = place / "witness"
         self.witness.mkdir()
         self.all: list[WorkerProcess] = []
         self.silences: list[tuple[int, float, float | None]] = []
-        """Process, since when and until when it cannot have written anything."""
+        """Pid, with the times from and until which the process cannot have written anything."""
         self._url = url
         self._place = place
         self._releases = itertools.count(1)
@@ -76,11 +81,11 @@ class Crew:
 
     @property
     def at_work(self) -> list[WorkerProcess]:
-        """Those that may be chosen, the frozen included."""
+        """Return the processes that the villain may choose, frozen ones included."""
         return [worker for worker in self.all if worker.is_at_work]
 
     def kill(self, worker: WorkerProcess) -> None:
-        """End it as a power cut would, and start another of its release."""
+        """Kill it as a power cut would, and start another of its release."""
         worker.how = "killed"
         worker.process.kill()
         worker.process.wait()
@@ -89,25 +94,25 @@ class Crew:
         self._start(worker.release)
 
     def freeze(self, worker: WorkerProcess) -> float:
-        """Stop its clock; return when that was."""
+        """Freeze it; return when that was."""
         worker.process.send_signal(signal.SIGSTOP)
         worker.is_frozen = True
         return time.time()
 
     def thaw(self, worker: WorkerProcess, since: float) -> None:
-        """Let it go on, if it still lives."""
+        """Let it continue, if it is still alive."""
         if worker.ended_at is None:
             self.silences.append((worker.pid, since, time.time()))
             worker.process.send_signal(signal.SIGCONT)
             worker.is_frozen = False
 
     def deploy(self, worker: WorkerProcess) -> None:
-        """Start a new release and tell this one to stop: for a while both are at work."""
+        """Start a new release and ask this one to stop: for a while both run."""
         self._start(f"r{next(self._releases)}")
         self._tell(worker)
 
     def tend(self) -> None:
-        """Notice who has ended, and start again who found no database."""
+        """Find the processes that ended, and restart those that found no database."""
         for worker in self.all:
             if worker.ended_at is None and worker.process.poll() is not None:
                 worker.ended_at = time.time()
@@ -134,7 +139,7 @@ class Crew:
             self._start(release)
 
     def stop(self) -> None:
-        """Tell all to stop, and wait until they have."""
+        """Ask all to stop, and wait until they have."""
         for worker in self.at_work:
             self._tell(worker)
         self._again.clear()
@@ -143,7 +148,7 @@ class Crew:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """Leave none behind, whatever state they are in."""
+        """Leave no process behind, whatever state they are in."""
         for worker in self.all:
             if worker.ended_at is None:
                 self._end(worker)
@@ -152,7 +157,8 @@ class Crew:
         """Write down what became of them."""
         with connection.cursor() as cursor:
             cursor.executemany(
-                "insert into chaos.process (pid, release, began_at_s, ended_at_s, how, code) values (%s, %s, %s, %s, %s, %s)",
+                "insert into chaos.process (pid, release, began_at_s, ended_at_s, how, code) "
+                "values (%s, %s, %s, %s, %s, %s)",
                 [
                     (
                         one.pid,

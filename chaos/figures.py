@@ -1,4 +1,4 @@
-"""What happened, in numbers."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
@@ -9,28 +9,37 @@ select 'jobs', count(*) from chaos.job
 union all select 'ended ' || status, count(*) from chaos.job group by status
 union all select 'claims', count(*) from chaos.claim
 union all select 'starts', count(*) from chaos.witness where said = 'start'
-union all select 'most starts of a job', coalesce(max(n), 0) from (select count(*) as n from chaos.witness where said = 'start' group by job) s
-union all select 'renewals', count(*) from chaos.change where was_status = 'running' and status = 'running' and until > was_until
-union all select 'starts recorded by Rota', count(*) from chaos.change where recorded and was_recorded is false
+union all select 'most starts of a job', coalesce(max(n), 0) from (select count(*) as n
+  from chaos.witness where said = 'start' group by job) s
+union all select 'renewals', count(*) from chaos.change where was_status = 'running'
+  and status = 'running' and until > was_until
+union all select 'starts recorded by Rota', count(*) from chaos.change where recorded
+  and was_recorded is false
 union all select 'reaped', count(*) from chaos.claim where ended_by in ('rota upkeep', 'rota reap')
-union all select 'reaped, charged', count(*) from chaos.claim where ended_by in ('rota upkeep', 'rota reap') and charged
+union all select 'reaped, charged', count(*) from chaos.claim where ended_by
+  in ('rota upkeep', 'rota reap') and charged
 union all select 'reaped, uncharged: the first loss', count(*) from chaos.claim
   where ended_by in ('rota upkeep', 'rota reap') and not charged and recorded is null
 union all select 'reaped, uncharged: not yet begun', count(*) from chaos.claim
   where ended_by in ('rota upkeep', 'rota reap') and not charged and recorded is false
 union all select 'given back by their worker, uncharged', count(*) from chaos.claim
   where ended_by not in ('rota upkeep', 'rota reap') and ended_status = 'queued' and not charged
-union all select 'attempts failed by their handler', count(*) from rota.attempt where release is not null
-union all select 'attempts that overlapped, the lease of the first lost', count(*) from chaos.claim a
+union all select 'attempts failed by their handler', count(*) from rota.attempt
+  where release is not null
+union all select 'attempts that overlapped, the lease of the first lost', count(*)
+  from chaos.claim a
   join chaos.claim b on b.job = a.job and b.seq > a.seq and b.began
-  where exists (select from chaos.witness w where w.job = a.job and w.claim = a.claim and w.said = 'end' and to_timestamp(w.at_s) > b.began_at)
+  where exists (select from chaos.witness w where w.job = a.job and w.claim = a.claim
+    and w.said = 'end' and to_timestamp(w.at_s) > b.began_at)
 union all select 'dead, the start recorded but never seen by the handler', count(*) from chaos.job j
-  where j.status = 'dead' and not exists (select from chaos.witness w where w.job = j.id and w.said = 'start')
+  where j.status = 'dead' and not exists (select from chaos.witness w where w.job = j.id
+    and w.said = 'start')
 union all select 'worker processes', count(*) from chaos.process
-union all select 'worker processes that found no database', count(*) from chaos.process where how = 'found no database'
+union all select 'worker processes that found no database', count(*) from chaos.process
+  where how = 'found no database'
 """
 
 
 def figures(connection: psycopg.Connection) -> list[tuple[str, int]]:
-    """What the database says of the run."""
+    """Return the database's figures of the run."""
     return [(name, count) for name, count in connection.execute(FIGURES).fetchall()]

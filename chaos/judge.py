@@ -1,4 +1,5 @@
-"""What must hold at the end, each as a SELECT of the rows that break it. From the database alone."""
+"""What must hold at the end, each as a SELECT of the rows that break it. It reads only the
+database."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A promise, and the rows that break it. `job` is the column that tells whose story to print."""
+    """A promise, and the rows that break it. `job` is the column that tells whose timeline to
+    print."""
 
     what: str
     select: LiteralString
@@ -31,79 +33,94 @@ class Broken:
 CHECKS = [
     Check(
         "every job has ended",
-        "select id as job, job_type, status, attempts, locked_by, locked_until, run_at from rota.job where status <> 'dead' order by id",
+        "select id as job, job_type, status, attempts, locked_by, locked_until, run_at from "
+        "rota.job where status <> 'dead' order by id",
     ),
     Check(
         "no job is lost: what was committed is there",
-        "select o.job, o.tag, o.way from chaos.ordered o where not exists (select from chaos.job j where j.id = o.job)",
+        "select o.job, o.tag, o.way from chaos.ordered o where not exists (select from chaos.job j "
+        "where j.id = o.job)",
     ),
     Check(
         "no job is made up: what was rolled back or refused is not there",
-        "select j.id as job, j.job_type, j.payload from chaos.job j where not exists (select from chaos.ordered o where o.job = j.id)",
+        "select j.id as job, j.job_type, j.payload from chaos.job j where not exists (select from "
+        "chaos.ordered o where o.job = j.id)",
     ),
     Check(
         "a job is there once, and once for a key",
         """
         select id as job, count(*) from chaos.job group by id having count(*) > 1
         union all
-        select min(id), count(*) from chaos.job where idempotency_key is not null and status <> 'cancelled'
+        select min(id), count(*) from chaos.job where idempotency_key is not null
+          and status <> 'cancelled'
         group by job_type, idempotency_key having count(*) > 1
         """,
     ),
     Check(
         "a job and what its transaction wrote are there together",
         """
-        select null as job, s.tag from chaos.sale s where not exists (select from chaos.ordered o where o.tag = s.tag)
+        select null as job, s.tag from chaos.sale s where not exists (select from chaos.ordered o
+          where o.tag = s.tag)
         union all
         select o.job, o.tag from chaos.ordered o
-        where o.way = 'in a transaction' and not exists (select from chaos.sale s where s.tag = o.tag)
+        where o.way = 'in a transaction' and not exists (select from chaos.sale s
+          where s.tag = o.tag)
         """,
     ),
     Check(
-        "whoever starts a job has claimed it",
+        "a worker starts only jobs that it has claimed",
         """
         select w.job, w.claim, w.worker from chaos.witness w
         where w.said = 'start' and not exists (
           select from chaos.change c
-          where c.job = w.job and c.claims = w.claim and c.worker = w.worker and c.status = 'running' and c.at <= to_timestamp(w.at_s))
+          where c.job = w.job and c.claims = w.claim and c.worker = w.worker
+            and c.status = 'running' and c.at <= to_timestamp(w.at_s))
         """,
     ),
     Check(
         "a claim starts its job once",
-        "select job, claim, count(*) from chaos.witness where said = 'start' group by job, claim having count(*) > 1",
+        "select job, claim, count(*) from chaos.witness where said = 'start' group by job, claim "
+        "having count(*) > 1",
     ),
     Check(
         "no attempt starts while another holds the lease",
         """
-        select w.job, w.claim, w.worker, to_timestamp(w.at_s) as started_at, c.worker as other, c.claims as others_claim, c.at as taken_at
+        select w.job, w.claim, w.worker, to_timestamp(w.at_s) as started_at, c.worker
+          as other, c.claims as others_claim, c.at as taken_at
         from chaos.witness w
-        join chaos.change c on c.job = w.job and c.claims > w.claim and c.status = 'running' and c.was_status <> 'running'
+        join chaos.change c on c.job = w.job and c.claims > w.claim and c.status = 'running'
+          and c.was_status <> 'running'
         where w.said = 'start' and c.at < to_timestamp(w.at_s)
         """,
     ),
     Check(
         "no attempt starts after its claim has ended",
         """
-        select job, claim, worker, began_at, ended_at, ended_status, ended_by from chaos.claim where ended_at < began_at
+        select job, claim, worker, began_at, ended_at, ended_status, ended_by from chaos.claim
+          where ended_at < began_at
         """,
     ),
     Check(
         "a claim ends once",
         """
         select job, was_claims as claim, count(*), array_agg(status) from chaos.change
-        where was_status = 'running' and status is distinct from 'running' group by job, was_claims having count(*) > 1
+        where was_status = 'running' and status is distinct from 'running' group by job, was_claims
+          having count(*) > 1
         """,
     ),
     Check(
         "every way out of running raises the fence",
-        "select job, was_claims, claims, status from chaos.change where was_status = 'running' and status <> 'running' and claims <= was_claims",
+        "select job, was_claims, claims, status from chaos.change where was_status = 'running' and "
+        "status <> 'running' and claims <= was_claims",
     ),
     Check(
         "what is over was ended by the last claim",
         """
         select h.id as job, h.claims, h.locked_by, last.claim, last.worker from rota.job_history h
-        left join lateral (select c.claim, c.worker from chaos.claim c where c.job = h.id order by c.seq desc limit 1) last on true
-        where h.status = 'succeeded' and (h.claims, h.locked_by) is distinct from (last.claim, last.worker)
+        left join lateral (select c.claim, c.worker from chaos.claim c where c.job = h.id
+          order by c.seq desc limit 1) last on true
+        where h.status = 'succeeded' and (h.claims, h.locked_by) is distinct
+          from (last.claim, last.worker)
         """,
     ),
     Check(
@@ -111,7 +128,8 @@ CHECKS = [
         """
         select h.id as job, h.claims as claim, h.locked_by from rota.job_history h
         where h.status = 'succeeded' and not exists (
-          select from chaos.witness w where w.job = h.id and w.claim = h.claims and w.worker = h.locked_by and w.said = 'end' and w.how = 'returned'
+          select from chaos.witness w where w.job = h.id and w.claim = h.claims
+            and w.worker = h.locked_by and w.said = 'end' and w.how = 'returned'
             and to_timestamp(w.at_s) <= h.finished_at)
         """,
     ),
@@ -119,26 +137,33 @@ CHECKS = [
         "an attempt that failed was one of that very claim",
         """
         select a.job, a.claim, a.worker, a.error_type from rota.attempt a
-        where not exists (select from chaos.claim c where c.job = a.job and c.claim = a.claim and c.worker = a.worker)
+        where not exists (select from chaos.claim c where c.job = a.job and c.claim = a.claim
+          and c.worker = a.worker)
           or a.release is not null and not exists (
-            select from chaos.witness w where w.job = a.job and w.claim = a.claim and w.worker = a.worker and w.said = 'start')
+            select from chaos.witness w where w.job = a.job and w.claim = a.claim
+              and w.worker = a.worker and w.said = 'start')
         """,
     ),
     Check(
-        "nobody writes for a worker that is dead or frozen",
+        "nothing is written for a worker that is dead or frozen",
         """
-        select c.job, c.was_claims as claim, c.role, c.was_worker, c.at, to_timestamp(s.since_s) as since
+        select c.job, c.was_claims as claim, c.role, c.was_worker, c.at, to_timestamp(s.since_s)
+          as since
         from chaos.silence s
-        join chaos.change c on split_part(c.was_worker, ':', 2)::int = s.pid and c.was_status = 'running' and c.role not in ('rota upkeep', 'rota reap')
-          and c.at > to_timestamp(s.since_s) + interval '3 seconds'  -- the statement that was on its way may take a busy server so long
+        join chaos.change c on split_part(c.was_worker, ':', 2)::int = s.pid
+          and c.was_status = 'running' and c.role not in ('rota upkeep', 'rota reap')
+          -- A busy server may take this long for a statement that was on its way.
+          and c.at > to_timestamp(s.since_s) + interval '3 seconds'
           and c.at < coalesce(to_timestamp(s.until_s), 'infinity')
         """,
     ),
     Check(
         "no job starts more often than its attempts and one more",
         """
-        select w.job, j.job_type, count(*) as starts, coalesce(j.max_attempts, t.max_attempts) as max_attempts
-        from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t on t.name = j.job_type
+        select w.job, j.job_type, count(*) as starts, coalesce(j.max_attempts, t.max_attempts)
+          as max_attempts
+        from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t
+          on t.name = j.job_type
         where w.said = 'start' group by w.job, j.job_type, j.max_attempts, t.max_attempts
         having count(*) > coalesce(j.max_attempts, t.max_attempts) + 1
         """,
@@ -147,15 +172,18 @@ CHECKS = [
         "a job of one attempt starts once at most",
         """
         select w.job, j.job_type, count(*) as starts
-        from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t on t.name = j.job_type
-        where w.said = 'start' and coalesce(j.max_attempts, t.max_attempts) = 1 group by w.job, j.job_type having count(*) > 1
+        from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t
+          on t.name = j.job_type
+        where w.said = 'start' and coalesce(j.max_attempts, t.max_attempts) = 1
+          group by w.job, j.job_type having count(*) > 1
         """,
     ),
     Check(
         "a job of on_lost='dead' does not start again after it was lost",
         """
         select c.job, c.claim, c.ended_status, c.ended_by, later.claim as later from chaos.claim c
-        join rota.job_type t on t.on_lost = 'dead' join chaos.job j on j.id = c.job and j.job_type = t.name
+        join rota.job_type t on t.on_lost = 'dead' join chaos.job j on j.id = c.job
+          and j.job_type = t.name
         join chaos.claim later on later.job = c.job and later.claim > c.claim and later.began
         where c.began and c.ended_by in ('rota upkeep', 'rota reap')
         """,
@@ -179,28 +207,32 @@ CHECKS = [
         "the first loss is not charged, unless its start was recorded",
         """
         select c.job, c.claim, c.worker, c.ended_status, c.losses from chaos.claim c
-        where c.ended_by in ('rota upkeep', 'rota reap') and c.charged and coalesce(c.was_losses, 0) = 0 and c.recorded is not true
+        where c.ended_by in ('rota upkeep', 'rota reap') and c.charged
+          and coalesce(c.was_losses, 0) = 0 and c.recorded is not true
         """,
     ),
     Check(
         "what the handlers' own table says agrees with their files",
         """
         select r.job, r.claim, r.worker from chaos.run r
-        where not exists (select from chaos.witness w where w.job = r.job and w.claim = r.claim and w.worker = r.worker and w.said = 'start')
+        where not exists (select from chaos.witness w where w.job = r.job and w.claim = r.claim
+          and w.worker = r.worker and w.said = 'start')
         """,
     ),
     Check(
         "no worker ends by itself, and one that is told to stop ends well",
         """
-        select null as job, pid, release, how, code, to_timestamp(began_at_s) as began_at, to_timestamp(ended_at_s) as ended_at from chaos.process
-        where how not in ('killed', 'told to stop', 'told to stop before it had begun', 'found no database') or how = 'told to stop' and code not in (0, 5)
+        select null as job, pid, release, how, code, to_timestamp(began_at_s)
+          as began_at, to_timestamp(ended_at_s) as ended_at from chaos.process
+        where how not in ('killed', 'told to stop', 'told to stop before it had begun',
+          'found no database') or how = 'told to stop' and code not in (0, 5)
         """,
     ),
 ]
 
 
 def judge(connection: psycopg.Connection) -> list[Broken]:
-    """Return what does not hold."""
+    """Return the promises that do not hold."""
     broken = []
     with connection.cursor(row_factory=dict_row) as cursor:
         for check in CHECKS:
@@ -211,24 +243,31 @@ def judge(connection: psycopg.Connection) -> list[Broken]:
 
 
 STORY = """
-select at, 'row' as source, concat_ws(' ', role || ':', coalesce(was_status, 'new'), '->', coalesce(status, 'over'), 'claims', was_claims, '->', claims,
-  'attempts', was_attempts, '->', attempts, 'losses', was_losses, '->', losses, 'recorded', was_recorded, '->', recorded,
+select at, 'row' as source, concat_ws(' ', role || ':', coalesce(was_status, 'new'), '->',
+  coalesce(status, 'over'), 'claims', was_claims, '->', claims,
+  'attempts', was_attempts, '->', attempts, 'losses', was_losses, '->', losses, 'recorded',
+    was_recorded, '->', recorded,
   'by', coalesce(worker, was_worker), 'until', coalesce(until, was_until)) as what
 from chaos.change where job = %(job)s
 union all
-select to_timestamp(at_s), 'handler', concat_ws(' ', said, how, 'claim', claim, 'by', worker) from chaos.witness where job = %(job)s
+select to_timestamp(at_s), 'handler', concat_ws(' ', said, how, 'claim', claim, 'by', worker)
+  from chaos.witness where job = %(job)s
 union all
-select finished_at, 'attempt', concat_ws(' ', outcome, 'claim', claim, error_type || ':', message) from rota.attempt where job = %(job)s
+select finished_at, 'attempt', concat_ws(' ', outcome, 'claim', claim, error_type || ':', message)
+  from rota.attempt where job = %(job)s
 union all
-select finished_at, 'history', concat_ws(' ', status, 'claim', claims, 'by', locked_by) from rota.job_history where id = %(job)s
+select finished_at, 'history', concat_ws(' ', status, 'claim', claims, 'by', locked_by)
+  from rota.job_history where id = %(job)s
 union all
-select to_timestamp(s.since_s), 'villain', concat_ws(' ', 'pid', s.pid, 'silent until', to_timestamp(s.until_s)) from chaos.silence s
-where s.pid in (select split_part(c.worker, ':', 2)::int from chaos.change c where c.job = %(job)s and c.worker is not null)
+select to_timestamp(s.since_s), 'villain', concat_ws(' ', 'pid', s.pid, 'silent until',
+  to_timestamp(s.until_s)) from chaos.silence s
+where s.pid in (select split_part(c.worker, ':', 2)::int from chaos.change c where c.job = %(job)s
+  and c.worker is not null)
 order by 1
 """
 
 
 def story(connection: psycopg.Connection, job: int) -> list[str]:
-    """All that is known of one job, in the order of time."""
+    """Return everything that is known of one job, in order of time."""
     rows = connection.execute(STORY, {"job": job}).fetchall()
     return [f"{at:%H:%M:%S.%f} {source:8} {what}" for at, source, what in rows]

@@ -1,7 +1,8 @@
-"""Enqueues thousands of jobs in every way there is, through all that happens to the server.
+"""Enqueues thousands of jobs in every possible way, through everything that happens to the server.
 
-An answer that was lost leaves it open whether the job is there. A producer with a key asks again with the same key; one that wrote something of its own in
-the same transaction looks whether that is there. So in the end each job is known to be there, or known not to be.
+A lost answer leaves it open whether the job exists. A producer with a key then asks again with the
+same key; one that wrote a row of its own in the same transaction looks for that row. So in the end
+each job is known to exist, or known not to.
 """
 
 from __future__ import annotations
@@ -24,20 +25,23 @@ from rota.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 RATE = 80
-"""Jobs a second, on average."""
+"""Average jobs per second."""
 BULK = (100, 400)
 PAUSE_S = 0.1
 PATIENCE_S = 60
-"""So long an order is asked again; the server is away for seconds."""
+"""How long a request is repeated; the server is away for seconds."""
 BEHIND_S = 5.0
-"""What an outage left undone is made up for at most by so much."""
+"""Longest backlog that is made up for after an outage."""
 LOST = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.UniqueViolation,
     DatabaseUnavailable,
 )
-"""After which an order is asked again. A sale that is there after all: the connection was gone before its commit was through."""
+"""Errors after which a request is repeated.
+
+A sale may exist after all: the connection broke before the answer to its commit arrived.
+"""
 
 
 class Producer:
@@ -47,7 +51,7 @@ class Producer:
         self.ordered: dict[int, tuple[int, str]] = {}
         """What is known to be committed: tag to job and way."""
         self.unsure: Counter[str] = Counter()
-        """How often an answer was lost, and what was found when asking again."""
+        """How often an answer was lost, and what the next request found."""
         self.rolled_back = 0
         self._chance = random.Random(f"producer {seed}")
         self._url = url
@@ -64,11 +68,11 @@ class Producer:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End with what it is at; raise what had ended it before."""
+        """Finish the current request and stop; raise the error that ended it before, if any."""
         self._stop.set()
         self._thread.join(PATIENCE_S + 10)
         if self._thread.is_alive():
@@ -114,13 +118,16 @@ class Producer:
         return len(drawn)
 
     def _plain(self) -> int:
-        """As a program in another language would."""
+        """Insert as a program in another language would."""
         tag, [job_type] = next(self._tags), self._draw_types(1)
         key = f"chaos:{tag}"
 
         def insert() -> int:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                statement = "insert into rota.job (job_type, payload, idempotency_key) values (%s, %s, %s) returning id"
+                statement = (
+                    "insert into rota.job (job_type, payload, idempotency_key) values (%s, %s, %s) "
+                    "returning id"
+                )
                 made = connection.execute(
                     statement, [job_type.name, Jsonb({"n": tag}), key]
                 ).fetchone()
@@ -130,7 +137,7 @@ class Producer:
         return 1
 
     def _transaction(self) -> int:
-        """With something of the caller's own; at times it thinks better of it."""
+        """Enqueue in a transaction with a row of the caller's own, and sometimes roll it back."""
         tag, [job_type] = next(self._tags), self._draw_types(1)
         think_better = self._chance.random() < 0.2
 
@@ -193,7 +200,7 @@ class Producer:
 
 
 def _find(connection: psycopg.Connection, tag: int) -> int:
-    """The job of a tag; 0 when there is none, and the judge will say that it was lost."""
+    """Return the job of a tag; 0: there is none, and the judge reports it as lost."""
     row = connection.execute(
         "select id from chaos.job where (payload->>'n')::bigint = %s", [tag]
     ).fetchone()

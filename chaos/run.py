@@ -1,4 +1,4 @@
-"""One run: everything is started, harmed, left to come to rest, judged and cleared away."""
+"""One run: everything is started, harmed, given time to settle, judged and removed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from tests.support.server import own_server
 LOOK_EVERY_S = 0.02
 COUNT_EVERY_S = 0.5
 REST_S = 90
-"""What is due when the villain leaves has ended by then: two leases, the reaper's period, and retries every second."""
+"""What is due when the villain stops has ended by then: two leases, a reaper's period, retries each
+second."""
 LIVE = "select count(*) from rota.job where status <> 'dead'"
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What a run came to."""
+    """The result of a run."""
 
     figures: list[tuple[str, str]] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
@@ -36,7 +37,7 @@ class Verdict:
 
 
 def run(place: Path, seconds: float, seed: int) -> Verdict:
-    """Run it in a place that a guard clears up, however this ends."""
+    """Run it in a directory that a guard removes, however this ends."""
     began = time.monotonic()
     server = own_server(place, place / "postgresql.log")
     url = server.url()
@@ -83,7 +84,7 @@ def _live_through(seconds: float, crew: Crew, villain: Villain, producer: Produc
 
 
 def _come_to_rest(crew: Crew, url: str) -> float:
-    """Wait until nothing is live but what is dead, or for as long as that may take; return how long it took."""
+    """Wait until only dead jobs are live, or the time is up; return how long it took."""
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         while time.monotonic() - began < REST_S:

@@ -1,4 +1,5 @@
-"""Does harm every two seconds. The seed decides what, to whom, and how long a crashed server stays away."""
+"""Does harm every two seconds. The seed decides what, to whom, and how long a crashed server is
+away."""
 
 from __future__ import annotations
 
@@ -15,12 +16,15 @@ from tests.support.server import PostgresServer
 EVERY_S = 2.0
 FROZEN_S = 6.0
 AWAY_S = 1.5
-"""A crashed server is started again after so long at most."""
-TERMINATE = "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+"""Longest time until a crashed server is restarted."""
+TERMINATE = (
+    "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client "
+    "backend' and pid <> pg_backend_pid()"
+)
 
 
 class Villain:
-    """One act each time that it is due."""
+    """Does one harmful act each time that one is due."""
 
     def __init__(self, seed: int, crew: Crew, server: PostgresServer, url: str) -> None:
         self.acts: Counter[str] = Counter()
@@ -40,7 +44,7 @@ class Villain:
         }
 
     def turn(self) -> None:
-        """Do what is due."""
+        """Do the act that is due."""
         self._thaw(time.monotonic())
         if time.monotonic() >= self._due_at:
             self._due_at += EVERY_S
@@ -87,15 +91,14 @@ class Villain:
         return worker is not None
 
     def _choose(self, *, frozen: bool) -> WorkerProcess | None:
-        """One that is at work, frozen or not; None when there is none, as while all of them start again."""
+        """Choose a running worker, frozen or not; None: none, as while all of them restart."""
         workers = [
             worker
             for worker in self._crew.at_work
             if worker.has_begun and (frozen or not worker.is_frozen)
         ]
-        chosen = (
-            self._chance.random()
-        )  # drawn in any case, so that what comes next does not depend on who is there
+        # Drawn in any case, so that what comes next does not depend on who is there.
+        chosen = self._chance.random()
         return workers[int(chosen * len(workers))] if workers else None
 
     def _thaw(self, now: float) -> None:

@@ -1,4 +1,8 @@
-"""What handlers say in a file: a line is there as soon as it is written, whatever becomes of the process, and also while the server is away."""
+"""What handlers write to a file.
+
+A line is there as soon as it is written, whatever happens to the process, and even while the server
+is away.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ class Witness:
         self._file = os.open(directory / str(os.getpid()), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def says(self, what: str, ctx: rota.Context, how: str = "") -> None:
-        """Append one line; short appends are whole."""
+        """Append one line; short appends are atomic."""
         job = ctx.job
         os.write(
             self._file,

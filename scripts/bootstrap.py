@@ -1,7 +1,9 @@
-"""Makes .venv and installs into it what is missing: `run` for Rota and its embedded PostgreSQL, `dev` for the tools as well.
+"""Makes .venv and installs what is missing: `run` for Rota and its embedded PostgreSQL, `dev` adds
+tools.
 
-Cheap when nothing changed: a stamp beside what was installed names the pyproject.toml, the Python and the
-place that it was installed from. Safe when two start at once: one waits for the other.
+It is cheap when nothing changed: a stamp beside the installed packages names the pyproject.toml,
+the Python and the path that they were installed from. It is safe when two start at once: one waits
+for the other.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ PYPROJECT = ROOT / "pyproject.toml"
 
 
 class Refused(Exception):
-    """It cannot be done here; the message is the one line that says why."""
+    """The installation cannot be made here; the message is one line with the reason."""
 
 
 def main(level: str) -> int:
@@ -40,7 +42,7 @@ def main(level: str) -> int:
 
 
 def bootstrap(level: str) -> None:
-    """Bring .venv up to `level`, doing only what is not done yet."""
+    """Bring .venv up to `level`, and do only what is missing."""
     needed = ["run", "dev"] if level == "dev" else ["run"]
     missing = [name for name in needed if not _is_stamped(name)]
     if not missing:
@@ -57,7 +59,8 @@ def bootstrap(level: str) -> None:
 
 @contextmanager
 def _only_one() -> Iterator[None]:
-    # This file itself is the lock: it outlives .venv, and the kernel lets go of it whatever becomes of us.
+    # This file itself is the lock: it outlives .venv, and the kernel releases it however we
+    # end.
     with Path(__file__).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,13 +71,13 @@ def _only_one() -> Iterator[None]:
 
 
 def _venv_made() -> bool:
-    """Make .venv unless a usable one is there; True when this call made it."""
+    """Make .venv unless a usable one exists; return whether this call made it."""
     if _identity(VENV / ".made") == _describe_python() and _has_pip():
         return False
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise Refused(f"this Python cannot make a virtual environment: {_advice()}")
     try:
-        # Not sys.executable, which inside an activated .venv would be the very file that --clear removes.
+        # Not sys.executable, which inside an activated .venv is the very file that --clear removes.
         command = [
             getattr(sys, "_base_executable", sys.executable),
             "-m",
@@ -96,7 +99,10 @@ def _venv_made() -> bool:
 
 def _advice() -> str:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"the module venv, ensurepip or pip is missing (Debian, Ubuntu: apt-get install python{version}-venv)"
+    return (
+        "the module venv, ensurepip or pip is missing (Debian, Ubuntu: apt-get install "
+        f"python{version}-venv)"
+    )
 
 
 def _install(level: str) -> None:
@@ -105,12 +111,13 @@ def _install(level: str) -> None:
         print("bootstrap: installing Rota and its embedded PostgreSQL into .venv", file=sys.stderr)
         wanted = ["--editable", f"{ROOT}[embedded]"]
     else:
-        # Without Rota itself, so that a demo that runs meanwhile never finds it half installed.
+        # Without Rota itself, so that a demo that is running never finds it half installed.
         print("bootstrap: installing the tools for tests and checks into .venv", file=sys.stderr)
         wanted = project["dependency-groups"]["dev"]
     stamp = VENV / f".stamp-{level}"
     stamp.unlink(missing_ok=True)
-    # Compiling every module of every package takes longer than compiling those that get imported, when they are.
+    # Compiling every module of every package takes longer than compiling the imported ones on
+    # demand.
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
     done = subprocess.run([str(_python()), "-m", "pip", "install", *options, *wanted], check=False)
     if done.returncode != 0:
@@ -132,7 +139,8 @@ def _stamp() -> str:
 
 
 def _describe_python() -> str:
-    # base_prefix is the same inside .venv and outside; the place counts because scripts in .venv name it.
+    # base_prefix is the same inside and outside .venv; the path counts because scripts in .venv
+    # name it.
     return json.dumps({"python": sys.version, "prefix": sys.base_prefix, "place": str(VENV)})
 
 

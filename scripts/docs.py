@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are generated from the code; with --check only says which of them are out of date."""
+"""Writes the generated pages of docs/; --check only lists those that are out of date."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ def main() -> int:
 
 
 def rules_page() -> str:
-    """The rules that tests keep, each with those tests."""
+    """Return the page of the rules, each with the tests that keep it."""
     tests: dict[str, list[str]] = {number: [] for number in RULES}
     for path in sorted(TESTS.rglob("test_*.py")):
         for test, numbers in tests_with_rules(path):
-            link = f"[{test.removeprefix('test_').replace('_', ' ')}](../{path.relative_to(ROOT).as_posix()})"
+            sentence = test.removeprefix("test_").replace("_", " ")
+            link = f"[{sentence}](../{path.relative_to(ROOT).as_posix()})"
             for number in numbers:
                 tests[number].append(link)
     kept = {number: links for number, links in tests.items() if links}
@@ -61,7 +62,7 @@ def rules_page() -> str:
 
 
 def tests_with_rules(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each test of a file with the rules it carries: its own, its class's and its module's."""
+    """Yield each test of a file with its rules: its own, its class's and its module's."""
     tree = ast.parse(path.read_text(), filename=str(path))
     yield from _in_body(tree.body, _of_module(tree))
 
@@ -109,7 +110,7 @@ def _numbers(marks: list[ast.expr]) -> list[str]:
 
 
 def states_page() -> str:
-    """The statuses of a job and every way it can move, as tables and as a diagram."""
+    """Return the page of a job's statuses and moves, as tables and as a diagram."""
     moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
     table = action_table()
     lines = [
@@ -166,7 +167,7 @@ def _becomes(status: Status | None) -> str:
 def _arrows(
     moves: list[tuple[Status | None, str, Status]],
 ) -> Iterator[tuple[Status | None, str, Status]]:
-    """The moves, those between the same two states as one."""
+    """Merge the moves between the same two statuses into one arrow."""
     verbs: dict[tuple[Status | None, Status], list[str]] = {}
     for before, verb, after in moves:
         verbs.setdefault((before, after), []).append(verb)

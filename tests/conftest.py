@@ -22,13 +22,16 @@ from tests.system import night
 
 TEMPLATE = "rota_template"
 WAITING = 1
-"""Of the tests that are not marked as waiting one more runs than there are cores: they wait for their processes and the server now and then."""
+"""Of the tests that are not marked as waiting one more runs than there are cores: they wait for
+their processes and the server now and then.
+"""
 
 _run = pytest.StashKey[Run]()
 _place = pytest.StashKey[Path]()
 _is_given = pytest.StashKey[bool]()
 
-# The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking for new ones.
+# The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking
+# for new ones.
 hypothesis.settings.register_profile("rota", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile(
     "first found", hypothesis.settings.get_profile("rota"), phases=(Phase.explicit, Phase.generate)
@@ -40,7 +43,10 @@ hypothesis.settings.load_profile("rota")
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> PostgresServer:
-    """The PostgreSQL of this run, the same one for all xdist workers. Tests share it, so none may stop it."""
+    """The PostgreSQL of this run, the same one for all xdist workers.
+
+    Tests share it, so none may stop it.
+    """
     return shared_server(
         request.config.stash[_place], _log(request.config, tmp_path_factory, "postgresql.log")
     )
@@ -65,7 +71,10 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postg
 def template(
     request: pytest.FixtureRequest, server: PostgresServer, admin: psycopg.Connection[TupleRow]
 ) -> str:
-    """A migrated database that nobody can connect to: what `database` is a copy of. Migrated once per run."""
+    """A migrated database without connections, which `database` is a copy of.
+
+    It is migrated once per run.
+    """
     from rota.store.migrate import migrate
 
     is_of_another_run = request.config.stash.get(_is_given, False)
@@ -85,7 +94,7 @@ def template(
             _forget_the_start_of_the_server(server.url(unfinished))
             once_nobody_is_in(unfinished, admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
-            # Somebody connected to it would make the copies wait, then fail.
+            # A connection to it would make the copies wait, then fail.
             _execute(admin, "ALTER DATABASE {} ALLOW_CONNECTIONS false", TEMPLATE)
     return TEMPLATE
 
@@ -139,7 +148,7 @@ def pytest_report_header() -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     given = os.environ.get(PLACE)
-    # Tests know their own servers only, never the one that whoever runs them happens to work with.
+    # Tests use their own servers only, never the one of the person who runs them.
     for name in [
         name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
     ]:
@@ -166,7 +175,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
-    """What takes minutes begins before the first test and is looked at by the last."""
+    """Start what takes minutes before the first test; the last test reads it."""
     if any(name.endswith(night.NAME) for name in ids) and night.missing() is None:
         night.begin(node.config.stash[_place])
 
@@ -185,7 +194,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The random order, but that nothing long is left for the end, when it would run while the other processes have no more to do."""
+    """The random order, but that nothing long is left for the end, when it would run while the
+    other processes have no more to do.
+    """
     begin = len(items) - len(items) // 5
     items[begin:] = sorted(items[begin:], key=lambda item: item.get_closest_marker("slow") is None)
     items.sort(key=lambda item: item.name == night.NAME)
@@ -197,13 +208,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _forget_the_start_of_the_server(url: str) -> None:
-    """The server of a test run has just started, and the reaper would leave everybody time to come back. Tests of that very rule move it again."""
+    """The server of a test run has just started, and the reaper would leave everybody time to come
+    back.
+
+    Tests of that very rule move it again.
+    """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "create or replace function rota.uptime() returns interval language sql stable parallel safe as $$select interval '1 day'$$"
+            "create or replace function rota.uptime() returns interval language sql stable "
+            "parallel safe as $$select interval '1 day'$$"
         )
         connection.execute(
-            "update rota.definition d set server_hash = md5(t.text) from rota.definition_texts() t where t.name = d.name and d.name = 'uptime'"
+            "update rota.definition d set server_hash = md5(t.text) from rota.definition_texts() t "
+            "where t.name = d.name and d.name = 'uptime'"
         )
 
 

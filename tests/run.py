@@ -1,10 +1,10 @@
-"""`make test`: the suite, and a second look at the test or two that failed in it.
+"""`make test`: the suite, and a second run of the one or two tests that failed in it.
 
-The tests work with real processes and real servers, on a machine that others use too. Where it
-stands still at the wrong moment a test may fail that passes ever after. Such a failure has a
-cause: it is told at the end, with the seed of the run, and written to tests/FLAKY.md, where it
-stays until its cause is mended. But it is not a red suite. One is: a test that fails again, and so
-many failures at once that chance is no explanation.
+The tests use real processes and real servers, on a machine that others use too. If the machine
+stalls at the wrong moment, a test may fail that passes afterwards. Such a failure has a cause. It
+is reported at the end, with the seed of the run, and written to tests/FLAKY.md, where it stays
+until its cause is fixed. It does not make the suite red. A test that fails again does, and so do
+more failures than chance explains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLAKY = Path(__file__).with_name("FLAKY.md")
 MOST = 3
 """Failures of one run that may be chance."""
 LOOKS = 3
-"""So often what failed has to pass, by itself, one after the other."""
+"""How often a failed test must pass, alone, one run after the other."""
 SAID_MAX = 120
 """Characters of what a test said first that are kept."""
 

@@ -30,7 +30,7 @@ def rota(tmp_path: Path, database: str) -> CommandLine:
 
 
 def workers_of(url: str) -> list[psutil.Process]:
-    """The demo's workers on that database, whoever started them."""
+    """Return the demo's workers on that database, however they were started."""
     return [
         process
         for process in psutil.process_iter(["cmdline", "environ"])
@@ -67,15 +67,19 @@ def test_the_demo_keeps_its_promises_twice_in_a_row_and_leaves_nothing_behind(
     assert workers_of(database) == [] and list(rota.directory.iterdir()) == []
 
 
-# One of those who sign up stays without a mark that a mail was sent to them, whenever the demo makes its tables.
+# One of those who sign up stays without a mark that a mail was sent to them, whenever the demo
+# makes its tables.
 BROKEN: LiteralString = """
 create function public.forget() returns event_trigger language plpgsql as $$
 begin
-  if exists (select from pg_event_trigger_ddl_commands() where object_identity = 'rota_demo_app.app_user') then
-    create rule forget as on update to rota_demo_app.app_user where old.email = 'new7@shop.example' do instead nothing;
+  if exists (select from pg_event_trigger_ddl_commands()
+    where object_identity = 'rota_demo_app.app_user') then
+    create rule forget as on update to rota_demo_app.app_user
+      where old.email = 'new7@shop.example' do instead nothing;
   end if;
 end $$;
-create event trigger forget on ddl_command_end when tag in ('CREATE TABLE') execute function public.forget();
+create event trigger forget on ddl_command_end when tag
+  in ('CREATE TABLE') execute function public.forget();
 """
 
 
@@ -104,20 +108,23 @@ def test_the_demo_refuses_to_drop_tables_that_it_did_not_make(
     rota: CommandLine, connection: Connection
 ) -> None:
     connection.execute(
-        "create schema rota_demo_app; create table rota_demo_app.invoice (id int); create view rota_demo_app.due as select 1"
+        "create schema rota_demo_app; create table rota_demo_app.invoice (id int); create view "
+        "rota_demo_app.due as select 1"
     )
     status, sentence = rota("demo").error
     assert status == 3 and sentence.endswith(
         "not its own: rota_demo_app.due, rota_demo_app.invoice"
     )
     connection.execute(
-        "drop schema rota_demo_app cascade; create schema rota_demo; create table rota_demo.job (id int)"
+        "drop schema rota_demo_app cascade; create schema rota_demo; create table rota_demo.job "
+        "(id int)"
     )
     assert rota("demo").error[1].endswith("not its own: rota_demo.job")
     connection.execute(
-        "drop table rota_demo.job; create function rota_demo.mine() returns int language sql as 'select 1'"
+        "drop table rota_demo.job; create function rota_demo.mine() returns int language sql as "
+        "'select 1'"
     )
-    assert "will not drop what it did not make" in rota("demo").error[1]
+    assert "does not drop what it did not create" in rota("demo").error[1]
     assert connection.execute("select rota_demo.mine()").fetchone() == (1,)
 
 
@@ -125,13 +132,13 @@ def test_a_table_among_the_demos_own_stops_the_next_demo_and_so_does_another_dem
     rota: CommandLine, connection: Connection
 ) -> None:
     with held(rota, "^worker 1") as demo:
-        assert rota("demo").error == (3, "another `rota demo` is at work in this database")
+        assert rota("demo").error == (3, "another `rota demo` is running in this database")
         demo.kill()
     connection.execute("create table rota_demo_app.mine (id int)")
     eventually(lambda: "another" not in (said := rota("demo").error[1]) and said, WAIT_S)
     assert rota("demo").error[1].endswith("not its own: rota_demo_app.mine")
 
 
-def test_the_demo_uses_no_database_that_it_was_not_told_to(tmp_path: Path) -> None:
+def test_the_demo_uses_no_database_that_it_was_not_given(tmp_path: Path) -> None:
     assert not [name for name in os.environ if name.startswith("ROTA_")]
     assert CommandLine(tmp_path, DATABASE_URL="postgresql://elsewhere/")("demo").error[0] == 3

@@ -51,14 +51,16 @@ print(embedded.start(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 
-# Becomes PostgreSQL late, and does not show until then whose server it will be: as while the kernel loads it, where the machine has a lot to do.
+# Becomes PostgreSQL late, and does not show until then whose server it will be: as while the kernel
+# loads it, where the machine has a lot to do.
 LATE = """#!/bin/sh
 export LATE="$(printf '%s\\n' "$@")"
 exec sh -c 'sleep 0.3; IFS="
 "; set -f; exec "{}" $LATE'
 """
 
-# As USE, but when its input ends it leaves a forked child behind, which stays until the file in argv[2] is gone.
+# As USE, but when its input ends it leaves a forked child behind, which stays until the file in
+# argv[2] is gone.
 FORK = """
 import os, sys, time
 from pathlib import Path
@@ -113,7 +115,7 @@ class User:
         self.process.stdin = None  # for communicate
 
     def leave(self) -> str:
-        """Let it end as programs do. Returns what it wrote to its standard error."""
+        """End it as programs end. Return what it wrote to standard error."""
         error = self.process.communicate(timeout=WAIT_S)[1]
         assert self.process.returncode == 0, error
         return str(error)
@@ -125,7 +127,9 @@ class User:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that everybody may enter: pytest's own is closed to the user that root's server runs as."""
+    """A directory that everybody may enter: pytest's own is closed to the user that root's server
+    runs as.
+    """
     place = Path(tempfile.mkdtemp(prefix="rota embedded ", dir="/tmp"))
     place.chmod(0o755)
     yield place
@@ -160,7 +164,7 @@ def made_directory(directory: Path, made: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def as_nobody() -> dict[str, Any]:
-    """What makes a `User` an ordinary one: a user, and a Python that may be run and read by others than root."""
+    """Make an ordinary `User`: a user, and a Python that users other than root may run and read."""
     nobody = pwd.getpwnam("nobody")
     options: dict[str, Any] = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
     here = [str(Path(str(module.__file__)).parents[1]) for module in (errors, psycopg)]
@@ -204,7 +208,7 @@ def processes(directory: Path) -> list[psutil.Process]:
 def guards(directory: Path) -> list[psutil.Process]:
     found = []
     for process in processes(directory):
-        with suppress(psutil.NoSuchProcess):  # it may end while it is looked at
+        with suppress(psutil.NoSuchProcess):  # it may end meanwhile
             if guard.__file__ in process.cmdline():
                 found.append(process)
     return found
@@ -269,17 +273,15 @@ def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_direc
     first, second = User(made_directory), User(made_directory)
     url = first.line()
     assert second.line() == url == embedded.running(made_directory)
-    eventually(
-        lambda: len(processes(made_directory)) == 2, WAIT_S
-    )  # the server and its guard; a new backend looks like the server for a moment
+    # The server and its guard; a new backend looks like the server for a moment.
+    eventually(lambda: len(processes(made_directory)) == 2, WAIT_S)
 
     first.leave()
     assert query(url) == [(42,)]
 
     second.leave()
-    eventually(
-        lambda: is_gone(made_directory), WAIT_S
-    )  # by its own hand or by the guard's, whoever is first
+    # It is stopped by its last user or by the guard.
+    eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
 def test_a_server_whose_users_were_all_killed_stops(made_directory: Path) -> None:
@@ -451,7 +453,7 @@ def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path
     ["", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n"],
     ids=["empty", "word", "sign", "huge"],
 )
-def test_a_pid_file_that_names_nobody_is_no_server(made_directory: Path, text: str) -> None:
+def test_a_pid_file_that_names_no_process_is_no_server(made_directory: Path, text: str) -> None:
     """As a machine that crashed may leave it."""
     broken = made_directory / guard.DATA / "postmaster.pid"
     broken.write_text(text)
@@ -528,7 +530,7 @@ def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_process_starts_it_again_after_somebody_stopped_it(made_directory: Path) -> None:
+def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path) -> None:
     done = run(
         "import sys; d = Path(sys.argv[1])\n"
         "url = embedded.start(d); assert embedded.start(d) == url\n"

@@ -1,4 +1,4 @@
-"""What `text_bytes` says, against the server itself."""
+"""`text_bytes` against the server's own answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def anything(value: Any, shares: list[float]) -> None: ...
 
 
 CODEC = Codec.of(anything, job_type="t", takes_context=False)
-# jsonb writes 1e16 and more without an exponent, so where no type says float they come back as integers.
+# jsonb writes 1e16 and more without an exponent, so where no type says float they come back as
+# integers.
 floats = st.floats(-9e15, 9e15)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | floats | texts,
@@ -76,7 +77,7 @@ def stored(connection: psycopg.Connection[TupleRow], encoded: str) -> tuple[int,
 @rule("M12")
 @with_one_database
 @given(encoded=documents)
-def test_the_size_is_what_postgresql_counts_whoever_wrote_the_json(
+def test_the_size_is_what_postgresql_counts_in_json_of_any_writer(
     connection: psycopg.Connection[TupleRow], encoded: str
 ) -> None:
     assert text_bytes(encoded) == stored(connection, encoded)[0]

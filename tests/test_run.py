@@ -1,4 +1,4 @@
-"""A failure that does not come again is told and kept in a list. Any other is a red suite."""
+"""A failure that does not recur is reported and listed. Any other makes the suite red."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_third():
 """
 
 
-def test_what_fails_once_and_never_again_is_told_and_added_to_the_list(tmp_path: Path) -> None:
+def test_what_fails_once_and_never_again_is_reported_and_added_to_the_list(tmp_path: Path) -> None:
     (tmp_path / "FLAKY.md").write_text("before\n")
     days = {datetime.now(UTC).date()}
     status, said = _run(tmp_path, ONCE)
@@ -79,7 +79,7 @@ def test_tests_that_cannot_be_read_are_a_failure(tmp_path: Path) -> None:
     assert (status, said.count(LOOK)) == (2, 0)
 
 
-def test_a_crash_that_does_not_come_again_is_told(tmp_path: Path) -> None:
+def test_a_crash_that_does_not_recur_is_reported(tmp_path: Path) -> None:
     status, said = _run(
         tmp_path,
         ONCE.replace("assert not first", "__import__('os')._exit(int(first)) if first else None"),

@@ -1,4 +1,6 @@
-"""What a fresh clone in an empty home has to pass: a project, a private PostgreSQL, a job from INSERT to history."""
+"""What a fresh clone in an empty home has to pass: a project, a private PostgreSQL, a job from
+INSERT to history.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,8 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
     rota: CommandLine, project: Path
 ) -> None:
     migrated = rota.ok("migrate")
-    assert (
-        "0001_tables" in migrated.out and str(project / ".rota") in migrated.err
-    )  # it says where the data are
+    # It says where the data are.
+    assert "0001_tables" in migrated.out and str(project / ".rota") in migrated.err
     assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
     enqueued = rota.ok(
         "enqueue",
@@ -53,7 +54,8 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
         done = rota.ok("work", "--drain")
         assert done.out == "claimed 2, succeeded 2, failed 0, dead 0, oldest due: none\n"
         history = connection.execute(
-            "select id, status, queue, priority, attempts, result, release from rota.job_history order by id"
+            "select id, status, queue, priority, attempts, result, release from rota.job_history "
+            "order by id"
         ).fetchall()
         assert [row[1:] for row in history] == [
             ("succeeded", "email", 5, 1, {"user": 42}, "shop-1"),

@@ -96,4 +96,4 @@ def test_a_fork_is_waited_for_and_ended_as_a_process_is(tmp_path: Path) -> None:
                 process.wait(0.01)
             getattr(process.stdin if end == "close" else process, end)()
             assert process.wait(60) == process.poll() == status
-        process.kill()  # it is over: nobody is hit
+        process.kill()  # it has ended: no other process is hit

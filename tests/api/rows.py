@@ -1,4 +1,4 @@
-"""What the tables say, for tests that run jobs through the public API and then look."""
+"""Rows of the tables, for tests that run jobs through the public API."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ class Rows:
         self._connection = connection
 
     def job(self, id_: int) -> dict[str, Any]:
-        """The job's row of the view, with `wait_s`, the seconds from when it was last written until run_at."""
+        """The job's row of the view, with `wait_s`, the seconds from when it was last written until
+        run_at.
+        """
         found = self._all(
-            "select *, extract(epoch from run_at - updated_at)::float8 as wait_s from rota.jobs where id = %s",
+            "select *, extract(epoch from run_at - updated_at)::float8 as wait_s from rota.jobs "
+            "where id = %s",
             id_,
         )
         assert len(found) == 1, found
@@ -30,12 +33,13 @@ class Rows:
     def attempts(self, id_: int) -> list[dict[str, Any]]:
         """The rows of its attempts that did not succeed, the first one first."""
         return self._all(
-            "select *, extract(epoch from next_run_at - finished_at)::float8 as wait_s from rota.attempt where job = %s order by claim",
+            "select *, extract(epoch from next_run_at - finished_at)::float8 as wait_s from "
+            "rota.attempt where job = %s order by claim",
             id_,
         )
 
     def keys(self) -> list[tuple[str, str, int]]:
-        """The idempotency keys that are taken."""
+        """Return the idempotency keys in use."""
         return self._connection.execute(
             "select job_type, key, job from rota.idempotency order by 1, 2"
         ).fetchall()
@@ -43,7 +47,8 @@ class Rows:
     def insert(self, job_type: str, payload: str = "{}", version: int | None = None) -> int:
         """Insert a job as another language would; return its id."""
         row = self._connection.execute(
-            "insert into rota.job (job_type, payload, payload_version) values (%s, %s, %s) returning id",
+            "insert into rota.job (job_type, payload, payload_version) values (%s, %s, %s) "
+            "returning id",
             [job_type, payload, version],
         ).fetchone()
         assert row is not None
@@ -58,7 +63,8 @@ class Rows:
     def move_clock(self, hours: int) -> None:
         """Set the database's clock ahead."""
         self._connection.execute(
-            f"create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
+            "create or replace function rota.clock() returns timestamptz language sql stable "
+            "parallel safe as"
             f" 'select statement_timestamp() + interval ''{hours} hours'''"
         )
 
@@ -68,7 +74,9 @@ class Rows:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The warnings in the log, but for that of a loop which did not turn for a second: a busy machine may be why."""
+    """The warnings in the log, but for that of a loop which did not turn for a second: a busy
+    machine may be why.
+    """
     return [
         record.getMessage()
         for record in caplog.records

@@ -1,4 +1,6 @@
-"""Making an App: it connects to nothing, takes its jobs from modules, and says which part of its configuration is wrong."""
+"""Making an App: it connects to nothing, takes its jobs from modules, and says which part of its
+configuration is wrong.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ CLOSED_PORT = "postgresql://nobody@127.0.0.1:1/nothing"
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules that an application might have."""
     (tmp_path / "billing_of_this_test.py").write_text(
-        "import rota\njobs = rota.Jobs()\nnumber = 5\n@jobs.job('charge')\ndef charge(invoice: int) -> None: ...\n"
+        "import rota\njobs = rota.Jobs()\nnumber = 5\n@jobs.job('charge')\ndef charge(invoice: "
+        "int) -> None: ...\n"
     )
     (tmp_path / "broken_of_this_test.py").write_text("import a_library_that_is_not_there\n")
     monkeypatch.syspath_prepend(str(tmp_path))

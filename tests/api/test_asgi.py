@@ -141,9 +141,8 @@ def test_where_nothing_may_run_the_answer_says_so(
     work.enqueue()
     with served(tick(app, secret=SECRET)) as server:
         connection.execute("select rota.pause_all()")
-        paused = server.ask(
-            "POST", {"Authorization": f"bearer {SECRET}"}
-        )  # the scheme's case is the caller's
+        # The scheme's case is the caller's.
+        paused = server.ask("POST", {"Authorization": f"bearer {SECRET}"})
         connection.execute("select rota.resume_all()")
         connection.execute("update rota.site set database_name = 'shop'")
         copy = server.ask("POST")
@@ -194,7 +193,7 @@ def test_other_methods_are_refused_and_a_look_starts_nothing(
 
 
 @rule("M80")
-def test_a_second_request_is_told_that_one_is_under_way(app: rota.App) -> None:
+def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -> None:
     held = Held(app)
     held.enqueue()
     with served(tick(app, secret=SECRET)) as server:
@@ -259,9 +258,8 @@ def test_a_drain_stops_when_its_seconds_are_over_and_the_answer_comes(
         for _ in range(20):
             if answer.json["claimed"]:
                 break
-            answer = (
-                server.ask()
-            )  # the second was over before the drain had come to its first claim
+            # The second was over before the drain had come to its first claim.
+            answer = server.ask()
     assert (answer.status, answer.json["claimed"], answer.json["succeeded"]) == (200, 1, 0)
     assert answer.json["oldest_due"] is not None
     assert statuses(connection) == ["queued"]
@@ -278,7 +276,9 @@ def test_without_a_database_the_answer_is_to_come_again() -> None:
 
 
 async def test_it_works_under_another_application_s_path(app: rota.App) -> None:
-    """As Starlette and FastAPI mount it: the same call with `root_path`, and no lifespan; who mounts it closes it."""
+    """As Starlette and FastAPI mount it: the same call with `root_path`, and no lifespan; who
+    mounts it closes it.
+    """
     app.job("work")(lambda: None)
     application = tick(app, secret=SECRET)
     assert isinstance(application, DrainEndpoint)

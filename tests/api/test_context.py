@@ -1,4 +1,6 @@
-"""What a running handler can ask for: its context, in tasks and in threads, and what the App's lifespan made."""
+"""What a running handler can ask for: its context, in tasks and in threads, and what the App's
+lifespan made.
+"""
 
 from __future__ import annotations
 
@@ -137,9 +139,8 @@ def test_a_plain_handler_learns_from_its_context_that_its_time_is_over(
 
     id_ = work.enqueue().id
     app.drain()
-    while (
-        not begun.is_set() and rows.job(id_)["status"] == "failed"
-    ):  # its time was over before its thread had begun
+    # Its time was over before its thread had begun.
+    while not begun.is_set() and rows.job(id_)["status"] == "failed":
         rows.hurry()
         app.drain()
 

@@ -66,7 +66,7 @@ def test_a_listener_of_a_base_class_hears_all_that_is_below_it(app: rota.App) ->
     ("outcome", "status", "level", "line"),
     [
         (None, "succeeded", logging.INFO, "succeeded in"),
-        (ValueError("no"), "failed", logging.WARNING, "failed, to be retried in"),
+        (ValueError("no"), "failed", logging.WARNING, "failed, retry in"),
         (rota.Dead("gone"), "dead", logging.ERROR, "dead: Dead: gone (raised Dead)"),
         (rota.Cancel("off"), "cancelled", logging.INFO, "cancelled: off"),
         (rota.Snooze("10s"), "queued", logging.INFO, "snoozed for 10.0 s"),

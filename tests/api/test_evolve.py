@@ -1,4 +1,6 @@
-"""Stored payloads meet newer handlers: unknown fields, versions, upgrades, old names, and what fits none of them."""
+"""Stored payloads meet newer handlers: unknown fields, versions, upgrades, old names, and what fits
+none of them.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,8 @@ def test_payloads_of_older_versions_are_upgraded_step_by_step(app: rota.App, row
         rows.insert("send_mail", '{"user": 1}', version=1),
         rows.insert("send_mail", '{"user_id": 2}', version=2),
         rows.insert("send_mail", '{"user_id": 3, "language": "de"}', version=3),
-        rows.insert(
-            "send_mail", '{"user_id": 4, "language": "de"}'
-        ),  # without a version: tried as the current one …
+        # Without a version: tried as the current one …
+        rows.insert("send_mail", '{"user_id": 4, "language": "de"}'),
         rows.insert("send_mail", '{"user": 5}'),  # … then as version 1
         send_mail.enqueue(6, "fr").id,
     ]

@@ -10,10 +10,13 @@ import pytest
 
 pytestmark = pytest.mark.system
 
-# What is registered first runs last. On Python 3.13 each thread that is then left of a pool costs five seconds and a warning.
+# What is registered first runs last. On Python 3.13 each thread that is then left of a pool costs
+# five seconds and a warning.
 ENQUEUE = """
 import atexit, threading
-atexit.register(lambda: print(sorted(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())))
+def others():
+    return [one for one in threading.enumerate() if one is not threading.main_thread()]
+atexit.register(lambda: print(sorted(thread.name for thread in others())))
 import rota
 app = rota.App()
 @app.job("send")

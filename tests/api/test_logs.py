@@ -90,7 +90,10 @@ def test_a_record_is_one_line_of_printable_signs_whatever_is_in_it(
 @rule("M84")
 def test_what_would_end_a_line_or_colour_a_screen_is_written_as_an_escape() -> None:
     plain = logs.PlainFormatter().format(_record(NASTY, error=_raised(KeyError("a\nb"))))
-    shown = r"one\ntwo\r\n\x1b[31mred\x00\x7f\x85\u2028\u2029\u202e\udc80 é 🎉\n | Traceback (most recent call last):\n  File"
+    shown = (
+        r"one\ntwo\r\n\x1b[31mred\x00\x7f\x85\u2028\u2029\u202e\udc80 é 🎉\n | Traceback (most "
+        r"recent call last):\n  File"
+    )
     assert f"WARNING shop: {shown}" in plain and plain.endswith(r"KeyError: 'a\nb'")
     said = json.loads(logs.JsonFormatter().format(_record(NASTY)))
     assert said["message"] == NASTY.replace("\udc80", "?") and (said["level"], said["logger"]) == (
@@ -128,8 +131,10 @@ def test_an_event_is_written_with_its_fields() -> None:
         and said.pop("message") == "job 7 mail attempt 2: dead: OSError: no route (default)"
     )
     assert said == {
-        "level": "warning", "logger": "shop", "event": "JobDead", "job": 7, "job_type": "mail", "attempt": 2, "claim": 3, "worker": "w",
-        "error_type": "OSError", "error": "no route", "verdict": "transient", "verdict_rule": "default", "response_code": 503, "stack": "a\nstack",
+        "level": "warning", "logger": "shop", "event": "JobDead", "job": 7, "job_type": "mail",
+        "attempt": 2, "claim": 3, "worker": "w",
+        "error_type": "OSError", "error": "no route", "verdict": "transient",
+        "verdict_rule": "default", "response_code": 503, "stack": "a\nstack",
     }  # fmt: skip
 
 
@@ -390,7 +395,7 @@ def test_a_program_that_has_set_up_logging_does_not_silence_rota_unawares(
 ) -> None:
     logger = logging.getLogger("rota")
     before = logger.level
-    logger.disabled = True  # as logging.config.dictConfig() leaves it, unless it is told not to
+    logger.disabled = True  # as logging.config.dictConfig() does by default
     try:
         logs.setup("json", "warning")
         assert not logger.disabled

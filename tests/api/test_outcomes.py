@@ -1,4 +1,6 @@
-"""What becomes of a job that its handler ends by a word of its own, by its result, or by an error: read from the rows."""
+"""What becomes of a job that its handler ends by a word of its own, by its result, or by an error:
+read from the rows.
+"""
 
 from __future__ import annotations
 

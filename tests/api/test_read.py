@@ -1,4 +1,6 @@
-"""Looking at jobs and waiting for them, sync and async; and what must not be called inside a running loop."""
+"""Looking at jobs and waiting for them, sync and async; and what must not be called inside a
+running loop.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +241,7 @@ async def test_a_sync_enqueue_inside_a_running_loop_warns_once(app: rota.App) ->
     work.enqueue_many([{}])
 
 
-async def test_an_aenqueue_that_nobody_awaited_names_its_job_type(app: rota.App) -> None:
+async def test_an_aenqueue_that_was_not_awaited_names_its_job_type(app: rota.App) -> None:
     app.job("send_mail")(lambda: None)
     send_mail = app.types["send_mail"]
 

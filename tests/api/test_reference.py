@@ -1,4 +1,6 @@
-"""docs/reference.md is held against the code: a missing or extra option, or another default, fails here."""
+"""docs/reference.md is held against the code: a missing or extra option, or another default, fails
+here.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def tables() -> dict[str, list[Row]]:
 
 
 def names(cell: str) -> list[str]:
-    """What stands between backticks."""
+    """Return the words between backticks."""
     return re.findall("`([^`]*)`", cell)
 
 
@@ -218,10 +220,11 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 
 
 def test_each_attribute_of_the_context_is_on_the_page() -> None:
+    # Those are the worker's.
     public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
         "tell_to_stop",
         "encode_progress",
-    }  # those are the worker's
+    }
 
     assert {names(row["name"])[0].partition("(")[0] for row in tables()["Context"]} == public
 
@@ -266,7 +269,7 @@ def test_each_environment_variable_is_on_the_page() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     read = set(re.findall(r"""environ(?:\.get\(|\[)["'](\w+)["']""", source))
 
-    read.remove("PWD")  # what the shell says of itself is no setting
+    read.remove("PWD")  # the shell's own variable is no setting
     assert {names(row["variable"])[0] for row in tables()["Environment variables"]} == read
 
 
@@ -305,10 +308,13 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
     expected = {name: int(count) for name, count in written.items() if name not in now_and_then}
 
     def are_open() -> bool:
-        """Those of `now_and_then` may be open at this moment; and a job may be over before each of the others is."""
+        """Those of `now_and_then` may be open at this moment; and a job may be over before each of
+        the others is.
+        """
         found: dict[str, int] = dict(
             connection.execute(
-                "select application_name, count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+                "select application_name, count(*) from pg_stat_activity where datname = "
+                "current_database() and pid <> pg_backend_pid()"
                 " and backend_type = 'client backend' group by 1"
             ).fetchall()
         )

@@ -21,7 +21,7 @@ Connection = psycopg.Connection[TupleRow]
 
 @pytest.fixture
 def shop(app: rota.App, connection: Connection) -> rota.App:
-    """An App with a job type, on a database whose clock stands at noon."""
+    """Make an App with a job type, on a database whose clock shows noon."""
     set_clock(connection, "2026-03-28 12:00:00")
     app.job("report")(lambda day="today": None)
     return app
@@ -206,15 +206,20 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
         "update rota.schedule_run set scheduled_for = '2026-03-28 11:00Z' where job = %s", [ids[0]]
     )
     connection.execute("select rota.partitions_ensure(0)")
-    over = "insert into rota.job_history select j.run_at + interval '9 s', null, null, null, j.* from rota.job j where id = any (%s)"
+    over = (
+        "insert into rota.job_history select j.run_at + interval '9 s', null, null, null, j.* from "
+        "rota.job j where id = any (%s)"
+    )
     connection.execute(
-        "update rota.job set started_at = run_at + interval '2 s', failed_at = run_at + interval '3 s', error_type = 'ValueError',"
+        "update rota.job set started_at = run_at + interval '2 s', failed_at = run_at + interval "
+        "'3 s', error_type = 'ValueError',"
         " last_error = 'no', attempts = 1, status = case when id = %s then 'dead' else status end",
         [ids[1]],
     )
     connection.execute("alter table rota.job drop constraint job_status")
     connection.execute(
-        "update rota.job set status = 'succeeded', failed_at = null, error_type = null, last_error = null where id = %s",
+        "update rota.job set status = 'succeeded', failed_at = null, error_type = null, last_error "
+        "= null where id = %s",
         [ids[0]],
     )
     connection.execute(over, [[ids[0]]])
@@ -283,7 +288,7 @@ async def test_a_drain_enqueues_what_is_due_first_and_the_handler_knows_its_tick
 
 
 @rule("M81", "M82")
-async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhile(
+async def test_a_running_worker_runs_a_schedule_that_is_inserted_meanwhile(
     database: str, connection: Connection
 ) -> None:
     from tests.worker.hand import Hand
@@ -292,14 +297,15 @@ async def test_a_worker_that_stays_runs_a_schedule_that_somebody_inserts_meanwhi
     jobs.job("t")(lambda: None)
     async with Hand(database, jobs) as hand:
         connection.execute(
-            "insert into rota.schedule (name, job_type, cron, next_run_at) values ('s', 't', '0 0 1 1 *', rota.clock())"
+            "insert into rota.schedule (name, job_type, cron, next_run_at) values ('s', 't', '0 0 "
+            "1 1 *', rota.clock())"
         )
         await hand.heard(rota.events.RunEnqueued)
         await hand.heard(rota.events.JobSucceeded)
 
 
 @rule("M87")
-def test_people_may_act_from_sql_with_a_grant_and_nobody_without(connection: Connection) -> None:
+def test_people_may_act_from_sql_with_a_grant_and_not_without(connection: Connection) -> None:
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
     )
@@ -310,7 +316,10 @@ def test_people_may_act_from_sql_with_a_grant_and_nobody_without(connection: Con
         "delete('s')",
         "put('{}', 'sql')",
     ):
-        public = f"select has_function_privilege('public', 'rota.schedule_{call.partition('(')[0]}'::regproc, 'execute')"
+        public = (
+            "select has_function_privilege('public', "
+            f"'rota.schedule_{call.partition('(')[0]}'::regproc, 'execute')"
+        )
         assert connection.execute(public.encode()).fetchone() == (False,)
     answers = [
         connection.execute(f"select rota.schedule_{call}".encode()).fetchone()

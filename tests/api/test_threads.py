@@ -1,4 +1,6 @@
-"""One App in many hands: threads that enqueue while others drain, threads that are the first at once, forks, and a loop in each thread."""
+"""One App in many hands: threads that enqueue while others drain, threads that are the first at
+once, forks, and a loop in each thread.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Mute:
 
     def __init__(self, listening: socket.socket) -> None:
         self.taken: list[socket.socket] = []
-        self.url = f"postgresql://postgres@127.0.0.1:{listening.getsockname()[1]}/x?sslmode=disable&gssencmode=disable"
+        port = listening.getsockname()[1]
+        self.url = f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable&gssencmode=disable"
         self._listening = listening
         self._is_over = False
         self._thread = threading.Thread(target=self._take, daemon=True)
@@ -85,7 +88,10 @@ def _threads_in(function: str) -> int:
 
 def _waiting(database: str) -> object:
     """How many connections wait for a lock."""
-    query = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    query = (
+        "select count(*) from pg_stat_activity where datname = current_database() and "
+        "wait_event_type = 'Lock'"
+    )
     with psycopg.connect(database, autocommit=True) as other:
         [(count,)] = other.execute(query).fetchall()
     return count
@@ -113,7 +119,7 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
 
 
 @rule("M1")
-def test_who_gets_no_connection_is_told_what_may_be_the_reason(
+def test_a_caller_without_a_connection_gets_the_possible_reason(
     database: str, connection: Connection
 ) -> None:
     app, charge = _app(database)
@@ -170,7 +176,8 @@ def test_requests_enqueue_while_other_threads_of_the_process_drain(
 def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear_what_came_of_it(
     mute: Mute,
 ) -> None:
-    # Else each would try in its turn, and of twenty requests the last would wait twenty times as long for a server that does not answer.
+    # Else each would try in its turn, and of twenty requests the last would wait twenty times as
+    # long for a server that does not answer.
     _, charge = _app(mute.url)
     with ThreadPoolExecutor(5) as threads:
         calls = [threads.submit(charge.enqueue) for _ in range(5)]
@@ -186,7 +193,8 @@ def test_of_threads_that_are_the_first_at_once_one_tries_to_connect_and_all_hear
 def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(
     mute: Mute, database: str
 ) -> None:
-    # A server that forks its workers (gunicorn, uWSGI, multiprocessing) may have threads that are just enqueueing.
+    # A server that forks its workers (gunicorn, uWSGI, multiprocessing) may have threads that are
+    # just enqueueing.
     app, charge = _app(mute.url)
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(charge.enqueue)
@@ -258,7 +266,8 @@ class Watched(asyncio.SelectorEventLoop):
 
 @rule("M1")
 def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str) -> None:
-    # As where a plain web server runs async views, each in a loop of its own. A pool that is forgotten is never closed.
+    # As where a plain web server runs async views, each in a loop of its own. A pool that is
+    # forgotten is never closed.
     app, charge = _app(database)
     watched, are_done = Future[Watched](), threading.Event()
 

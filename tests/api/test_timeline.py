@@ -1,4 +1,4 @@
-"""What happened to a job, told in order; and the figures, as Python reads them."""
+"""The timeline of a job in order, and the figures, as Python reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def act(
     detail: str | None = None,
 ) -> None:
     connection.execute(
-        "insert into rota.action (verb, job, queue, by, why, detail) values (%s, %s, %s, 'grace@office', 'as agreed', %s)",
+        "insert into rota.action (verb, job, queue, by, why, detail) values (%s, %s, %s, "
+        "'grace@office', 'as agreed', %s)",
         [verb, job, queue, detail],
     )
 
@@ -60,7 +61,8 @@ def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
         (first, "dead"),
     ]
     [again] = connection.execute(
-        "insert into rota.job (job_type, queue, priority, origin_id) values ('send', 'mail', 0, %s) returning id",
+        "insert into rota.job (job_type, queue, priority, origin_id) values ('send', 'mail', 0, "
+        "%s) returning id",
         [first],
     ).fetchone() or [0]
     act(connection, "requeue", first, detail=f'{{"requeued_as": {again}}}')
@@ -79,7 +81,7 @@ def test_the_timeline_tells_each_attempt_who_acted_and_what_it_was_requeued_as(
         (again, "pause"),
         (first, "dead"),
     ]
-    # The new job was enqueued, then somebody was said to have done it.
+    # The new job was enqueued before the action was recorded.
     assert told(app, again) == [
         *ends,
         (again, "enqueued"),
@@ -118,7 +120,8 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
 ) -> None:
     tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
     [(off,), (running,)] = connection.execute(
-        "insert into rota.job (job_type, queue, priority, schedule, scheduled_for) values ('t', 'q', 0, 'nightly', %s), ('t', 'q', 0, 'nightly', null) "
+        "insert into rota.job (job_type, queue, priority, schedule, scheduled_for) values ('t', "
+        "'q', 0, 'nightly', %s), ('t', 'q', 0, 'nightly', null) "
         "returning id",
         [tick],
     ).fetchall()
@@ -132,7 +135,8 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
     assert entries[-1].text == "cancelled: not this week"
 
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at = now(), attempts = 1 where id = %s",
+        "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at "
+        "= now(), attempts = 1 where id = %s",
         [running],
     )
     assert [entry.text for entry in app.timeline(running).entries] == [
@@ -140,7 +144,8 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
         "attempt 1 by w, since then",
     ]
     connection.execute(
-        "update rota.job set status = 'dead', locked_by = null, locked_until = null, failed_at = now() - interval '91 days' where id = %s",
+        "update rota.job set status = 'dead', locked_by = null, locked_until = null, failed_at = "
+        "now() - interval '91 days' where id = %s",
         [running],
     )
     connection.execute("select rota.dead_archive(10)")
@@ -148,7 +153,7 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
 
 
 @rule("M85", "M87")
-def test_who_let_a_restored_copy_work_is_told_as_that_and_not_as_a_resume_of_everything(
+def test_the_release_of_a_restored_copy_is_shown_as_that_and_not_as_a_resume_of_everything(
     app: rota.App, connection: Connection
 ) -> None:
     [(job,)] = connection.execute(
@@ -186,7 +191,7 @@ def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worke
 
 
 @rule("M44", "M85", "M87")
-def test_what_people_do_to_a_job_is_told_once_each_in_order_and_in_all_the_jobs_it_leads_to(
+def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_leads_to(
     app: rota.App, connection: Connection
 ) -> None:
     how = iter([OSError("no route"), OSError("no route"), ValueError("bad day"), None, None])
@@ -259,7 +264,7 @@ async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
     rows.move_clock(2)
     await app.adrain()
 
-    stats = await app.astats(hours=4)  # one more, for an hour may have begun meanwhile
+    stats = await app.astats(hours=4)  # one more, because an hour may have begun meanwhile
     [send_stats] = stats.types
     assert (
         send_stats.succeeded,

@@ -1,4 +1,6 @@
-"""A judge that cannot find anything guilty proves nothing: each promise of the chaos run is broken here once."""
+"""A judge that cannot find anything guilty proves nothing: each promise of the chaos run is broken
+here once.
+"""
 
 from __future__ import annotations
 
@@ -17,72 +19,124 @@ ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "chaos" / "tables.sql"
 PAGE = ROOT / "docs" / "reliability.md"
 
-# Job 1 is lost once, uncharged, and then succeeds; job 2 is lost for good. Both in the minute before now, be that yesterday's last.
+# Job 1 is lost once, uncharged, and then succeeds; job 2 is lost for good. Both in the minute
+# before now, be that yesterday's last.
 SOUND: LiteralString = """
 select rota.partition_ensure(name, (now() at time zone 'UTC')::date + days)
   from unnest(array['attempt', 'job_history']) name, generate_series(-1, 1) days;
 alter table rota.job disable trigger note_change;
-insert into rota.job_type (name, max_attempts, on_lost) values ('quick', 3, 'retry'), ('once', 1, 'retry'), ('dead_when_lost', 3, 'dead');
-insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims, losses, locked_by, idempotency_key, run_at,
+insert into rota.job_type (name, max_attempts, on_lost)
+  values ('quick', 3, 'retry'), ('once', 1, 'retry'), ('dead_when_lost', 3, 'dead');
+insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
+  losses, locked_by, idempotency_key, run_at,
     created_at, updated_at, finished_at, release)
-  values (1, 'default', 'quick', '{"n": 1}', 'succeeded', 0, 1, 3, 1, 'h:102:b', 'chaos:1', now(), now(), now(), now() - interval '1 second', 'r0');
-insert into rota.job (id, queue, job_type, payload, status, priority, attempts, claims, losses, start_recorded)
+  values (1, 'default', 'quick', '{"n": 1}', 'succeeded', 0, 1, 3, 1, 'h:102:b', 'chaos:1', now(),
+    now(), now(), now() - interval '1 second', 'r0');
+insert into rota.job (id, queue, job_type, payload, status, priority, attempts, claims, losses,
+  start_recorded)
   values (2, 'default', 'once', '{"n": 2}', 'dead', 0, 1, 2, 1, true);
-insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type) values
+insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type)
+  values
   (1, 1, 1, 'quick', 'h:101:a', now() - interval '20 s', 'queued', 'LeaseExpired'),
   (2, 1, 1, 'once', 'h:101:a', now() - interval '20.1 s', 'dead', 'LeaseExpired');
 insert into chaos.ordered (tag, job, way) values (1, 1, 'one by one'), (2, 2, 'in a transaction');
 insert into chaos.sale (tag) values (2);
-insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker, worker, was_attempts, attempts, was_losses, losses,
+insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker,
+  worker, was_attempts, attempts, was_losses, losses,
   was_recorded, recorded) values
-  (1, now() - interval '31 s', 'rota client', null, 'queued', null, 0, null, null, null, 0, null, null, null, null),
-  (1, now() - interval '30 s', 'rota claim', 'queued', 'running', 0, 1, null, 'h:101:a', 0, 1, null, null, null, null),
-  (1, now() - interval '20 s', 'rota upkeep', 'running', 'queued', 1, 2, 'h:101:a', null, 1, 0, null, 1, null, null),
-  (1, now() - interval '10 s', 'rota claim', 'queued', 'running', 2, 3, null, 'h:102:b', 0, 1, 1, 1, null, false),
-  (1, now() - interval '9 s', 'rota start', 'running', 'running', 3, 3, 'h:102:b', 'h:102:b', 1, 1, 1, 1, false, true),
-  (1, now() - interval '1 s', 'rota finish', 'running', null, 3, null, 'h:102:b', null, 1, null, 1, null, true, null),
-  (2, now() - interval '31 s', 'rota client', null, 'queued', null, 0, null, null, null, 0, null, null, null, null),
-  (2, now() - interval '30 s', 'rota claim', 'queued', 'running', 0, 1, null, 'h:101:a', 0, 1, null, null, null, false),
-  (2, now() - interval '29 s', 'rota start', 'running', 'running', 1, 1, 'h:101:a', 'h:101:a', 1, 1, null, null, false, true),
-  (2, now() - interval '20 s', 'rota upkeep', 'running', 'dead', 1, 2, 'h:101:a', null, 1, 1, null, 1, true, true);
+  (1, now() - interval '31 s', 'rota client', null, 'queued', null, 0, null, null, null, 0, null,
+    null, null, null),
+  (1, now() - interval '30 s', 'rota claim', 'queued', 'running', 0, 1, null, 'h:101:a', 0, 1,
+    null, null, null, null),
+  (1, now() - interval '20 s', 'rota upkeep', 'running', 'queued', 1, 2, 'h:101:a', null, 1, 0,
+    null, 1, null, null),
+  (1, now() - interval '10 s', 'rota claim', 'queued', 'running', 2, 3, null, 'h:102:b', 0, 1, 1,
+    1, null, false),
+  (1, now() - interval '9 s', 'rota start', 'running', 'running', 3, 3, 'h:102:b', 'h:102:b', 1, 1,
+    1, 1, false, true),
+  (1, now() - interval '1 s', 'rota finish', 'running', null, 3, null, 'h:102:b', null, 1, null, 1,
+    null, true, null),
+  (2, now() - interval '31 s', 'rota client', null, 'queued', null, 0, null, null, null, 0, null,
+    null, null, null),
+  (2, now() - interval '30 s', 'rota claim', 'queued', 'running', 0, 1, null, 'h:101:a', 0, 1,
+    null, null, null, false),
+  (2, now() - interval '29 s', 'rota start', 'running', 'running', 1, 1, 'h:101:a', 'h:101:a', 1,
+    1, null, null, false, true),
+  (2, now() - interval '20 s', 'rota upkeep', 'running', 'dead', 1, 2, 'h:101:a', null, 1, 1, null,
+    1, true, true);
 insert into chaos.witness (said, job, claim, at_s, worker, how)
   select said, job, claim, extract(epoch from now()) - ago, worker, how
-  from (values ('start', 1, 1, 29, 'h:101:a', ''), ('start', 1, 3, 8, 'h:102:b', ''), ('end', 1, 3, 2, 'h:102:b', 'returned'),
+  from (values ('start', 1, 1, 29, 'h:101:a', ''), ('start', 1, 3, 8, 'h:102:b', ''), ('end', 1, 3,
+    2, 'h:102:b', 'returned'),
     ('start', 2, 1, 28, 'h:101:a', '')) w(said, job, claim, ago, worker, how);
 insert into chaos.run (job, claim, worker) values (1, 1, 'h:101:a'), (1, 3, 'h:102:b');
-insert into chaos.process (pid, release, began_at_s, how, code) values (101, 'r0', 0, 'killed', -9), (102, 'r0', 0, 'told to stop', 0);
+insert into chaos.process (pid, release, began_at_s, how, code)
+  values (101, 'r0', 0, 'killed', -9), (102, 'r0', 0, 'told to stop', 0);
 insert into chaos.silence (pid, since_s) select 101, extract(epoch from now()) - 27;
 """
 BREAKS: dict[str, LiteralString] = {
     "every job has ended": "update rota.job set status = 'queued'",
     "no job is lost: what was committed is there": "delete from rota.job",
-    "no job is made up: what was rolled back or refused is not there": "delete from chaos.ordered where tag = 1",
+    "no job is made up: what was rolled back or refused is not there": (
+        "delete from chaos.ordered where tag = 1"
+    ),
     "a job is there once, and once for a key": """
-        insert into rota.job (id, queue, job_type, payload, status, priority) values (1, 'default', 'quick', '{"n": 1}', 'dead', 0)""",
+        insert into rota.job (id, queue, job_type, payload, status, priority)
+          values (1, 'default', 'quick', '{"n": 1}', 'dead', 0)""",
     "a job and what its transaction wrote are there together": "delete from chaos.sale",
-    "whoever starts a job has claimed it": "update chaos.witness set worker = 'h:102:b' where job = 2",
-    "a claim starts its job once": "insert into chaos.witness select * from chaos.witness where said = 'start' and job = 2",
-    "no attempt starts while another holds the lease": "update chaos.witness set at_s = at_s + 25 where job = 1 and claim = 1",
-    "no attempt starts after its claim has ended": "update chaos.witness set at_s = at_s + 10 where job = 1 and claim = 1",
+    "a worker starts only jobs that it has claimed": (
+        "update chaos.witness set worker = 'h:102:b' where job = 2"
+    ),
+    "a claim starts its job once": (
+        "insert into chaos.witness select * from chaos.witness where said = 'start' and job = 2"
+    ),
+    "no attempt starts while another holds the lease": (
+        "update chaos.witness set at_s = at_s + 25 where job = 1 and claim = 1"
+    ),
+    "no attempt starts after its claim has ended": (
+        "update chaos.witness set at_s = at_s + 10 where job = 1 and claim = 1"
+    ),
     "a claim ends once": """
         insert into chaos.change (job, role, was_status, status, was_claims, claims, was_worker)
         values (2, 'rota finish', 'running', 'failed', 1, 2, 'h:101:a')""",
-    "every way out of running raises the fence": "update chaos.change set claims = 1 where job = 2 and status = 'dead'",
+    "every way out of running raises the fence": (
+        "update chaos.change set claims = 1 where job = 2 and status = 'dead'"
+    ),
     "what is over was ended by the last claim": "update rota.job_history set locked_by = 'h:101:a'",
-    "a success was returned by the handler of that very claim": "update chaos.witness set claim = 1 where said = 'end'",
-    "an attempt that failed was one of that very claim": "update rota.attempt set worker = 'h:102:b' where job = 2",
-    "nobody writes for a worker that is dead or frozen": "update chaos.change set role = 'rota finish' where job = 2 and status = 'dead'",
+    "a success was returned by the handler of that very claim": (
+        "update chaos.witness set claim = 1 where said = 'end'"
+    ),
+    "an attempt that failed was one of that very claim": (
+        "update rota.attempt set worker = 'h:102:b' where job = 2"
+    ),
+    "nothing is written for a worker that is dead or frozen": (
+        "update chaos.change set role = 'rota finish' where job = 2 and status = 'dead'"
+    ),
     "no job starts more often than its attempts and one more": """
-        insert into chaos.witness select 'start', 1, 3, 1, 'h:102:b', '' from generate_series(1, 3)""",
-    "a job of one attempt starts once at most": "insert into chaos.witness select said, job, 3, at_s, worker, how from chaos.witness where job = 2",
-    "a job of on_lost='dead' does not start again after it was lost": "update rota.job_history set job_type = 'dead_when_lost'",
+        insert into chaos.witness select 'start', 1, 3, 1, 'h:102:b', ''
+          from generate_series(1, 3)""",
+    "a job of one attempt starts once at most": (
+        "insert into chaos.witness select said, job, 3, at_s, worker, how from chaos.witness where "
+        "job = 2"
+    ),
+    "a job of on_lost='dead' does not start again after it was lost": (
+        "update rota.job_history set job_type = 'dead_when_lost'"
+    ),
     "nothing is dead that never started": """
-        delete from chaos.witness where job = 2; update chaos.change set was_recorded = false where job = 2 and was_recorded""",
+        delete from chaos.witness where job = 2; update chaos.change set was_recorded = false
+          where job = 2 and was_recorded""",
     "no attempt is charged that never began": """
-        delete from chaos.witness where job = 2; update chaos.change set was_recorded = false where job = 2 and was_recorded""",
-    "the first loss is not charged, unless its start was recorded": "update chaos.change set attempts = 1 where job = 1 and status = 'queued'",
-    "what the handlers' own table says agrees with their files": "update chaos.run set worker = 'h:101:a'",
-    "no worker ends by itself, and one that is told to stop ends well": "update chaos.process set code = 1 where pid = 102",
+        delete from chaos.witness where job = 2; update chaos.change set was_recorded = false
+          where job = 2 and was_recorded""",
+    "the first loss is not charged, unless its start was recorded": (
+        "update chaos.change set attempts = 1 where job = 1 and status = 'queued'"
+    ),
+    "what the handlers' own table says agrees with their files": (
+        "update chaos.run set worker = 'h:101:a'"
+    ),
+    "no worker ends by itself, and one that is told to stop ends well": (
+        "update chaos.process set code = 1 where pid = 102"
+    ),
 }
 
 
@@ -124,7 +178,7 @@ def test_each_broken_promise_is_found(court: psycopg.Connection[TupleRow]) -> No
     assert [what for what in BREAKS if what not in found[what]] == []
 
 
-def test_the_story_of_a_job_is_told_in_order(court: psycopg.Connection[TupleRow]) -> None:
+def test_the_story_of_a_job_is_in_order(court: psycopg.Connection[TupleRow]) -> None:
     told = story(court, 2)
     assert [line.split()[1] for line in told] == [
         "row",

@@ -74,7 +74,7 @@ def test_migrate_makes_the_schema_once_and_check_tells_what_is_missing(
         assert rota.ok("migrate", *here).out == "schema jobs: created or replaced time_bucket\n"
         connection.execute("alter function jobs.time_bucket(interval) volatile")
     status, sentence = rota("migrate", "--check", *here).error
-    assert status == 3 and "as `rota migrate` made them: time_bucket." in sentence
+    assert status == 3 and "changed since `rota migrate`: time_bucket." in sentence
     rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
     with psycopg.connect(empty_database) as connection:
         kept = {
@@ -514,7 +514,7 @@ def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_
     [warning] = [
         line
         for line in ran.err.splitlines()
-        if f"job {failed} report attempt 1: failed, to be retried in" in line
+        if f"job {failed} report attempt 1: failed, retry in" in line
     ]
     assert "WARNING" in warning and "ValueError: no data for 2026-01-14" in warning
     assert rota("work", "--drain", "--for", "soon").error[0] == 2

@@ -16,7 +16,7 @@ Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M43")
-def test_a_job_tells_its_whole_story(rota: CommandLine) -> None:
+def test_a_job_shows_its_whole_timeline(rota: CommandLine) -> None:
     failed = rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--json").json["id"]
     rota.ok("work", "--drain")
     story = rota.ok("job", str(failed), "--json").json

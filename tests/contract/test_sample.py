@@ -1,4 +1,6 @@
-"""The module of the first issue runs unchanged: it is imported in a fresh process, against a database of its own."""
+"""The module of the first issue runs unchanged: it is imported in a fresh process, against a
+database of its own.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ with psycopg.connect(connection_url) as connection:
     monday = datetime(2040, 1, 2, 9, tzinfo=timezone.utc)
     enqueued = sample.sign_up(connection, 7, monday)
     with psycopg.connect(connection_url) as other:
-        assert other.execute("select count(*) from rota.job").fetchone() == (3,), "sign_up committed by itself"
+        jobs = other.execute("select count(*) from rota.job").fetchone()
+        assert jobs == (3,), "sign_up committed by itself"
     connection.commit()
-    again = sample.send_welcome_email.using(connection=connection, idempotency_key="welcome_email:user:7").enqueue(7)
+    keyed = sample.send_welcome_email.using(
+        connection=connection, idempotency_key="welcome_email:user:7"
+    )
+    again = keyed.enqueue(7)
 report = sample.app.drain()
 found = sample.app.find(job_type="send_welcome_email", status="succeeded")
 print(json.dumps({
@@ -46,13 +52,15 @@ def test_importing_the_sample_enqueues_three_jobs_with_what_their_type_declares(
     _python("import tests.contract.sample", database)
 
     rows = connection.execute(
-        "select job_type, queue, payload, status, priority, max_attempts, expires_at - run_at = interval '1 day', run_at = created_at"
+        "select job_type, queue, payload, status, priority, max_attempts, expires_at - run_at = "
+        "interval '1 day', run_at = created_at"
         " from rota.job order by id"
     ).fetchall()
+    # max_attempts left out means the type's, when the attempt is settled.
     assert rows == [
         ("send_welcome_email", "email", {"user_id": user_id}, "queued", 0, None, True, True)
         for user_id in (42, 1, 2)
-    ]  # max_attempts left out means the type's, when the attempt is settled
+    ]
     assert connection.execute("select count(*) from rota.job_history").fetchone() == (0,)
 
 
@@ -70,7 +78,8 @@ def test_the_sample_signs_up_in_the_callers_transaction_and_its_jobs_run(
         "select job_type, payload, run_at = '2040-01-02 09:00+00', priority from rota.job"
     ).fetchall() == [("send_welcome_email", {"user_id": 7}, True, 5)]
     assert connection.execute(
-        "select payload, status, idempotency_key from rota.job_history where job_type = 'rebuild_report' or idempotency_key is not null order by id"
+        "select payload, status, idempotency_key from rota.job_history where job_type = "
+        "'rebuild_report' or idempotency_key is not null order by id"
     ).fetchall() == [
         ({"user_id": 7}, "succeeded", "welcome_email:user:7"),
         ({"day": "2026-01-14"}, "succeeded", None),

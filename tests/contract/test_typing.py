@@ -1,4 +1,6 @@
-"""The sample passes mypy --strict and basedpyright, and the files in tests/typing have exactly the errors that their comments expect."""
+"""The sample passes mypy --strict and basedpyright, and the files in tests/typing have exactly the
+errors that their comments expect.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def mypy(cache: Path) -> Findings:
 
 
 def basedpyright(_cache: Path) -> Findings:
-    """Run basedpyright in its strict mode; unused imports alone are no error, for the sample has one."""
+    """Run basedpyright in its strict mode.
+
+    Unused imports alone are no error, because the sample has one.
+    """
     findings = Findings()
     options = [
         "--outputjson",
@@ -99,7 +104,6 @@ def _run(module: str, *arguments: str) -> str:
         check=False,
         timeout=200,
     )
-    assert done.returncode in (0, 1), (
-        done.stdout + done.stderr
-    )  # 1: it found errors; more: it could not look
+    # 1: it found errors; more: it could not look.
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.stdout

@@ -1,4 +1,6 @@
-"""Which guards a change touches: those whose file, whose tests or whose entry in guards.toml it changes."""
+"""Which guards a change touches: those whose file, whose tests or whose entry in guards.toml it
+changes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tests.mutants.mutant import GUARDS, Mutant
 
 MAIN = "origin/main"
 ON_MAIN = "1 day ago"
-"""On the main branch itself, what is younger counts as the change."""
+"""On the main branch, newer commits than this count as the change."""
 
 
 def find_base(root: Path) -> str:

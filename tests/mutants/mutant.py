@@ -1,4 +1,7 @@
-"""A mutant: the product without one line of a guard, and the tests that must notice. They are listed in guards.toml."""
+"""A mutant: the product without one line of a guard, and the tests that must notice.
+
+They are listed in guards.toml.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from tests.support.rules import RULES
 ROOT = Path(__file__).parents[2]
 GUARDS = Path(__file__).with_name("guards.toml")
 NEAR = 12
-"""A line is looked for no further than so many lines after the one that it is to stand after: else it is another's."""
+"""Most lines between a mutant's line and the one it comes after.
+
+Farther away it would belong to other code.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +35,10 @@ class Mutant:
     becomes: str | None = None
 
     def applied(self, text: str) -> str:
-        """The text of the file without the guard. Raises ValueError when the line is not there, or is there twice: the mutant has rotted."""
+        """The text of the file without the guard.
+
+        Raises ValueError when the line is not there, or is there twice: the mutant has rotted.
+        """
         lines = text.splitlines(keepends=True)
         found = [at for at, line in enumerate(lines) if line.strip() == self.line]
         if self.after is not None:
@@ -46,7 +55,8 @@ class Mutant:
         if self.without is not None:
             if line.count(self.without) != 1:
                 raise ValueError(
-                    f"mutant {self.name}: its line should have this once and has it {line.count(self.without)} times: {self.without}"
+                    f"mutant {self.name}: its line should have this once and has it "
+                    f"{line.count(self.without)} times: {self.without}"
                 )
             return line.replace(self.without, "")
         return "\n" if self.becomes is None else f"{indent}{self.becomes}\n"
@@ -54,13 +64,17 @@ class Mutant:
     def _only(self, found: list[int], line: str) -> int:
         if len(found) != 1:
             raise ValueError(
-                f"mutant {self.name}: {self.file} should have this line once and has it {len(found)} times: {line}"
+                f"mutant {self.name}: {self.file} should have this line once and has it "
+                f"{len(found)} times: {line}"
             )
         return found[0]
 
 
 def mutants() -> list[Mutant]:
-    """All of them, in the order of the file. Raises ValueError when one says something that cannot be."""
+    """All of them, in the order of the file.
+
+    Raises ValueError when one says something that cannot be.
+    """
     listed = [
         Mutant(**entry) for entry in tomllib.loads(GUARDS.read_text(encoding="utf-8"))["mutant"]
     ]

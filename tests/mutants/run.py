@@ -1,10 +1,12 @@
-"""`make mutants`: takes one guard at a time out of a copy of this tree and looks whether the tests that keep it fail.
+"""`make mutants`: removes one guard at a time and checks that its tests fail.
 
-Without a choice it tries the guards that have changed since the merge base with the main branch: those whose file, whose
-tests or whose entry in guards.toml has. ALL=1 tries all of them.
+It works in a copy of this tree. By default it tries the guards that have changed since the merge
+base with the main branch: those whose file, whose tests or whose entry in guards.toml has changed.
+ALL=1 tries all of them.
 
-A mutant is killed when each of its tests fails. It survives when one passes; it is broken when something else goes wrong, such as an
-import or a migration that fails; and a run that has to be stopped after its time is no kill either, for a hang may have any reason.
+A mutant is killed when each of its tests fails. It survives when one passes. It is broken when
+something else fails, such as an import or a migration. A run that exceeds its time is no kill
+either, because a hang may have any reason.
 """
 
 from __future__ import annotations
@@ -34,12 +36,17 @@ from tests.support.guard import PLACE, Run, stop_servers
 from tests.support.server import shared_server
 
 AT_ONCE = 4
-"""Mutants under test at the same time, on two cores, for many are waited for in vain; each has a PostgreSQL to itself, which the next one gets empty."""
+"""Mutants under test at the same time, on two cores, because most of a run is waiting.
+
+Each has a PostgreSQL of its own, which the next one gets empty.
+"""
 TESTS_S, SUITE_S = 240, 1200
-"""After so long a run is stopped: that of a mutant's own tests, that of the whole suite."""
+"""Longest run of a mutant's own tests, and of the whole suite."""
 TWO_PROCESSES = ("-n", "2")
 FIRST_FOUND = "first found"
-"""The settings of hypothesis here, as tests/conftest.py has them: which example is the smallest that fails is not asked, and takes a minute."""
+"""The settings of hypothesis here, as tests/conftest.py has them: which example is the smallest
+that fails is not asked, and takes a minute.
+"""
 TEMPLATE = "rota_template"
 """As tests/conftest.py calls it."""
 MADE_ONCE = (
@@ -85,9 +92,8 @@ def main() -> int:
         if not chosen:
             return 0
     for mutant in chosen:
-        mutant.applied(
-            (ROOT / mutant.file).read_text(encoding="utf-8")
-        )  # one that has rotted is told at once
+        # A mutant that no longer applies is reported at once.
+        mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))
     began_at = time.monotonic()
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print(
@@ -105,7 +111,8 @@ def main() -> int:
         absent = [test for test in tests if not _cases(test, ran.passed | ran.failed | ran.skipped)]
         if ran.error or failed or absent:
             print(
-                f"{ran.said}\nthey must pass before anything else: {ran.error or ', '.join([*failed, *absent])}"
+                f"{ran.said}\nthey must pass before anything else: "
+                f"{ran.error or ', '.join([*failed, *absent])}"
             )
             return 1
         left_out = [
@@ -123,7 +130,8 @@ def main() -> int:
         with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
             killed = list(pool.map(lambda mutant: _tell(mutant, test_one), chosen))
     print(
-        f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, {len(left_out)} left out"
+        f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, "
+        f"{len(left_out)} left out"
     )
     return 0 if killed and all(killed) else 1
 
@@ -148,10 +156,13 @@ def _options() -> argparse.Namespace:
 def _tell(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> bool:
     began_at = time.monotonic()
     is_killed, verdict = test_one(mutant)
-    if not is_killed:  # what ran out of time on a busy machine has another try; a guard that no test misses survives that, too
+    # What ran out of time on a busy machine has another try; a guard that no test misses survives
+    # that, too.
+    if not is_killed:
         is_killed, verdict = test_one(mutant)
     print(
-        f"{mutant.name:38} {time.monotonic() - began_at:4.0f} s  {'' if is_killed else '** '}{verdict}",
+        f"{mutant.name:38} {time.monotonic() - began_at:4.0f} s  "
+        f"{'' if is_killed else '** '}{verdict}",
         flush=True,
     )
     return is_killed
@@ -159,18 +170,21 @@ def _tell(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> boo
 
 @dataclass(frozen=True)
 class Bench:
-    """Where mutants are tried: a copy of the tree that has passed, with its bytecode, and servers that wait for their next mutant."""
+    """Where mutants are tried: a copy of the tree that has passed, with its bytecode, and servers
+    that wait for their next mutant.
+    """
 
     sound: Path
     servers: SimpleQueue[Path]
 
     def against_its_tests(self, mutant: Mutant) -> tuple[bool, str]:
-        # Nor is a privilege taken once more from a function that is only replaced.
+        # Nor is a privilege revoked again from a function that is only replaced.
         keeps_template = not mutant.file.startswith(MADE_ONCE) and not mutant.line.startswith(
             "revoke"
         )
         with self._mutated(mutant) as place, self._server(keeps_template=keeps_template) as server:
-            # With one test the first of its cases that fails is enough; of several each has to fail.
+            # With one test the first of its cases that fails is enough; of several each has to
+            # fail.
             ran = pytest(
                 place,
                 *mutant.tests,
@@ -196,9 +210,8 @@ class Bench:
         with copy(self.sound, _files(self.sound), self.sound.parent) as place:
             path = place / mutant.file
             path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
-            for bytecode in (path.parent / "__pycache__").glob(
-                f"{path.stem}.*"
-            ):  # it goes by size and second, which may be the same
+            # It goes by size and second, which may be the same.
+            for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
                 bytecode.unlink()
             yield place
 
@@ -214,7 +227,10 @@ class Bench:
 
 @contextmanager
 def _servers() -> Iterator[list[Path]]:
-    """The place of one for each mutant at work, started by the first that needs it. What is in such a place goes, however this ends."""
+    """The place of one for each mutant at work, started by the first that needs it.
+
+    What is in such a place goes, however this ends.
+    """
     runs = [Run() for _ in range(AT_ONCE)]
     try:
         yield [run.place for run in runs]
@@ -226,14 +242,16 @@ def _servers() -> Iterator[list[Path]]:
 def _empty(place: Path, *, keeps_template: bool) -> None:
     """Leave nothing of one mutant to the next.
 
-    Every database goes, with whoever is still connected, and the tests' own servers. The template stays where it can:
-    tests/conftest.py migrates it, which replaces the one function that has another text in this tree.
+    Every database is dropped, with its connections, and so are the tests' own servers. The template
+    stays if possible: tests/conftest.py migrates it, which replaces the one function whose text
+    differs in this tree.
     """
     stop_servers(place, "own-*")
     server = shared_server(place, place / "postgresql.log")
     with psycopg.connect(server.url(), autocommit=True) as admin:
         for (name,) in admin.execute(
-            "select datname from pg_database where not datistemplate and datname <> all (array[current_database(), %s])",
+            "select datname from pg_database where not datistemplate and datname <> all "
+            "(array[current_database(), %s])",
             [TEMPLATE if keeps_template else ""],
         ).fetchall():
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
@@ -250,8 +268,9 @@ def _short(test: str) -> str:
 
 @contextmanager
 def copy(root: Path, names: list[str], beside: Path) -> Iterator[Path]:
-    """A copy of these files of a tree, with their times, by which bytecode is known to be theirs."""
-    # A process that a failed test has left behind may still write there: what cannot be removed now goes with the servers' place.
+    """Copy files of a tree, with their times, which their bytecode is checked by."""
+    # A process that a failed test has left behind may still write there: what cannot be removed now
+    # goes with the servers' place.
     with tempfile.TemporaryDirectory(
         prefix="rota-mutant-", dir=beside, ignore_cleanup_errors=True
     ) as directory:
@@ -272,9 +291,8 @@ def _known_to_git() -> list[str]:
         text=True,
         check=True,
     ).stdout
-    return [
-        name for name in listed.split("\0") if name and (ROOT / name).exists()
-    ]  # else it was deleted and not yet committed
+    # Otherwise it was deleted and not yet committed.
+    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
 
 
 def _files(root: Path) -> list[str]:
@@ -307,7 +325,9 @@ def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = N
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # so that worker processes of the tests go with it; its servers are stopped with the place that they are in
+        # So that worker processes of the tests go with it; its servers are stopped with the place
+        # that they are in.
+        start_new_session=True,
     )
     try:
         said, _ = process.communicate(timeout=limit_s)
@@ -321,7 +341,9 @@ def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = N
 
 
 def _environment(place: Path, server: Path | None) -> dict[str, str]:
-    """The copy's own code, also in the processes that its tests start, and not what is installed; its bytecode is kept beside it."""
+    """The copy's own code, also in the processes that its tests start, and not what is installed;
+    its bytecode is kept beside it.
+    """
     others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**others, **({PLACE: str(server)} if server else {}), "PYTHONPATH": str(place / "src")}
 

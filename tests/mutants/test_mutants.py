@@ -1,4 +1,8 @@
-"""The list of mutants is in order: each still applies, leaves code that can be read, and names tests that there are. `make mutants` does the rest."""
+"""The list of mutants is in order: each still applies, leaves code that can be read, and names
+tests that there are.
+
+`make mutants` does the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Cron as its daemon goes about it: a second implementation, that shares nothing with `rota.cron`.
 
-It lives through the minutes one by one, reads what a zone's clock shows, and keeps the time up to which it has run everything, as the main
-loop of Debian's cron does (`virtualTime`). Source: cron.c and entry.c of vixie cron 3.0pl1, and cron(8), "NOTES", of Debian.
+It lives through the minutes one by one, reads what a zone's clock shows, and keeps the time up to
+which it has run everything, as the main loop of Debian's cron does (`virtualTime`). Source: cron.c
+and entry.c of vixie cron 3.0pl1, and cron(8), "NOTES", of Debian.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a crontab: what it names, and which of its fields begin with a star."""
+    """A line of a crontab: the times it names, and which of its fields begin with a star."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -77,15 +78,17 @@ def minutes(zone: ZoneInfo, start: datetime, end: datetime) -> list[tuple[dateti
 
 
 def live_through(line: Entry, shown: list[tuple[datetime, datetime]]) -> Iterator[datetime]:
-    """The instants at which cron runs a line, each once. Debian's takes leaps of three hours and more as corrections; here none is."""
+    """The instants at which cron runs a line, each once.
+
+    Debian's takes leaps of three hours and more as corrections; here none is.
+    """
     ran_up_to = shown[0][1] - MINUTE
     for at, clock in shown:
         if clock == ran_up_to + MINUTE:
             runs = line.names(clock)
             ran_up_to = clock
-        elif (
-            clock > ran_up_to
-        ):  # set forward: wildcards by the clock; all others for each minute left out, too
+        # Set forward: wildcards by the clock; all others also for each skipped minute.
+        elif clock > ran_up_to:
             missed = [
                 ran_up_to + place * MINUTE
                 for place in range(1, int((clock - ran_up_to) / MINUTE) + 1)

@@ -52,7 +52,7 @@ def course(found: list[bool], repeat_after_s: float | None) -> list[AlertStep | 
 
 @rule("M86")
 @given(st.lists(st.booleans(), max_size=40), st.sampled_from([None, REPEAT_S]))
-def test_each_firing_is_told_once_repeated_in_time_and_ended_once(
+def test_each_alert_notifies_once_repeats_in_time_and_ends_once(
     found: list[bool], repeat_after_s: float | None
 ) -> None:
     steps = course(found, repeat_after_s)

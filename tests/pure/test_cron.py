@@ -1,4 +1,4 @@
-"""Cron texts: what is taken, what is refused and how that is said, and that nothing is walked through in vain."""
+"""Cron texts: which are accepted or refused, with which error, and that no search is needless."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
         ("0 12 * * 5L", ["27 12:00", "24 12:00", "29 12:00"]),
         ("0 12 * * mon#2", ["09 12:00", "13 12:00", "11 12:00"]),
         ("50/5 23 * * *", ["01 23:50", "01 23:55", "02 23:50"]),
+        # Either, as neither begins with a star.
         (
             "0 0 13 * 5",
             ["06 00:00", "13 00:00", "20 00:00"],
-        ),  # either, as neither begins with a star
+        ),
         ("0 0 */15 * 1", ["16 00:00", "01 00:00", "31 00:00"]),  # both
     ],
 )
@@ -145,7 +146,7 @@ def test_a_text_is_refused_as_wrong_or_can_be_asked_for_ticks_at_any_time(
 
 @pytest.mark.parametrize(("most", "asked_most"), [(1, 6), (100, 210)])
 @rule("M82")
-def test_a_schedule_that_nobody_looked_at_for_a_year_is_not_walked_through(
+def test_a_schedule_unread_for_a_year_is_not_walked_through(
     monkeypatch: pytest.MonkeyPatch, most: int, asked_most: int
 ) -> None:
     asked = []
@@ -185,5 +186,5 @@ def test_the_ticks_missed_are_those_later_than_one_instant_up_to_and_with_the_ot
 
 
 def test_an_instant_without_a_zone_is_refused() -> None:
-    with pytest.raises(UsageError, match="says no time zone"):
-        next_fire(parse("0 2 * * *", "UTC"), datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+    with pytest.raises(UsageError, match="has no time zone"):
+        next_fire(parse("0 2 * * *", "UTC"), datetime(2026, 1, 1))  # noqa: DTZ001

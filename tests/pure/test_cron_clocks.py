@@ -1,4 +1,4 @@
-"""When a zone's clock is changed: the rule, held against a second implementation, for all zones and ten years."""
+"""Clock changes of zones: the rule against a second implementation, for all zones and ten years."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ instants = st.integers(0, 30 * 365 * 24 * 3600).map(
 
 @cache
 def every_change() -> list[tuple[datetime, timedelta, timedelta, str]]:
-    """The changes of all zones' clocks, with one zone for each: zones with the same change show the same times around it."""
+    """Return the clock changes of all zones.
+
+    Zones with the same change share one entry.
+    """
     every: dict[tuple[datetime, timedelta, timedelta], str] = {}
     for name in sorted(available_timezones()):
         for change in changes(ZoneInfo(name), FROM, TO):
@@ -96,7 +99,10 @@ def test_ticks_are_those_of_debian_s_cron_at_every_change_of_every_zone_s_clock_
 
 @rule("M82")
 def test_the_second_implementation_leaves_out_one_thing_that_debian_s_cron_does() -> None:
-    """Leaps of three hours and more are corrections to it, and what they leap over is not run. One clock of ten years makes such leaps."""
+    """Leaps of three hours and more are corrections to it, and what they leap over is not run.
+
+    One clock of ten years makes such leaps.
+    """
     leaps = {
         name
         for _, before, after, name in every_change()
@@ -208,16 +214,18 @@ def test_it_does_not_matter_in_which_zone_an_instant_is_given(
 @pytest.mark.parametrize(
     ("text", "after", "next_one"),
     [
+        # Half past two for the second time: it has fired.
         (
             "45 2 * * *",
             "2026-10-25 01:30",
             "2026-10-26 01:45",
-        ),  # half past two for the second time: it has fired
+        ),
+        # Twenty to three for the first time: two is next.
         (
             "*/20 2 * * *",
             "2026-10-25 00:40",
             "2026-10-25 01:00",
-        ),  # twenty to three for the first time: two is next
+        ),
         ("*/20 2 * * *", "2026-03-29 00:59", "2026-03-30 00:00"),
         ("30 2 * * *", "2026-03-29 00:59", "2026-03-29 01:00"),
     ],
@@ -230,9 +238,7 @@ def test_in_the_nights_of_a_change_the_next_tick_is_this(
 
 
 @rule("M82")
-def test_as_many_missed_ticks_are_found_also_when_the_calendar_names_times_that_were_not_shown() -> (
-    None
-):
+def test_missed_ticks_are_found_also_when_the_calendar_names_times_that_no_clock_showed() -> None:
     cron = parse("*/10 2,3 * * *", "Europe/Stockholm")
     until = datetime(2026, 3, 29, 1, 5, tzinfo=UTC)
     missed = latest_fires(cron, until - timedelta(days=9), until, 3)

@@ -15,7 +15,8 @@ from rota.model.units import LONGEST_S, seconds, words
 @pytest.mark.parametrize(
     ("given_as", "expected_s"),
     [
-        ("20s", 20), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("2w", 1209600), ("1.5h", 5400), ("0s", 0),
+        ("20s", 20), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("1d", 86400), ("2w", 1209600),
+        ("1.5h", 5400), ("0s", 0),
         ("1w1d1h1m1s1ms", 694861.001), (timedelta(minutes=2), 120), (timedelta(0), 0),
     ],
 )  # fmt: skip
@@ -28,7 +29,8 @@ def test_a_duration_is_a_timedelta_or_numbers_with_units(
 @pytest.mark.parametrize(
     "nonsense",
     [
-        "", " ", "s", "20", "20 s", "-5m", "5M", "1h 30m", "30m1h", "1h1h", "1e3s", "nans", "infs", "NaN", ".5s", "5.s", "٣s", "1,5h",
+        "", " ", "s", "20", "20 s", "-5m", "5M", "1h 30m", "30m1h", "1h1h", "1e3s", "nans", "infs",
+        "NaN", ".5s", "5.s", "٣s", "1,5h",
         "9" * 400 + "s", "5min", 20, 1.5, 0, True, None, float("nan"), float("inf"), b"5s", ["5s"],
         timedelta(seconds=-1), timedelta(days=40000),
     ],
@@ -44,7 +46,8 @@ def test_a_refusal_shows_what_was_given_and_what_is_accepted() -> None:
         seconds("20", name="timeout")
     assert (
         str(refused.value)
-        == """timeout must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not '20'"""
+        == 'timeout must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", '
+        "not '20'"
     )
 
 
@@ -60,7 +63,8 @@ def test_bounds_are_part_of_the_refusal() -> None:
 @pytest.mark.parametrize(
     ("duration_s", "text"),
     [
-        (0, "0 ms"), (0.25, "250 ms"), (1, "1 s"), (1.5, "1.5 s"), (10, "10 s"), (80, "80 s"), (60, "1 min"), (90, "1 min 30 s"),
+        (0, "0 ms"), (0.25, "250 ms"), (1, "1 s"), (1.5, "1.5 s"), (10, "10 s"), (80, "80 s"),
+        (60, "1 min"), (90, "1 min 30 s"),
         (160, "2 min 40 s"), (300, "5 min"), (5110, "85 min"), (3600, "1 h"), (5400, "1 h 30 min"),
         (86400, "1 d"), (259200, "3 d"), (8640000, "100 d"),
     ],

@@ -249,7 +249,8 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
             (iter([]),),
             {},
             "value",
-            "a list_iterator cannot be stored as JSON; pass its id, or the values that the job needs",
+            "a list_iterator cannot be stored as JSON; pass its id, or the values that the job "
+            "needs",
         ),
         (anything, ({(1, 2): 3},), {}, "value", "a tuple cannot be a key of a JSON object"),
         (anything, ([{True: 3}],), {}, "value", "a bool cannot be a key of a JSON object"),
@@ -283,7 +284,8 @@ def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
     assert refusal(opens, login=hidden) == ("login.password", why)
     assert refusal(opens, vault=Vault(logins=[hidden])) == ("vault.logins[0].password", why)
     assert refusal(opens, login=Login(user="ann", token=SecretBytes(b"x")))[0] == "login.token"
-    # But not where none is lost: the model writes it out, or none was given, or the payload came by SQL.
+    # But not where none is lost: the model writes it out, or none was given, or the payload came by
+    # SQL.
     for kept in (
         {"opened": OpenLogin(user="ann", password=SecretStr("hunter2"))},
         {"login": Login(user="ann")},
@@ -470,7 +472,8 @@ no_expression.__annotations__["a"] = "int["
         (positional_only, "parameter 'a': a handler is called with named arguments"),
         (
             two_texts,
-            "parameter 'a': its type cannot be read from JSON: Type unions may not contain more than one str-like type",
+            "parameter 'a': its type cannot be read from JSON: Type unions may not contain more "
+            "than one str-like type",
         ),
         (orm, "parameter 'user': its type User cannot be read from JSON; take its id"),
         (orms, "parameter 'users': its type User cannot be read from JSON; take its id"),
@@ -479,7 +482,8 @@ no_expression.__annotations__["a"] = "int["
         (context_as_argument, "declare the job type with takes_context=True"),
         (
             unresolved,
-            "parameter 'b': its annotation 'OnlyForTypeCheckers' cannot be resolved: .*TYPE_CHECKING",
+            "parameter 'b': its annotation 'OnlyForTypeCheckers' cannot be resolved: "
+            ".*TYPE_CHECKING",
         ),
         (no_expression, r"parameter 'a': its annotation 'int\[' cannot be resolved"),
     ],

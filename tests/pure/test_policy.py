@@ -74,7 +74,8 @@ def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times
         (
             DEFAULT_RETRY,
             10,
-            "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 min",
+            "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 "
+            "min",
         ),
         (DEFAULT_RETRY, 20, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, …, 1 h, dead after 11 h"),
         (Steps("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),
@@ -82,7 +83,7 @@ def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times
         (Fixed("10s"), 1001, "10 s, 10 s, 10 s, 10 s, 10 s, …, 10 s, dead after 2 h 47 min"),
     ],
 )
-def test_the_plan_can_be_told_in_words(policy: RetryPolicy, max_attempts: int, text: str) -> None:
+def test_the_plan_can_be_put_in_words(policy: RetryPolicy, max_attempts: int, text: str) -> None:
     assert policy.in_words(max_attempts) == text
 
 

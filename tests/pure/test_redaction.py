@@ -111,9 +111,12 @@ NAMES = st.sampled_from(
     ]
 )
 FORMS = [
-    "{name}={value}", "{name} = {value}, next", "{name}='{value}'", '{name}="{value}"', "{name}: {value}", "{{'{name}': '{value}', 'port': 5432}}",
-    '{{"{name}": "{value}", "port": 5432}}', r"{{\"{name}\": \"{value}\"}}", "?{name}={value}&page=2", "scheme://bob:{value}@host/path",
-    "Authorization: Bearer {value}", "Authorization: Token {value}", "('{name}': b'{value}')", "F({name}=SecretStr('{value}'))",
+    "{name}={value}", "{name} = {value}, next", "{name}='{value}'", '{name}="{value}"',
+    "{name}: {value}", "{{'{name}': '{value}', 'port': 5432}}",
+    '{{"{name}": "{value}", "port": 5432}}', r"{{\"{name}\": \"{value}\"}}",
+    "?{name}={value}&page=2", "scheme://bob:{value}@host/path",
+    "Authorization: Bearer {value}", "Authorization: Token {value}", "('{name}': b'{value}')",
+    "F({name}=SecretStr('{value}'))",
 ]  # fmt: skip
 
 

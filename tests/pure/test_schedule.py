@@ -1,4 +1,6 @@
-"""Which ticks are due, by every policy, and how a schedule is declared: nothing here connects to a database."""
+"""Which ticks are due, by every policy, and how a schedule is declared: nothing here connects to a
+database.
+"""
 
 from __future__ import annotations
 
@@ -159,8 +161,10 @@ def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jo
     )
     row = jobs.schedules["weekly"].make_row()
     assert {name: value for name, value in row.items() if name not in ("payload", "meta")} == {
-        "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q", "priority": 3, "max_attempts": 2, "expires_s": 3600.0,
-        "cron": "0 2 * * 1", "timezone": "Europe/Stockholm", "catch_up": "all", "overlap": "allow", "jitter_s": 300.0,
+        "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q",
+        "priority": 3, "max_attempts": 2, "expires_s": 3600.0,
+        "cron": "0 2 * * 1", "timezone": "Europe/Stockholm", "catch_up": "all", "overlap": "allow",
+        "jitter_s": 300.0,
     }  # fmt: skip
     assert (bytes(row["payload"]), bytes(row["meta"])) == (b'{"day":"monday"}', b'{"m":1}')
 

@@ -18,8 +18,10 @@ END = Interrupted("the worker went down while the handler ran")
 def job(**facts: Any) -> Job:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     given: dict[str, Any] = {
-        "id": 1, "origin_id": 1, "queue": "q", "job_type": "t", "payload_json": "{}", "payload_version": None, "priority": 0, "run_at": at,
-        "expires_at": None, "attempts": 1, "max_attempts": None, "claims": 1, "idempotency_key": None, "meta_json": None, "created_at": at,
+        "id": 1, "origin_id": 1, "queue": "q", "job_type": "t", "payload_json": "{}",
+        "payload_version": None, "priority": 0, "run_at": at,
+        "expires_at": None, "attempts": 1, "max_attempts": None, "claims": 1,
+        "idempotency_key": None, "meta_json": None, "created_at": at,
     }  # fmt: skip
     return Job(**given | facts)
 

@@ -21,6 +21,6 @@ def app(database: str) -> Iterator[rota.App]:
 
 @pytest.fixture
 def second(database: str) -> Iterator[psycopg.Connection[TupleRow]]:
-    """A connection to `database` besides `connection`, in autocommit too."""
+    """Yield a second connection to `database`, also in autocommit."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection

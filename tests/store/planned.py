@@ -1,4 +1,4 @@
-"""A scheduler reduced to its passes, and a clock that stands still until a test moves it."""
+"""A scheduler reduced to its passes, and a clock that only a test moves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def at(text: str) -> datetime:
 def set_clock(connection: Connection, text: str, schema: str = "rota") -> None:
     """Let the database's clock stand at an instant in UTC."""
     connection.execute(
-        f"create or replace function {schema}.clock() returns timestamptz language sql stable parallel safe"
+        f"create or replace function {schema}.clock() returns timestamptz language sql stable "
+        "parallel safe"
         f" as $$ select '{text}+00'::timestamptz $$".encode()
     )
 
@@ -41,9 +42,10 @@ def put(
 
 
 def ticks(connection: Connection, name: str = "s") -> list[tuple[str, Any]]:
-    """The runs of a schedule in order: hour and minute of the tick in UTC, and where the job stands."""
+    """Return the runs of a schedule in order: the tick (hour:minute in UTC) and the job status."""
     rows = connection.execute(
-        "select to_char(scheduled_for at time zone 'UTC', 'HH24:MI'), status from rota.runs where schedule = %s order by job",
+        "select to_char(scheduled_for at time zone 'UTC', 'HH24:MI'), status from rota.runs where "
+        "schedule = %s order by job",
         [name],
     )
     return rows.fetchall()
@@ -59,7 +61,9 @@ def fact(connection: Connection, column: str, name: str = "s") -> Any:
 
 
 class Passes:
-    """`async with Passes(url) as passes: await passes()` does one pass after the other, on a connection of its own."""
+    """`async with Passes(url) as passes: await passes()` does one pass after the other, on a
+    connection of its own.
+    """
 
     def __init__(self, url: str) -> None:
         self.events: list[Event] = []

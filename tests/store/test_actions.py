@@ -1,4 +1,6 @@
-"""What people do to jobs: every status and every action, what becomes of rows and keys, and races with workers and with each other."""
+"""What people do to jobs: every status and every action, what becomes of rows and keys, and races
+with workers and with each other.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,15 @@ def requeued(connection: Connection, job: int) -> int:
 
 
 def stand(connection: Connection, status: Status) -> int:
-    """Make a job that stands so, the way jobs come to stand so."""
+    """Make a job of this status, the way jobs get there."""
     [job] = insert(connection)
     if status is Status.QUEUED:
         return job
     hand = Hand(connection)
     claimed = next(found for found in hand.claim().jobs if found.id == job)
     ends = {
-        Status.WAITING: HAND_BACK, Status.FAILED: FAIL, Status.DEAD: GIVE_UP, Status.SUCCEEDED: SUCCEED, Status.CANCELLED: CANCEL,
+        Status.WAITING: HAND_BACK, Status.FAILED: FAIL, Status.DEAD: GIVE_UP,
+        Status.SUCCEEDED: SUCCEED, Status.CANCELLED: CANCEL,
     }  # fmt: skip
     if status in ends:
         hand.settle((claimed, ends[status]))
@@ -189,8 +192,8 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
 @pytest.mark.parametrize(
     ("recorded", "losses", "attempts", "left", "said"),
     [
-        (None, None, 0, 1, "; not charged, for it may not have begun"),
-        (False, 1, 0, 1, "; not charged, for it had not begun"),
+        (None, None, 0, 1, "; not charged, because it may not have begun"),
+        (False, 1, 0, 1, "; not charged, because it had not begun"),
         (True, None, 1, 1, ""),
         (None, 1, 1, 2, ""),
     ],
@@ -212,7 +215,9 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
     assert late.renew(lost) == set()
     for late_end in (SUCCEED, FAIL, GIVE_UP, CANCEL):
         assert late.settle((lost, late_end)) == {}
-    assert one(connection, "select status, attempts, losses, claims, run_at <= rota.clock(), locked_by from rota.jobs") == (
+    assert one(connection,
+        "select status, attempts, losses, claims, run_at <= rota.clock(), locked_by from "
+        "rota.jobs") == (
         "queued", attempts, left if recorded is not False else losses, 2, True, None,
     )  # fmt: skip
     assert one(connection, "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null from rota.attempt") == (
@@ -226,7 +231,9 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
 
 
 @rule("M11", "M87")
-def test_a_running_job_that_was_called_off_is_cancelled_not_retried(connection: Connection) -> None:
+def test_a_running_job_with_a_request_to_cancel_is_cancelled_not_retried(
+    connection: Connection,
+) -> None:
     insert(connection, idempotency_key="k")
     [job] = Hand(connection).claim().jobs
     assert done(connection, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]
@@ -267,7 +274,9 @@ def test_a_buried_job_is_dead_says_why_and_keeps_its_key(
         "insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job]
     )
     assert done(connection, Action.BURY, job, why="the partner is gone") == [("done", "dead")]
-    assert one(connection, "select status, last_error, error_type, verdict, verdict_rule, failed_at is not null, locked_by from rota.jobs") == (
+    assert one(connection,
+        "select status, last_error, error_type, verdict, verdict_rule, failed_at is not null, "
+        "locked_by from rota.jobs") == (
         "dead", "buried by tester: the partner is gone", "Buried", "fatal", "bury", True, None,
     )  # fmt: skip
     assert insert(connection, idempotency_key="k") == []
@@ -299,15 +308,18 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
     connection: Connection,
 ) -> None:
     job = dead(
-        connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3, meta='{"from": "shop"}', max_attempts=4,
-        schedule="nightly", scheduled_for="2026-01-01", progress='{"done": 2}', queue="default", priority=0,
+        connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
+        meta='{"from": "shop"}', max_attempts=4,
+        schedule="nightly", scheduled_for="2026-01-01", progress='{"done": 2}', queue="default",
+        priority=0,
     )  # fmt: skip
     before = one(connection, "select to_jsonb(j) from rota.job j")[0]
     new = requeued(connection, job)
     old = one(connection, f"select to_jsonb(h) from rota.job_history h where id = {job}")[0]
     assert old == before | {
         "finished_at": old["finished_at"], "result": None, "release": None,
-        "resolution": {"by": "tester", "at": old["resolution"]["at"], "as": "requeued", "requeued_as": new},
+        "resolution": {"by": "tester", "at": old["resolution"]["at"], "as": "requeued",
+            "requeued_as": new},
     }  # fmt: skip
     fresh = one(connection, f"select to_jsonb(j) from rota.job j where id = {new}")[0]
     now = fresh["created_at"]
@@ -325,7 +337,8 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
         "progress",
     )
     assert fresh == dict.fromkeys(fresh) | {name: before[name] for name in kept} | {
-        "id": new, "origin_id": job, "status": "queued", "run_at": now, "created_at": now, "updated_at": now, "attempts": 0, "claims": 0,
+        "id": new, "origin_id": job, "status": "queued", "run_at": now, "created_at": now,
+        "updated_at": now, "attempts": 0, "claims": 0,
     }  # fmt: skip
     assert connection.execute(
         "select job_type, key, job, expires_at from rota.idempotency"
@@ -357,12 +370,14 @@ def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(
     if claimed:
         job = dead(connection)
         connection.execute(
-            "update rota.job set created_at = rota.clock() - interval '5 h', expires_at = rota.clock() - interval '3 h'"
+            "update rota.job set created_at = rota.clock() - interval '5 h', expires_at = "
+            "rota.clock() - interval '3 h'"
         )
     else:
         [job] = insert(connection)
         connection.execute(
-            "update rota.job set created_at = rota.clock() - interval '9 h', run_at = rota.clock() - interval '5 h',"
+            "update rota.job set created_at = rota.clock() - interval '9 h', run_at = rota.clock() "
+            "- interval '5 h',"
             " expires_at = rota.clock() - interval '3 h'"
         )
         Hand(connection).run(ops.expire("w", BEGINNING, 0, 10))
@@ -373,7 +388,7 @@ def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(
 
 
 @rule("M44")
-def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
+def test_the_second_of_two_requeues_learns_the_job_that_the_first_made(
     database: str, app: rota.App, connection: Connection, second: Connection
 ) -> None:
     job = dead(connection, idempotency_key="k")
@@ -386,7 +401,10 @@ def test_of_two_who_requeue_a_job_one_is_told_as_what_the_other_did(
     assert one(connection, "select count(*) from rota.job") == (1,)
     with pytest.raises(
         rota.WrongStatus,
-        match=f"job {job} is dead and already archived; nothing was changed; it was requeued as job {new}",
+        match=(
+            f"job {job} is dead and already archived; nothing was changed; it was requeued as "
+            f"job {new}"
+        ),
     ):
         app.requeue(job)
     with pytest.raises(rota.WrongStatus, match="already archived"):
@@ -482,7 +500,8 @@ def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
     app.actions.ignore(job, why="the customer is gone", by="ann")
     found = app.get(job)
     assert (found.status, found.finished_at is not None, found.resolution) == (
-        "dead", True, {"by": "ann", "at": found.resolution["at"], "why": "the customer is gone", "as": "ignored"},
+        "dead", True, {"by": "ann", "at": found.resolution["at"], "why": "the customer is gone",
+            "as": "ignored"},
     )  # fmt: skip
     assert app.find(status="dead") == []
     assert insert(connection, idempotency_key="k") != []
@@ -490,7 +509,7 @@ def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
 
 @rule("M44", "M51")
 @pytest.mark.parametrize(("action", "inserted"), [(Action.IGNORE, 1), (Action.REQUEUE, 0)])
-def test_whoever_enqueues_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
+def test_an_enqueue_of_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
     database: str, connection: Connection, second: Connection, action: Action, inserted: int
 ) -> None:
     job = dead(connection, idempotency_key="k")
@@ -514,7 +533,8 @@ def test_a_job_run_again_is_a_run_of_its_own(
     job = stand(connection, status)
     table = "job" if status is Status.DEAD else "job_history"
     connection.execute(
-        f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', schedule = 's',"
+        f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', "
+        "schedule = 's',"
         " scheduled_for = '2026-01-01', progress = '{}'".encode()
     )
     new = app.actions.run_again(job, why="the file was lost")
@@ -547,8 +567,10 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
 ) -> None:
     ids = insert(connection, 2_500, status="dead", failed_at="now", error_type="OSError")
     connection.execute(
-        "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;"
-        f"create trigger refuse before delete on rota.job for each row when (old.id = {ids[1_700]}) execute function refuse()".encode()
+        "create function refuse() returns trigger language plpgsql as $$ begin raise exception "
+        "'not this one'; end $$;"
+        "create trigger refuse before delete on rota.job for each row "
+        f"when (old.id = {ids[1_700]}) execute function refuse()".encode()
     )
     done = app.actions.requeue_many(error_type="OSError", by="ann")
     assert done.done == [id_ for id_ in ids if id_ != ids[1_700]]
@@ -556,7 +578,8 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
     assert list(done.refused) == [ids[1_700]] and "not this one" in done.refused[ids[1_700]]
     assert one(
         connection,
-        "select count(*) filter (where status = 'queued'), count(*) filter (where status = 'dead') from rota.job",
+        "select count(*) filter (where status = 'queued'), count(*) filter (where status = 'dead') "
+        "from rota.job",
     ) == (
         2_499,
         1,
@@ -569,7 +592,7 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
 
 
 @rule("M87")
-def test_a_role_that_may_not_is_told_once_and_not_of_each_job(
+def test_a_role_without_the_right_gets_one_error_and_not_one_for_each_job(
     server: PostgresServer, connection: Connection
 ) -> None:
     ids = insert(connection, 3, status="dead", failed_at="now")
@@ -618,7 +641,8 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
     hand.release = "2"
     hand.settle((jobs[1], GIVE_UP), (jobs[2], FAIL))
     connection.execute(
-        "update rota.job set failed_at = rota.clock() - interval '3 h', created_at = rota.clock() - interval '4 h' where id = %s",
+        "update rota.job set failed_at = rota.clock() - interval '3 h', created_at = rota.clock() "
+        "- interval '4 h' where id = %s",
         [jobs[0].id],
     )
     connection.execute(
@@ -693,7 +717,8 @@ def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
     job, (running, queued) = dead(connection, idempotency_key="k"), insert(connection, 2)
     Hand(connection).claim(1)
     tables = (
-        "select (select jsonb_agg(j order by j.id) from rota.jobs j), (select jsonb_agg(i) from rota.idempotency i),"
+        "select (select jsonb_agg(j order by j.id) from rota.jobs j), (select jsonb_agg(i) from "
+        "rota.idempotency i),"
         " (select count(*) from rota.action)"
     )
     before = one(connection, tables)
@@ -750,7 +775,8 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
     ids = insert(connection, 300)
     connection.execute("update rota.job set idempotency_key = id::text")
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job"
+        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id "
+        "from rota.job"
     )
 
     def meddle(seed: int) -> int:
@@ -794,7 +820,13 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
         ]
         repeated = sum(run.result(300) for run in runs)
     # Every job is there once; those that were requeued form chains, at whose end there is one.
-    ends = "select count(*), count(distinct origin_id) from rota.jobs where resolution ->> 'requeued_as' is null"
+    ends = (
+        "select count(*), count(distinct origin_id) from rota.jobs where resolution ->> "
+        "'requeued_as' is null"
+    )
     assert one(connection, ends) == (len(ids) + repeated,) * 2
-    held = "select count(*) from rota.idempotency i join rota.jobs j on j.id = i.job where j.status = 'cancelled' or j.resolution is not null"
+    held = (
+        "select count(*) from rota.idempotency i join rota.jobs j on j.id = i.job where j.status = "
+        "'cancelled' or j.resolution is not null"
+    )
     assert one(connection, held) == (0,)

@@ -1,4 +1,4 @@
-"""What the rules of alerts find, and how each thing is told once over a whole fleet."""
+"""What alert rules find, and that a whole fleet sends each notification once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def found(connection: Connection, name: str) -> dict[str, float]:
 
 def dead(connection: Connection, count: int, ago: str = "1 minute", **columns: Any) -> None:
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, status, failed_at) select %s, 'default', 0, 'dead', rota.clock() - %s::interval"
+        "insert into rota.job (job_type, queue, priority, status, failed_at) select %s, 'default', "
+        "0, 'dead', rota.clock() - %s::interval"
         f" from generate_series(1, {count})".encode(),
         [columns.get("job_type", "t"), ago],
     )
@@ -48,20 +49,23 @@ def attempts(
     jobs: int | None = None,
     error: str = "OSError",
 ) -> None:
-    """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition made for them."""
+    """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition
+    made for them.
+    """
     [(at,)] = connection.execute("select rota.clock() - %s::interval", [ago]).fetchall()
     connection.execute(
         "select rota.partition_ensure('attempt', (%s::timestamptz at time zone 'UTC')::date)", [at]
     )
     connection.execute(
-        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, error_type)"
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, "
+        "error_type)"
         " select n %% %s, n, 1, 't', 'w', %s, 'failed', %s from generate_series(1, %s) n",
         [jobs or count, at, error, count],
     )
 
 
 def due(connection: Connection, ago: str = "1 hour", **columns: Any) -> None:
-    """A job that has been due for so long, and that nobody has touched."""
+    """Insert a job that has been due for this long, untouched."""
     [job] = insert(connection, **columns)
     connection.execute(
         "update rota.job set run_at = rota.clock() - %s::interval where id = %s", [ago, job]
@@ -113,7 +117,10 @@ def test_a_rule_that_would_not_do_what_it_says_is_refused(
 ) -> None:
     with pytest.raises(psycopg.Error, match=constraint):
         connection.execute(
-            f"insert into rota.alert_rule (name, period, {columns}) values ('x', '1 hour', {values})".encode()
+            (
+                f"insert into rota.alert_rule (name, period, {columns}) values ('x', '1 hour', "
+                f"{values})"
+            ).encode()
         )
 
 
@@ -160,7 +167,8 @@ def test_ten_dead_in_an_hour_are_found_and_nine_or_old_ones_are_not(connection: 
 @rule("M86")
 def test_a_rule_of_one_type_looks_at_no_other(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.alert_rule (name, kind, at_least, period, job_type) values ('mail', 'dead', 2, '1 hour', 'mail')"
+        "insert into rota.alert_rule (name, kind, at_least, period, job_type) values ('mail', "
+        "'dead', 2, '1 hour', 'mail')"
     )
     dead(connection, 5)
     dead(connection, 1, job_type="mail")
@@ -186,16 +194,15 @@ def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -
     attempts(connection, 1)
     assert found(connection, "failure rate") == {"": 6}
 
-    attempts(
-        connection, 24 * 60, ago="1 day 4 minutes"
-    )  # one a minute on average, over the day before the last five minutes
+    # One a minute on average, over the day before the last five minutes.
+    attempts(connection, 24 * 60, ago="1 day 4 minutes")
     assert found(connection, "failure rate") == {"": 6}
     attempts(connection, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
     assert found(connection, "failure rate") == {}
 
 
 @rule("M86")
-def test_a_due_job_that_workers_could_run_and_nobody_claims_is_found(
+def test_a_due_job_that_workers_could_run_and_do_not_claim_is_found(
     connection: Connection,
 ) -> None:
     serve(connection)
@@ -220,17 +227,19 @@ def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_mi
     assert list(found(connection, "unknown type")) == ["nobody_s"]
 
     connection.execute(
-        "update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = rota.clock()"
+        "update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = "
+        "rota.clock()"
     )
     serve(connection)  # the next drain: the last one left it
     assert list(found(connection, "unclaimed jobs")) == ["default"]
 
 
 def drained(connection: Connection, ago: str) -> None:
-    """A drain was here, for a second."""
+    """Insert a drain that ran for a second."""
     serve(connection)
     connection.execute(
-        "update rota.worker set started_at = rota.clock() - %s::interval, stopped_at = rota.clock() - %s::interval + '1 s'",
+        "update rota.worker set started_at = rota.clock() - %s::interval, stopped_at = "
+        "rota.clock() - %s::interval + '1 s'",
         [ago, ago],
     )
 
@@ -311,7 +320,8 @@ def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: C
 
     serve(connection)
     connection.execute(
-        "update rota.worker set queues = '{\"default\": 1}', stopped_at = rota.clock() - interval '9 minutes'"
+        "update rota.worker set queues = '{\"default\": 1}', stopped_at = rota.clock() - interval "
+        "'9 minutes'"
     )
     assert found(connection, "no worker") == {}  # a drain that ended a moment ago is a worker
     connection.execute("update rota.worker set stopped_at = rota.clock() - interval '11 minutes'")
@@ -319,22 +329,23 @@ def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: C
 
 
 @rule("M86", "M87")
-def test_a_paused_queue_is_nobody_s_fault(connection: Connection) -> None:
+def test_a_paused_queue_raises_no_alert(connection: Connection) -> None:
     due(connection)
     assert list(found(connection, "no worker")) == ["default"]
     connection.execute("insert into rota.queue (name, paused_at) values ('default', rota.clock())")
     assert found(connection, "no worker") == {}
-    connection.execute(
-        "update rota.queue set paused_until = rota.clock()"
-    )  # the pause ended by itself
+    # The pause ended by itself.
+    connection.execute("update rota.queue set paused_until = rota.clock()")
     assert list(found(connection, "no worker")) == ["default"]
     connection.execute("select rota.pause_all()")
     assert found(connection, "no worker") == {}
 
 
 SCHEDULE = """
-insert into rota.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why, refused, disabled_at)
-select name, 't', cron, rota.clock() - late, paused_at, paused_by, why, coalesce(why = 'cannot be read', false), disabled_at
+insert into rota.schedule (name, job_type, cron, next_run_at, paused_at, paused_by, paused_why,
+  refused, disabled_at)
+select name, 't', cron, rota.clock() - late, paused_at, paused_by, why,
+  coalesce(why = 'cannot be read', false), disabled_at
 from (values
   ('late', '0 2 * * *', interval '11 minutes', null::timestamptz, null, null, null::timestamptz),
   ('nearly', '0 2 * * *', '9 minutes', null, null, null, null),
@@ -342,8 +353,10 @@ from (values
   ('manual', null, null, null, null, null, null),
   ('paused', '0 2 * * *', '1 hour', rota.clock() - interval '1 hour', 'eva', 'holiday', null),
   ('paused by a role', '0 2 * * *', '1 hour', rota.clock() - interval '1 hour', 'rota', null, null),
-  ('stopped', 'no cron', '1 hour', rota.clock() - interval '1 hour', 'rota', 'cannot be read', null),
-  ('former', '0 2 * * *', '1 hour', null, null, null, rota.clock())) s(name, cron, late, paused_at, paused_by, why, disabled_at);
+  ('stopped', 'no cron', '1 hour', rota.clock() - interval '1 hour', 'rota', 'cannot be read',
+    null),
+  ('former', '0 2 * * *', '1 hour', null, null, null, rota.clock())) s(name, cron, late, paused_at,
+    paused_by, why, disabled_at);
 """
 
 
@@ -390,7 +403,7 @@ def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_ti
 def step(
     connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600
 ) -> list[str]:
-    """Evaluate a rule once, as upkeep does; what is told."""
+    """Evaluate a rule once, as upkeep does; return its notifications."""
     hand = Hand(connection)
     decided = decide(
         hand.run(ops.find_alert_matches(name)), hand.run(ops.standing(name)), repeat_after_s
@@ -463,7 +476,7 @@ def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(connection: Co
 
 
 @rule("M86")
-def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
+def test_a_notification_is_posted_by_one_worker_and_again_only_if_that_failed(
     connection: Connection, second: Connection
 ) -> None:
     dead(connection, 10)
@@ -471,9 +484,8 @@ def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
     [told] = Hand(connection).run(ops.take_unposted(10))
     assert (told.rule, told.state, told.value) == ("dead jobs", "fires", 10)
     assert Hand(second).run(ops.take_unposted(10)) == []
-    connection.execute(
-        "update rota.alert set post_at = rota.clock()"
-    )  # nobody said that it was posted: it is tried again
+    # No worker recorded a post: it is tried again.
+    connection.execute("update rota.alert set post_at = rota.clock()")
     assert Hand(second).run(ops.take_unposted(10)) == [told]
     Hand(second).run(ops.mark_posted(told))
     connection.execute("update rota.alert set post_at = rota.clock()")
@@ -481,7 +493,7 @@ def test_what_is_told_is_posted_by_one_worker_and_again_only_if_that_failed(
 
 
 @rule("M86")
-def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_tried(
+def test_alerts_that_cannot_be_posted_do_not_block_those_not_tried_yet(
     connection: Connection,
 ) -> None:
     dead(connection, 10)
@@ -489,9 +501,8 @@ def test_alerts_that_cannot_be_posted_do_not_stand_before_those_that_nobody_trie
     attempts(connection, 20)
     step(connection, "same error")
     [first] = Hand(connection).run(ops.take_unposted(1))
-    connection.execute(
-        "update rota.alert set post_at = rota.clock() where post_at is not null"
-    )  # it was refused, and its time has come again
+    # It was refused, and its time has come again.
+    connection.execute("update rota.alert set post_at = rota.clock() where post_at is not null")
     [second] = Hand(connection).run(ops.take_unposted(1))
     assert (first.rule, second.rule) == ("dead jobs", "same error")
 
@@ -521,7 +532,7 @@ def test_a_rule_may_have_a_job_enqueued_with_the_alert_once_for_each_telling(
 
 
 @rule("M86")
-def test_an_alert_is_told_also_when_its_job_is_refused(connection: Connection) -> None:
+def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) -> None:
     connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
     connection.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
     dead(connection, 10)
@@ -535,8 +546,10 @@ def test_an_alert_is_told_also_when_its_job_is_refused(connection: Connection) -
 @rule("M13")
 def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message, over_at)"
-        " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() - n * interval '1 day'"
+        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message, "
+        "over_at)"
+        " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() "
+        "- n * interval '1 day'"
         " from generate_series(29, 31, 2) n"
     )
     assert Hand(connection).run(ops.forget_alerts(1000)) == 1
@@ -544,8 +557,10 @@ def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -
 
 
 BLOCKS_MOST = 500
-"""What a rule may touch beside 100,000 dead, due and failed each. It takes 30 to 180, for rows lie in the order in which they came; without a bound
-some thousand."""
+"""Most blocks that a rule may read beside 100,000 dead, due and failed jobs each.
+
+It reads 30 to 180, because rows lie in the order in which they came; without a bound some thousand.
+"""
 
 
 @rule("M86")
@@ -556,7 +571,8 @@ def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(
     dead(connection, 100_000)
     connection.execute(
         "insert into rota.job (job_type, queue, priority, run_at)"
-        " select 't', 'default', 0, rota.clock() - interval '1 hour' from generate_series(1, 100000)"
+        " select 't', 'default', 0, rota.clock() - interval '1 hour' from generate_series(1, "
+        "100000)"
     )
     attempts(connection, 100_000)
     connection.execute("analyze rota.job, rota.attempt")
@@ -574,11 +590,16 @@ def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(
 
 
 def _touched(connection: Connection) -> tuple[int, int]:
-    """Blocks of the large tables and of their indexes that this transaction has touched, and how often it read one of them as a whole."""
+    """Blocks of the large tables and of their indexes that this transaction has touched, and how
+    often it read one of them as a whole.
+    """
     row = connection.execute(
-        "select sum(pg_stat_get_xact_blocks_fetched(c.oid))::bigint, sum(pg_stat_get_xact_numscans(c.oid)) filter (where c.relkind = 'r')::bigint"
-        " from pg_class c left join pg_index i on i.indexrelid = c.oid join pg_class t on t.oid = coalesce(i.indrelid, c.oid)"
-        " where t.relnamespace = 'rota'::regnamespace and t.relkind = 'r' and (t.relname = 'job' or t.relname like 'attempt%')"
+        "select sum(pg_stat_get_xact_blocks_fetched(c.oid))::bigint, "
+        "sum(pg_stat_get_xact_numscans(c.oid)) filter (where c.relkind = 'r')::bigint"
+        " from pg_class c left join pg_index i on i.indexrelid = c.oid join pg_class t on t.oid = "
+        "coalesce(i.indrelid, c.oid)"
+        " where t.relnamespace = 'rota'::regnamespace and t.relkind = 'r' and (t.relname = 'job' "
+        "or t.relname like 'attempt%')"
     ).fetchone()
     assert row is not None
     return row[0], row[1]

@@ -24,7 +24,8 @@ def _refuse(connection: psycopg.Connection[TupleRow], jobs: list[int], raises: s
         " if tg_op = 'DELETE' then return old; end if; return new; end $$".encode()
     )
     connection.execute(
-        "create trigger refuse before update or delete on rota.job for each row execute function refuse()"
+        "create trigger refuse before update or delete on rota.job for each row execute function "
+        "refuse()"
     )
 
 
@@ -74,7 +75,7 @@ def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
 
 @rule("M2", "M36")
 @pytest.mark.parametrize("state", ["55P03", "57014"])
-def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_told_apart(
+def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_split(
     connection: psycopg.Connection[TupleRow], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = insert(connection, JOBS)
@@ -178,7 +179,8 @@ def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(
     _refuse(connection, ids[3:4], "raise exception 'not this one'")
     connection.execute("drop trigger refuse on rota.job")
     connection.execute(
-        "create constraint trigger refuse after update on rota.job deferrable initially deferred for each row execute function refuse()"
+        "create constraint trigger refuse after update on rota.job deferrable initially deferred "
+        "for each row execute function refuse()"
     )
     claimed = Hand(connection).claim()
     assert [job.id for job in claimed.jobs] == ids[:3] + ids[4:]
@@ -238,7 +240,8 @@ def test_a_claim_around_the_refused_takes_what_a_claim_takes(
     taken = []
     connection.execute("begin")
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as 'select pg_catalog.now()'"
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe as 'select pg_catalog.now()'"
     )
     for refused in ([], [-1]):
         connection.execute("savepoint before")
@@ -302,7 +305,10 @@ def test_sessions_go_on_while_a_migration_adds_columns_to_the_job(
     taken = claim() + claim()
     for name in ("first", "other"):
         connection.execute(
-            f"alter table rota.job add column {name} text; alter table rota.job_history add column {name} text".encode()
+            (
+                f"alter table rota.job add column {name} text; alter table rota.job_history add "
+                f"column {name} text"
+            ).encode()
         )
         taken += claim()
     assert sorted(taken) == ids

@@ -55,7 +55,7 @@ def one(connection: Connection, query: str) -> TupleRow:
 def after_it_waited(
     connection: Connection, own: Connection, doing: Callable[[], T], ending: Callable[[], object]
 ) -> T:
-    """Do something on `own` that waits for a lock; end what it waits for; what came of it."""
+    """Act on `own`, which waits for a lock; release the lock; return the result."""
     with ThreadPoolExecutor(1) as pool:
         done: Future[T] = pool.submit(doing)
         eventually(waits(connection, own), what="it waits for the other's lock")
@@ -81,7 +81,8 @@ def test_a_job_that_waits_is_over_at_once_and_its_key_is_free(
     ended = one(connection, "select to_jsonb(h) from rota.job_history h")[0]
     now = ended["finished_at"]
     assert ended == before | {
-        "status": "cancelled", "finished_at": now, "updated_at": now, "cancel_requested_at": now, "cancel_reason": "not wanted any more",
+        "status": "cancelled", "finished_at": now, "updated_at": now, "cancel_requested_at": now,
+        "cancel_reason": "not wanted any more",
         "last_error": "not wanted any more", "result": None, "release": None, "resolution": None,
     }  # fmt: skip
     assert insert(connection, idempotency_key="k") != []
@@ -96,7 +97,9 @@ def test_the_reason_takes_the_place_of_the_last_failure_whose_attempt_stays(
     [job] = hand.claim().jobs
     hand.settle((job, FAIL))
     cancel(connection, job.id)
-    assert one(connection, "select last_error, error_type, verdict, verdict_rule, failed_at is null from rota.jobs") == (
+    assert one(connection,
+        "select last_error, error_type, verdict, verdict_rule, failed_at is null from "
+        "rota.jobs") == (
         "not wanted any more", None, None, None, False,
     )  # fmt: skip
     assert one(connection, "select outcome, error_type from rota.attempt") == ("failed", "OSError")
@@ -140,7 +143,7 @@ def test_of_a_job_that_runs_the_request_is_kept_and_the_first_reason_stays(
 
 
 @rule("M45", "M87")
-def test_a_long_reason_is_cut_whoever_gives_it(connection: Connection) -> None:
+def test_a_long_reason_is_cut_from_any_caller(connection: Connection) -> None:
     [job] = insert(connection)
     cancel(connection, job, why="x" * 100_000)
     assert one(connection, "select length(cancel_reason), length(last_error) from rota.jobs") == (
@@ -190,7 +193,7 @@ def test_each_of_many_is_answered_in_the_order_of_the_ids(connection: Connection
     [(FAIL, "cancelled"), (SNOOZE, None), (HAND_BACK, None)],
     ids=["failed", "snoozed", "handed back"],
 )
-def test_a_job_that_was_called_off_never_runs_again(
+def test_a_cancelled_job_never_runs_again(
     connection: Connection, transition: Transition, outcome: str | None
 ) -> None:
     insert(connection, idempotency_key="k")
@@ -201,7 +204,8 @@ def test_a_job_that_was_called_off_never_runs_again(
         job.id: ops.Written("cancelled", None, "not wanted any more")
     }
     assert one(connection, "select count(*) from rota.job") == (0,)
-    assert one(connection, "select status, cancel_reason, last_error, claims from rota.job_history") == (
+    assert one(connection,
+        "select status, cancel_reason, last_error, claims from rota.job_history") == (
         "cancelled", "not wanted any more", "not wanted any more", 2,
     )  # fmt: skip
     assert connection.execute("select outcome, next_run_at from rota.attempt").fetchall() == (
@@ -211,7 +215,7 @@ def test_a_job_that_was_called_off_never_runs_again(
 
 
 @rule("M12", "M87")
-def test_a_payload_mismatch_that_was_cancelled_waits_for_no_other_release(
+def test_a_payload_mismatch_with_a_request_to_cancel_waits_for_no_other_release(
     connection: Connection,
 ) -> None:
     insert(connection)
@@ -224,7 +228,7 @@ def test_a_payload_mismatch_that_was_cancelled_waits_for_no_other_release(
 
 @rule("M32", "M87")
 @pytest.mark.parametrize("transition", [FAIL, HAND_BACK], ids=["fails", "hands back"])
-def test_a_late_worker_does_not_end_the_job_that_another_runs_and_somebody_cancelled(
+def test_a_late_worker_does_not_end_a_job_with_a_request_to_cancel_that_another_runs(
     connection: Connection, transition: Transition
 ) -> None:
     insert(connection)
@@ -260,7 +264,7 @@ def test_others_of_the_same_batch_go_their_own_ways(connection: Connection) -> N
 
 
 @rule("M42", "M44")
-def test_what_fails_for_good_is_dead_whoever_wanted_it_stopped(connection: Connection) -> None:
+def test_a_fatal_failure_is_dead_also_with_a_request_to_cancel(connection: Connection) -> None:
     insert(connection, idempotency_key="k")
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -277,7 +281,9 @@ def test_what_fails_for_good_is_dead_whoever_wanted_it_stopped(connection: Conne
 
 @rule("M33", "M51", "M87")
 @pytest.mark.parametrize("losses", [None, 1], ids=["uncharged", "charged"])
-def test_a_lost_job_that_was_called_off_is_over(connection: Connection, losses: int | None) -> None:
+def test_a_lost_job_with_a_request_to_cancel_is_over(
+    connection: Connection, losses: int | None
+) -> None:
     insert(connection, idempotency_key="k", losses=losses)
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -313,7 +319,7 @@ def test_a_lost_job_that_is_dead_stays_for_a_person(connection: Connection) -> N
 
 
 @rule("M13", "M87")
-def test_a_success_stays_a_success_and_says_that_somebody_wanted_it_stopped(
+def test_a_success_stays_a_success_and_keeps_the_request_to_cancel(
     connection: Connection,
 ) -> None:
     insert(connection, idempotency_key="k")
@@ -322,7 +328,9 @@ def test_a_success_stays_a_success_and_says_that_somebody_wanted_it_stopped(
     hand.run(ops.progress([(job.id, job.claims, '{"done": 1, "total": 2, "note": null}')]))
     cancel(connection, job.id)
     assert hand.settle((job, SUCCEED))[job.id].status == "succeeded"
-    assert one(connection, "select status, cancel_reason, cancel_requested_at is not null, last_error, progress ->> 'done' from rota.jobs") == (
+    assert one(connection,
+        "select status, cancel_reason, cancel_requested_at is not null, last_error, progress ->> "
+        "'done' from rota.jobs") == (
         "succeeded", "not wanted any more", True, None, "1",
     )  # fmt: skip
     assert one(connection, "select count(*) from rota.idempotency") == (1,)
@@ -398,7 +406,7 @@ def test_a_cancel_that_is_rolled_back_never_was(database: str, connection: Conne
 
 
 @rule("M32", "M33")
-def test_an_open_cancel_costs_nobody_a_lease(database: str, connection: Connection) -> None:
+def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Connection) -> None:
     insert(connection, 3)
     hand = Hand(connection)
     jobs = hand.claim().jobs
@@ -425,7 +433,8 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
     ids = insert(connection, 600)
     connection.execute("update rota.job set idempotency_key = id::text")
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job"
+        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id "
+        "from rota.job"
     )
 
     def cancel_some(seed: int) -> None:
@@ -475,7 +484,8 @@ def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_
     }
     assert one(
         connection,
-        "select count(*) from rota.idempotency where job in (select id from rota.jobs where status = 'cancelled')",
+        "select count(*) from rota.idempotency where job in (select id from rota.jobs where status "
+        "= 'cancelled')",
     ) == (0,)
 
 
@@ -495,7 +505,8 @@ def test_progress_is_seen_while_the_job_runs(connection: Connection) -> None:
     assert (found.progress.done, found.progress.total, found.progress.note) == (40, 100, "pages")
     assert one(
         connection,
-        "select abs(extract(epoch from rota.clock() - (progress ->> 'at')::timestamptz)) < 60 from rota.jobs",
+        "select abs(extract(epoch from rota.clock() - (progress ->> 'at')::timestamptz)) < 60 from "
+        "rota.jobs",
     ) == (True,)
 
 
@@ -553,7 +564,10 @@ def test_an_app_calls_jobs_off_and_says_where_they_stand(
     assert (app.get(queued).status, app.get(queued).last_error) == ("cancelled", None)
     with pytest.raises(
         rota.WrongStatus,
-        match=f"job {queued} is cancelled, not queued, waiting, running or failed; nothing was changed",
+        match=(
+            f"job {queued} is cancelled, not queued, waiting, running or failed; nothing was "
+            f"changed"
+        ),
     ) as refused:
         app.cancel(queued)
     assert (refused.value.job, refused.value.status) == (queued, "cancelled")
@@ -589,11 +603,19 @@ async def test_a_cancel_joins_the_caller_s_transaction(
 
 
 @rule("M13", "M87")
-def test_the_day_s_partition_is_made_where_nobody_has_made_it(
+def test_the_day_s_partition_is_made_if_it_is_missing(
     database: str, connection: Connection
 ) -> None:
     [job] = insert(connection)
-    connection.execute("do $$ declare p regclass; begin for p in select inhrelid from pg_inherits where inhparent = 'rota.job_history'::regclass "
-                       "loop execute 'drop table ' || p; end loop; end $$")  # fmt: skip
+    connection.execute(
+        """do $$ declare p regclass;
+           begin
+             for p in
+               select inhrelid from pg_inherits where inhparent = 'rota.job_history'::regclass
+             loop
+               execute 'drop table ' || p;
+             end loop;
+           end $$"""
+    )
     with psycopg.connect(database) as own:
         assert cancel(own, job) == [("cancelled", "cancelled")]

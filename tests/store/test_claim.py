@@ -29,7 +29,7 @@ def test_two_workers_that_claim_at_once_never_get_the_same_job(
             hand = Hand(own, f"worker {number}")
             ready.wait(30)
             claimed = [(job.id, job.claims) for job in hand.claim(37).jobs]
-            together.wait(30)  # so that nobody can have taken all before another has begun
+            together.wait(30)  # so that none can take all before another begins
             while found := hand.claim(37).jobs:
                 claimed += [(job.id, job.claims) for job in found]
             return claimed
@@ -63,7 +63,8 @@ def test_a_claim_is_a_lease_by_the_database_s_clock(connection: Connection) -> N
     hand = Hand(connection, "host:1", lease=timedelta(seconds=90))
     claimed = hand.claim()
     row = connection.execute(
-        "select status, locked_by, attempts, claims, locked_until - %s, started_at = %s from rota.job",
+        "select status, locked_by, attempts, claims, locked_until - %s, started_at = %s from "
+        "rota.job",
         [claimed.started, claimed.started],
     ).fetchone()
     assert row == ("running", "host:1", 1, 1, timedelta(seconds=90), True)
@@ -116,9 +117,8 @@ def test_a_worker_claims_no_type_and_no_queue_and_no_priority_that_it_did_not_as
     insert(connection, job_type="unknown")
     insert(connection, queue="other")
     insert(connection, priority=1)
-    assert (
-        Hand(connection).claim(refused=None).jobs == []
-    )  # by itself, without its way around what the database refuses
+    # Alone, without its way around rows that the database refuses.
+    assert Hand(connection).claim(refused=None).jobs == []
     around = Hand(connection).claim(refused=[0])
     assert (around.jobs, around.refused) == ([], ())
     assert (

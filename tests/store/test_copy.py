@@ -1,4 +1,7 @@
-"""What is taken for a restored copy, and what is not. Databases are really dumped, restored, renamed and copied."""
+"""What is taken for a restored copy, and what is not.
+
+Databases are really dumped, restored, renamed and copied.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,11 @@ def made(server: PostgresServer, template: str = "template1") -> Iterator[str]:
 
 
 @rule("M87")
-def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_that_it_may(
+def test_a_dump_restored_under_another_name_claims_nothing_until_a_person_releases_it(
     server: PostgresServer, database: str
 ) -> None:
     with psycopg.connect(database, autocommit=True) as own:
-        insert(own, 1)  # no worker has ever been here: the jobs are somebody's all the same
+        insert(own, 1)  # no worker was ever here, but the jobs belong to a user
     with made(server) as name:
         server.dump_to(name_of(database), server, name)
         with psycopg.connect(server.url(name), autocommit=True) as copy:
@@ -66,7 +69,7 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_somebody_says_t
             assert migrate(server.url(name)).applied == []  # which does not stamp anew
             assert check(copy) == difference
             assert copy.execute("select rota.site_paused() is not null").fetchone() == (True,)
-            claimed = Hand(copy).claim()  # whoever claims by SQL learns it too
+            claimed = Hand(copy).claim()  # a claim in SQL reports it too
             assert (claimed.jobs, set(claimed.paused)) == ([], {"default"})
 
             app = rota.App(server.url(name))
@@ -91,9 +94,8 @@ def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it
         assert len(own.execute(claim).fetchall()) == 1
         row = own.execute("select ctid from rota.site").fetchone()
         assert len(own.execute(claim).fetchall()) == 1
-        assert (
-            own.execute("select ctid from rota.site").fetchone() == row
-        )  # a right stamp costs no write
+        # A right stamp costs no write.
+        assert own.execute("select ctid from rota.site").fetchone() == row
         insert(own, 1)
     with made(server) as name:
         server.dump_to(name_of(database), server, name)
@@ -126,9 +128,8 @@ def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
     server.dump_to(name_of(database), own_server, name_of(database))
     with psycopg.connect(own_server.url(name_of(database)), autocommit=True) as copy:
         assert "of server" in str(check(copy))
-        copy.execute(
-            "update rota.site set system_identifier = null"
-        )  # stamped where nobody may ask: then the names decide
+        # Stamped where the role may not read the server's identifier: the names decide.
+        copy.execute("update rota.site set system_identifier = null")
         assert check(copy) is None
 
 

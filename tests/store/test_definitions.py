@@ -1,4 +1,4 @@
-"""Functions, views and triggers: replaced when their text changed, and never by an older release."""
+"""Functions, views, triggers: replaced when their text changed, never by an older release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def _body(connection: Connection, name: str) -> str:
 def _record(connection: Connection, name: str, release: str) -> None:
     """As if that release had made this one, with another text."""
     connection.execute(
-        f"create or replace function rota.{name}(p_took interval) returns int language sql as 'select null::int'".encode()
+        (
+            f"create or replace function rota.{name}(p_took interval) returns int language sql as "
+            f"'select null::int'"
+        ).encode()
     )
     connection.execute(
         "update rota.definition set hash = 'another', release = %s where name = %s", [release, name]
@@ -102,7 +105,10 @@ def test_a_setting_survives_every_migration(connection: Connection, empty_databa
     migrate(empty_database, payload_bytes_max=2_048)
     clock = "select pg_catalog.statement_timestamp() + interval '1 day'"
     connection.execute(
-        f"create or replace function rota.clock() returns timestamptz language sql stable as $${clock}$$".encode()
+        (
+            f"create or replace function rota.clock() returns timestamptz language sql stable as "
+            f"$${clock}$$"
+        ).encode()
     )
     connection.execute("delete from rota.definition")
     assert len(migrate(empty_database).replaced) > 100
@@ -119,7 +125,9 @@ def test_the_check_sees_what_was_changed_by_hand(
     app.database.run(schema.check("rota", server_text=True))
     connection.execute("alter function rota.time_bucket(interval) volatile")
     connection.execute("drop trigger job_ring on rota.job")
-    with pytest.raises(SchemaError, match=r"made them: job_ring \(trigger\), time_bucket\."):
+    with pytest.raises(
+        SchemaError, match=r"changed since `rota migrate`: job_ring \(trigger\), time_bucket\."
+    ):
         app.database.run(schema.check("rota", server_text=True))
     connection.execute(
         "delete from rota.definition where name in ('time_bucket', 'job_ring (trigger)')"
@@ -127,11 +135,11 @@ def test_the_check_sees_what_was_changed_by_hand(
     assert migrate(empty_database).replaced == ["time_bucket", "job_ring (trigger)"]
     app.database.run(schema.check("rota", server_text=True))
     connection.execute(
-        "alter function rota.time_bucket(interval) volatile; update rota.definition set server_major = 13"
+        "alter function rota.time_bucket(interval) volatile; update rota.definition set "
+        "server_major = 13"
     )
-    app.database.run(
-        schema.check("rota", server_text=True)
-    )  # of another PostgreSQL's words nobody knows
+    # Another PostgreSQL's text cannot be compared.
+    app.database.run(schema.check("rota", server_text=True))
     app.close()
 
 
@@ -212,7 +220,10 @@ def test_what_was_granted_to_everybody_stays_so_when_a_function_is_replaced(
         "update rota.definition set hash = 'older' where name in ('job_cancel', 'job_bury')"
     )
     assert migrate(empty_database).replaced == ["job_bury", "job_cancel"]
-    may = "select has_function_privilege('public', 'rota.' || %s || '(bigint[], text, text)', 'execute')"
+    may = (
+        "select has_function_privilege('public', 'rota.' || %s || '(bigint[], text, text)', "
+        "'execute')"
+    )
     assert [connection.execute(may, [name]).fetchone() for name in ("job_cancel", "job_bury")] == [
         (True,),
         (False,),
@@ -224,10 +235,12 @@ def test_a_schema_of_a_rota_that_was_never_released_is_refused_with_what_to_do(
 ) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
         connection.execute(
-            "create schema rota; create table rota.migration (number int, name text, oldest_release text);"
-            " insert into rota.migration values (1, '0001_tables', '0.1.0'), (2, '0002_partitions', '0.1.0')"
+            "create schema rota; create table rota.migration (number int, name text, "
+            "oldest_release text);"
+            " insert into rota.migration values (1, '0001_tables', '0.1.0'), (2, "
+            "'0002_partitions', '0.1.0')"
         )
     with pytest.raises(
-        SchemaError, match="never released: DROP SCHEMA rota CASCADE and migrate again"
+        SchemaError, match=r"unreleased Rota.*: DROP SCHEMA rota CASCADE and migrate again"
     ):
         migrate(empty_database)

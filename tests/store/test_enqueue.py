@@ -1,4 +1,4 @@
-"""Enqueueing from Python, in the caller's own transaction, on whatever connection the caller has."""
+"""Enqueueing from Python, in the caller's own transaction, on any connection that it has."""
 
 from __future__ import annotations
 
@@ -43,27 +43,37 @@ def _refuses_every_row(_: Any) -> Callable[..., Any]:
 def _hostile(schema: str = "hostile") -> str:
     return f"""
         create schema {schema};
-        create table {schema}.job (id text, job_type bytea); create table {schema}.idempotency (nothing int); create table {schema}.job_type (nothing int);
-        create function {schema}.clock() returns timestamptz language sql as 'select null::timestamptz';
-        create function {schema}.canonical_type(text) returns text language sql as 'select null::text';
+        create table {schema}.job (id text, job_type bytea);
+        create table {schema}.idempotency (nothing int);
+        create table {schema}.job_type (nothing int);
+        create function {schema}.clock() returns timestamptz language sql
+          as 'select null::timestamptz';
+        create function {schema}.canonical_type(text) returns text language sql
+          as 'select null::text';
         create temp table job (nothing int); create temp table idempotency (nothing int);
         set search_path = {schema}, public"""
 
 
-FORMATS = "set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'; set intervalstyle = 'sql_standard'"
+FORMATS = (
+    "set timezone = 'Asia/Kathmandu'; set datestyle = 'SQL, DMY'; set intervalstyle = "
+    "'sql_standard'"
+)
 SETUPS: dict[str, Callable[[Any], Any]] = {
     "as it comes": lambda connection: None,
     "rows are dicts": lambda connection: setattr(connection, "row_factory", dict_row),
     "rows are namedtuples": lambda connection: setattr(connection, "row_factory", namedtuple_row),
     "rows are scalars": lambda connection: setattr(connection, "row_factory", scalar_row),
-    "rows are objects of a class": lambda connection: setattr(connection, "row_factory", args_row(lambda *values: object())),
+    "rows are objects of a class": lambda connection: setattr(connection, "row_factory",
+        args_row(lambda *values: object())),
     "rows are refused": lambda connection: setattr(connection, "row_factory", _refuses_every_row),
-    "its cursors bind on the client": lambda connection: setattr(connection, "cursor_factory", psycopg.ClientCursor),
-    "its cursors are raw": lambda connection: setattr(connection, "cursor_factory", psycopg.RawCursor),
+    "its cursors bind on the client": lambda connection: setattr(connection, "cursor_factory",
+        psycopg.ClientCursor),
+    "its cursors are raw": lambda connection: setattr(connection, "cursor_factory",
+        psycopg.RawCursor),
     "everything is prepared": lambda connection: setattr(connection, "prepare_threshold", 0),
     "nothing is prepared": lambda connection: setattr(connection, "prepare_threshold", None),
-    "read committed": lambda connection: connection.set_isolation_level(IsolationLevel.READ_COMMITTED),
-    "repeatable read": lambda connection: connection.set_isolation_level(IsolationLevel.REPEATABLE_READ),
+    "read committed": lambda one: one.set_isolation_level(IsolationLevel.READ_COMMITTED),
+    "repeatable read": lambda one: one.set_isolation_level(IsolationLevel.REPEATABLE_READ),
     "serializable": lambda connection: connection.set_isolation_level(IsolationLevel.SERIALIZABLE),
     "a hostile search path": lambda connection: connection.execute(_hostile()),
     "no search path": lambda connection: connection.execute("set search_path = ''"),
@@ -184,8 +194,13 @@ async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(
     await app.aclose()
 
 
-async def test_a_connection_of_another_library_is_told_from_that_of_psycopg(send: Send) -> None:
-    said = r"here, not sqlalchemy\.engine\.base\.Connection; a library that wraps psycopg's, as SQLAlchemy does, has it inside"
+async def test_a_connection_of_another_library_is_distinguished_from_that_of_psycopg(
+    send: Send,
+) -> None:
+    said = (
+        r"here, not sqlalchemy\.engine\.base\.Connection; a library that wraps psycopg's, as "
+        r"SQLAlchemy does, has it inside"
+    )
     theirs = type("Connection", (), {"__module__": "sqlalchemy.engine.base"})()
     with pytest.raises(rota.UsageError, match=said):
         await asyncio.to_thread(send.using(connection=theirs).enqueue, "x")
@@ -193,10 +208,13 @@ async def test_a_connection_of_another_library_is_told_from_that_of_psycopg(send
         await send.using(connection=theirs).aenqueue("x")
 
 
-NOT_SAID = r"client_encoding is LATIN1, which has no '日本'; the statement was not sent\. SET client_encoding TO 'UTF8'"
+NOT_SAID = (
+    r"client_encoding is LATIN1, which has no '日本'; the statement was not sent\. SET "
+    r"client_encoding TO 'UTF8'"
+)
 
 
-def test_what_the_encoding_of_the_callers_connection_cannot_say_is_refused_and_its_transaction_goes_on(
+def test_what_the_callers_encoding_cannot_say_is_refused_and_the_transaction_continues(
     database: str, send: Send
 ) -> None:
     with psycopg.connect(f"{database}?client_encoding=LATIN1") as callers:
@@ -226,7 +244,10 @@ async def test_without_a_connection_the_app_uses_its_own(app: rota.App, send: Se
     await app.aclose()
 
 
-CLIENTS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'rota client'"
+CLIENTS = (
+    "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = "
+    "current_database() and application_name = 'rota client'"
+)
 
 
 @rule("M2")
@@ -234,9 +255,8 @@ def test_an_enqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(
     app: rota.App, send: Send, connection: Connection
 ) -> None:
     send.enqueue("x")
-    assert connection.execute(CLIENTS).fetchone() != (
-        0,
-    )  # a pool that had to wait for its first may have opened another
+    # A pool that had to wait for its first may have opened another.
+    assert connection.execute(CLIENTS).fetchone() != (0,)
     eventually(lambda: connection.execute(CLIENTS).fetchone() == (0,))
     assert send.enqueue("y").created
 
@@ -246,9 +266,8 @@ async def test_an_aenqueue_does_not_meet_a_connection_that_the_server_closed_mea
     app: rota.App, send: Send, connection: Connection
 ) -> None:
     await send.aenqueue("x")
-    assert connection.execute(CLIENTS).fetchone() != (
-        0,
-    )  # a pool that had to wait for its first may have opened another
+    # A pool that had to wait for its first may have opened another.
+    assert connection.execute(CLIENTS).fetchone() != (0,)
     await asyncio.to_thread(eventually, lambda: connection.execute(CLIENTS).fetchone() == (0,))
     assert (await send.aenqueue("y")).created
     await app.aclose()

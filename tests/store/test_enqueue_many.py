@@ -41,7 +41,8 @@ def _count_statements(connection: Connection) -> None:
         create table public.statement (rows int);
         create function public.counts() returns trigger language plpgsql as
           $$ begin insert into public.statement select count(*) from fresh; return null; end $$;
-        create trigger counts after insert on rota.job referencing new table as fresh for each statement execute function public.counts()""")
+        create trigger counts after insert on rota.job referencing new table
+          as fresh for each statement execute function public.counts()""")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,10 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
             for (job_type, key), result in zip(order, results, strict=True)
         }
 
-    both_wait = "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    both_wait = (
+        "select count(*) = 2 from pg_stat_activity where datname = current_database() and "
+        "wait_event_type = 'Lock'"
+    )
     with ThreadPoolExecutor(2) as pool, psycopg.connect(database) as other:
         other.execute("insert into rota.job (job_type, idempotency_key) values ('send', '0500')")
         bulks = [pool.submit(bulk, order) for order in (keyed, keyed[::-1])]
@@ -293,9 +297,8 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
                 rows = connection.execute(statements[query.name], query.params).fetchall()
                 if query.name.startswith("job_insert") and not rows:
                     refused = True
-                    connection.execute(
-                        "delete from rota.idempotency; delete from rota.job"
-                    )  # as a cancel does
+                    # As a cancel does.
+                    connection.execute("delete from rota.idempotency; delete from rota.job")
                 query = operation.send(rows)
         except StopIteration as end:
             result = end.value

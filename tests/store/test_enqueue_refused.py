@@ -1,4 +1,4 @@
-"""What cannot be enqueued: a clear error, nothing inserted, the caller's transaction still usable."""
+"""What cannot be enqueued: a clear error, nothing inserted, the caller's transaction intact."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ import rota
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
+
+
+NAIVE = datetime(2026, 1, 2)  # noqa: DTZ001
 
 
 class User:
@@ -75,23 +78,30 @@ def _deep() -> Any:
 
 
 BAD: dict[str, tuple[str, Callable[[], Any], str | None, str]] = {
-    "an object of an ORM": ("of_an_id", User, "user", "a User cannot be stored as JSON; pass its id"),
-    "an object of an ORM, inside": ("of_anything", lambda: {"users": [User()]}, "value", "a User cannot be stored as JSON; pass its id"),
-    "10 MB": ("of_text", lambda: "x" * 10_000_000, None, "10,000,012 bytes is over the limit of 65,536"),
-    "one byte too many": ("of_text", lambda: "x" * (65537 - len('{"text": ""}')), None, "65,537 bytes is over the limit of 65,536"),
+    "an object of an ORM": ("of_an_id", User, "user",
+        "a User cannot be stored as JSON; pass its id"),
+    "an object of an ORM, inside": ("of_anything", lambda: {"users": [User()]}, "value",
+        "a User cannot be stored as JSON; pass its id"),
+    "10 MB": ("of_text", lambda: "x" * 10_000_000, None,
+        "10,000,012 bytes is over the limit of 65,536"),
+    "one byte too many": ("of_text", lambda: "x" * (65537 - len('{"text": ""}')), None,
+        "65,537 bytes is over the limit of 65,536"),
     "a NUL character": ("of_text", lambda: "a\0b", "text", "NUL"),
     "a NUL character in a key": ("of_anything", lambda: {"a": [{"b\0": 1}]}, "value", "NUL"),
     "a lone surrogate": ("of_text", lambda: "\ud800", "text", "surrogate"),
     "NaN": ("of_anything", lambda: math.nan, "value", "nan cannot be stored"),
-    "infinity, inside": ("of_anything", lambda: {"a": [1.5, -math.inf]}, "value.a[1]", "-inf cannot be stored"),
+    "infinity, inside": ("of_anything", lambda: {"a": [1.5, -math.inf]}, "value.a[1]",
+        "-inf cannot be stored"),
     "a decimal NaN": ("of_an_amount", lambda: Decimal("NaN"), "amount", "NaN cannot be stored"),
-    "a time without a zone": ("of_a_time", lambda: datetime(2026, 1, 1), "at", "without a time zone"),  # noqa: DTZ001
+    "a time without a zone": ("of_a_time", lambda: NAIVE, "at", "without a time zone"),
     "a time without a zone, inside": (
-        "of_a_span", lambda: Between(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2)), "between.end", "without a time zone"  # noqa: DTZ001
+        "of_a_span", lambda: Between(datetime(2026, 1, 1, tzinfo=UTC), NAIVE),
+        "between.end", "without a time zone"
     ),
     "a wrong type": ("of_an_id", lambda: "seven", "user", "expected int, got str"),
     "nested too deeply": ("of_anything", _deep, None, "nested too deeply"),
-    "bytes of a set of objects": ("of_anything", lambda: {object()}, "value", "a object cannot be stored"),
+    "bytes of a set of objects": ("of_anything", lambda: {object()}, "value",
+        "a object cannot be stored"),
 }  # fmt: skip
 
 
@@ -163,7 +173,7 @@ def test_a_payload_that_json_makes_longer_is_measured_as_postgresql_stores_it(
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"run_at": datetime(2026, 1, 1)}, "run_at must be a datetime with a time zone"),  # noqa: DTZ001
+    ({"run_at": NAIVE}, "run_at must be a datetime with a time zone"),
     ({"run_at": "2026-01-01T00:00Z"}, "run_at must be a datetime with a time zone"),
     ({"delay": "-5s"}, "delay"),
     ({"delay": timedelta(seconds=-1)}, "delay"),
@@ -222,7 +232,7 @@ def test_options_add_up_and_the_last_of_each_counts(app: rota.App) -> None:
         job_type.using(delay="1h").using(run_at=datetime(2100, 1, 1, tzinfo=UTC)).enqueue(1).id
     )
     assert moved.run_at == datetime(2100, 1, 1, tzinfo=UTC)
-    assert app.get(job_type.enqueue(1).id).queue == "default"  # the job type itself is as it was
+    assert app.get(job_type.enqueue(1).id).queue == "default"  # the job type is unchanged
 
 
 @rule("M21", "M22")

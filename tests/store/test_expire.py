@@ -1,4 +1,4 @@
-"""Waiting jobs past their expiry, at the store: which of them end, what is said of them, and that nobody waits for it."""
+"""Waiting jobs past their expiry: which end, with which reason, and that nothing waits for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _late(connection: Connection, count: int = 1, *, by: str = "1 s", **columns:
     """Jobs that were due an hour ago and have expired."""
     ids = insert(connection, count, **columns)
     connection.execute(
-        "update rota.job set expires_at = rota.clock() - %s::interval, run_at = rota.clock() - interval '1 h' where id = any (%s)",
+        "update rota.job set expires_at = rota.clock() - %s::interval, run_at = rota.clock() - "
+        "interval '1 h' where id = any (%s)",
         [by, ids],
     )
     return ids
@@ -67,14 +68,18 @@ def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_
     assert connection.execute(
         "select id from rota.job where status = 'queued' order by id"
     ).fetchall() == [(late - 2,), (late - 1,)]
-    columns = "status, attempts, claims, locked_by, started_at, last_error, error_type, verdict, verdict_rule, failed_at = updated_at"
+    columns = (
+        "status, attempts, claims, locked_by, started_at, last_error, error_type, verdict, "
+        "verdict_rule, failed_at = updated_at"
+    )
     [row] = connection.execute(
         f"select {columns} from rota.job where id = {late}".encode()
     ).fetchall()
     assert row == ("dead", 0, 0, None, None, gone.message, "Expired", "fatal", "expired", True)
     assert gone.message.startswith("not started before expires_at (20")
     [kept] = connection.execute(
-        "select job, claim, attempt, job_type, worker, release, started_at, outcome, error_type, message, verdict, verdict_rule, next_run_at"
+        "select job, claim, attempt, job_type, worker, release, started_at, outcome, error_type, "
+        "message, verdict, verdict_rule, next_run_at"
         " from rota.attempt"
     ).fetchall()
     assert kept == (
@@ -111,7 +116,8 @@ def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(connection: 
     _late(connection, 2)
     running, dead = hand.claim().jobs
     hand.settle((dead, GIVE_UP))
-    # The function itself: around an error of it the operation would go row by row, and hide that a CHECK did its work.
+    # The function alone: after an error the operation would go row by row, and hide that a
+    # CHECK did its work.
     assert (
         connection.execute(
             "select id from rota.job_expire('looks', '-infinity', 0, 500)"
@@ -146,7 +152,8 @@ def test_a_job_expires_wherever_it_waits_also_when_its_run_at_lies_later(
 @pytest.mark.parametrize("hours", [-3, 3])
 def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hours: int) -> None:
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe"
         f" as $$ select pg_catalog.statement_timestamp() + interval '{hours} hours' $$".encode()
     )
     there = datetime.now(UTC) + timedelta(hours=hours)
@@ -167,10 +174,12 @@ def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hou
         ([], "no worker was alive"),
         ([{"types": ("other",)}], "no live worker knew its type 't'"),
         ([{"queues": ("other",)}], "no live worker served its queue 'default'"),
-        ([{"types": ("other",)}, {"queues": ("other",)}], "no live worker that knew its type 't' served its queue 'default'"),
-        ([{"running": 7}, {"queues": ("default", "x"), "running": 4}, {"types": ("u",), "running": 50}],
-         "the live workers that could run it (2) were busy: jobs running there: 11"),
-        ([{}], "none of the live workers that could run it (1) came to it in time"),
+        ([{"types": ("other",)}, {"queues": ("other",)}],
+            "no live worker that knew its type 't' served its queue 'default'"),
+        ([{"running": 7}, {"queues": ("default", "x"), "running": 4},
+            {"types": ("u",), "running": 50}],
+         "the live workers that could run it (2) were busy, with 11 running jobs"),
+        ([{}], "none of the live workers that could run it (1) claimed it in time"),
     ],
 )  # fmt: skip
 def test_it_says_what_the_workers_were_doing(
@@ -225,7 +234,8 @@ def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
         [gone] = _expire(connection)
         assert gone.message.startswith("not started again before expires_at (")
         assert gone.message.endswith(
-            "it waited for its retry until 2031-02-03 04:05:06+00:00; attempts that failed before: 2, the last with OSError"
+            "it waited for its retry until 2031-02-03 04:05:06+00:00; attempts that failed before: "
+            "2, the last with OSError"
         )
         assert gone.attempt == 3
         assert _row(connection, "attempts, claims, error_type, response_code") == (
@@ -235,7 +245,9 @@ def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
             None,
         )
     connection.execute(
-        f"update rota.job set expires_at = {LATE}, run_at = rota.clock() - interval '1 min'".encode()
+        (
+            f"update rota.job set expires_at = {LATE}, run_at = rota.clock() - interval '1 min'"
+        ).encode()
     )
     [gone] = _expire(connection)
     assert gone.message.endswith(
@@ -244,7 +256,7 @@ def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
 
 
 @rule("M36")
-def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(
+def test_the_reason_names_a_retry_a_wait_or_a_payload_that_fits_no_release(
     connection: Connection,
 ) -> None:
     hand = Hand(connection, release="2026.1")
@@ -270,7 +282,8 @@ def test_of_a_job_that_was_put_off_or_waits_or_fits_nobody_it_says_so(
 def test_a_batch_has_a_limit_and_the_next_goes_on_behind_it(connection: Connection) -> None:
     ids = _late(connection, 3) + _late(connection, 2, by="1 min")
     connection.execute(
-        "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any (%s)) where id = any (%s)",
+        "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any "
+        "(%s)) where id = any (%s)",
         [ids[:3]] * 2,
     )
     order = [ids[3], ids[4], *ids[:3]]
@@ -314,7 +327,8 @@ def test_two_that_expire_at_once_do_not_wait_for_each_other_nor_for_a_claim(
 @rule("M36")
 def test_a_pass_that_finds_no_partition_of_the_day_makes_it(connection: Connection) -> None:
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe"
         " as $$ select pg_catalog.statement_timestamp() + interval '40 days' $$"
     )
     _late(connection)

@@ -1,4 +1,4 @@
-"""The figures per hour: each row is counted once, whoever rolls up and is killed, and percentiles are as exact as they are said to be."""
+"""The figures per hour: each row counts once, whatever is killed; percentiles are exact to 10 %."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def hand(connection: Connection) -> Hand:
-    """Somebody who rolls up, on a day of which nothing is counted yet."""
+    """Return a worker that rolls up, on a day with no figures yet."""
     connection.execute(
-        "select rota.partition_ensure(t.name, '2026-01-14'::date) from unnest(array['job_history', 'attempt']) t(name)"
+        "select rota.partition_ensure(t.name, '2026-01-14'::date) from unnest(array['job_history', "
+        "'attempt']) t(name)"
     )
     connection.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
     return Hand(connection)
@@ -44,11 +45,17 @@ def ended(
     attempts: int = 1,
     ran: list[float] | None = None,
 ) -> None:
-    """Let jobs have ended, as a finish appends them: so many that ran for a second, or one for each time; each waited as long as it ran."""
+    """Insert jobs that have ended, as a finish appends them.
+
+    They are a number that ran for a second, or one for each time; each waited as long as it ran.
+    """
     connection.execute(
-        "insert into rota.job_history (id, job_type, queue, payload, status, priority, attempts, claims, created_at, updated_at, run_at, started_at, "
-        "finished_at) select nextval('rota.job_id_seq'), %(job_type)s, %(queue)s, '{}', %(status)s, 0, %(attempts)s, 1, %(at)s, %(at)s, "
-        "%(at)s - 2 * s * interval '1 s', %(at)s - s * interval '1 s', %(at)s from unnest(%(ran)s::float8[]) s",
+        "insert into rota.job_history (id, job_type, queue, payload, status, priority, attempts, "
+        "claims, created_at, updated_at, run_at, started_at, "
+        "finished_at) select nextval('rota.job_id_seq'), %(job_type)s, %(queue)s, '{}', "
+        "%(status)s, 0, %(attempts)s, 1, %(at)s, %(at)s, "
+        "%(at)s - 2 * s * interval '1 s', %(at)s - s * interval '1 s', %(at)s from "
+        "unnest(%(ran)s::float8[]) s",
         {
             "at": at,
             "status": status,
@@ -83,7 +90,8 @@ def test_what_ended_is_counted_per_type_queue_and_hour(connection: Connection, h
     ended(connection, HOUR + 65 * MINUTE, 7)
     assert roll_up(hand, HOUR + 72 * MINUTE) == 2
     rows = connection.execute(
-        "select hour, job_type, queue, succeeded, succeeded_late, cancelled from rota.stat_hour order by 1, 2, 3"
+        "select hour, job_type, queue, succeeded, succeeded_late, cancelled from rota.stat_hour "
+        "order by 1, 2, 3"
     ).fetchall()
     assert rows == [
         (HOUR, "t", "default", 5, 2, 1),
@@ -146,9 +154,8 @@ def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(
     connection: Connection, hand: Hand
 ) -> None:
     ended(connection, HOUR - 50 * MINUTE)
-    ended(
-        connection, HOUR + 40 * MINUTE
-    )  # its worker found room in the first block, long after others had filled more
+    # Its worker found room in the first block, long after others had filled more.
+    ended(connection, HOUR + 40 * MINUTE)
     ended(connection, HOUR - 40 * MINUTE, 300)
     for minute in range(1, 30):
         ended(connection, HOUR + minute * MINUTE, 100)
@@ -197,7 +204,8 @@ def test_figures_of_a_day_that_history_has_no_more_stay(
 @rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
     connection.execute(
-        "update rota.stat_rollup set complete_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
+        "update rota.stat_rollup "
+        "set complete_to = date_trunc('hour', now(), 'UTC') - interval '1 hour'"
     )
     hand = Hand(connection, queues=["q"])
     again, dead, gone, over = insert(connection, 4, queue="q")
@@ -208,7 +216,8 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
     connection.execute("select rota.job_archive(array[%s::int8], 'cancelled')", [over])
     roll_up(hand, datetime.now(UTC) + timedelta(minutes=5))
     rows = connection.execute(
-        "select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 order by 1"
+        "select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 "
+        "order by 1"
     ).fetchall()
     assert rows == [("default", 1, 0, 0), ("q", 2, 1, 1)]
 
@@ -235,9 +244,11 @@ def test_percentiles_are_exact_to_ten_percent(connection: Connection, hand: Hand
             )
 
 
-# Not all blocks of a plan: what of the catalog is read again, when others have changed much of theirs, is more than that.
+# Not all blocks of a plan: what of the catalog is read again, when others have changed much of
+# theirs, is more than that.
 OF_HISTORY = """
-select sum(pg_relation_size(oid)) filter (where relname like 'job_history_2%' and relkind = 'r') / 8192,
+select sum(pg_relation_size(oid)) filter (where relname like 'job_history_2%'
+  and relkind = 'r') / 8192,
   sum(pg_stat_get_xact_blocks_fetched(oid))::int
 from pg_class where relname ~ '^(job_history|attempt)_2' and relkind in ('r', 'i')"""
 
@@ -245,15 +256,15 @@ from pg_class where relname ~ '^(job_history|attempt)_2' and relkind in ('r', 'i
 @pytest.mark.slow
 @rule("M85", "M14")
 def test_stats_read_no_history_and_a_fold_reads_the_end_of_a_day(connection: Connection) -> None:
-    now = HOUR + timedelta(
-        minutes=30
-    )  # a moment after the full hour the one before is counted anew, from all of its day
+    # A moment after the full hour the one before is counted anew, from all of its day.
+    now = HOUR + timedelta(minutes=30)
     clock(connection, now)
     fill(connection, 140_000, days=1)
     hand = Hand(connection)
     connection.execute("analyze rota.job, rota.job_history, rota.attempt")
     connection.execute(
-        "update rota.stat_rollup set complete_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'"
+        "update rota.stat_rollup "
+        "set complete_to = date_trunc('hour', rota.clock(), 'UTC') - interval '3 hours'"
     )
     assert roll_up(hand, now) <= 4
     stats = figures(hand)
@@ -283,7 +294,8 @@ def test_counts_by_status_cost_the_same_beside_many_others(
     connection.execute("set session_replication_role = replica")
     connection.execute(
         "insert into rota.job (job_type, queue, priority, run_at, status, failed_at) "
-        "select 't', 'default', 0, rota.clock() + interval '1 hour', %s, rota.clock() from generate_series(1, 100000)",
+        "select 't', 'default', 0, rota.clock() + interval '1 hour', %s, rota.clock() from "
+        "generate_series(1, 100000)",
         [many],
     )
     insert(connection, 3, queue="default", priority=0)

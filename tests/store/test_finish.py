@@ -1,4 +1,4 @@
-"""How a job ends: into history, by whoever still holds it, whatever else is in its batch."""
+"""How a job ends: in history, by the worker that still holds it, whatever its batch holds."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def test_a_worker_that_was_reaped_can_write_nothing_more(
     def everything() -> list[TupleRow]:
         rows = "select j::text from rota.job j union all select h::text from rota.job_history h"
         return connection.execute(
-            f"{rows} union all select a::text from rota.attempt a union all select i::text from rota.idempotency i"
+            f"{rows} union all select a::text from rota.attempt a union all select i::text from "
+            "rota.idempotency i"
         ).fetchall()
 
     before = everything()
@@ -193,7 +194,8 @@ def test_an_end_that_finds_no_partition_of_the_day_makes_it(
     hand = Hand(connection)
     jobs = hand.claim().jobs
     partitions = connection.execute(
-        "select inhrelid::regclass::text from pg_inherits where inhparent in ('rota.job_history'::regclass, 'rota.attempt'::regclass)"
+        "select inhrelid::regclass::text from pg_inherits where inhparent in "
+        "('rota.job_history'::regclass, 'rota.attempt'::regclass)"
     ).fetchall()
     assert len(partitions) == 16
     for (name,) in partitions:
@@ -213,7 +215,8 @@ def test_a_partition_is_a_day_of_utc_whatever_the_zone_of_the_session_that_makes
     connection: Connection, zone: str, at: str
 ) -> None:
     partitions = (
-        "select inhrelid::regclass::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits join pg_class c on c.oid = inhrelid "
+        "select inhrelid::regclass::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits join "
+        "pg_class c on c.oid = inhrelid "
         "where inhparent in ('rota.job_history'::regclass, 'rota.attempt'::regclass) order by 1"
     )
     set_clock(connection, at)  # when it is another day there
@@ -236,7 +239,8 @@ def test_a_reap_that_finds_no_partition_of_the_day_makes_it(connection: Connecti
     hand.claim()
     expire(connection)
     for (name,) in connection.execute(
-        "select inhrelid::regclass::text from pg_inherits where inhparent = 'rota.attempt'::regclass"
+        "select inhrelid::regclass::text from pg_inherits where inhparent = "
+        "'rota.attempt'::regclass"
     ).fetchall():
         connection.execute(f"drop table {name}".encode())
     assert len(hand.reap()) == 1

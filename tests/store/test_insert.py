@@ -89,7 +89,8 @@ def test_what_an_insert_names_is_taken_as_it_is(app: rota.App, connection: Conne
     _declare(app, queue="email", priority=7, expires="1h")
     soon = datetime.now(UTC) + timedelta(hours=2)
     connection.execute(
-        "insert into rota.job (job_type, queue, priority, run_at, expires_at, max_attempts, meta) values ('send', 'slow', -100, %s, %s, 1, %s)",
+        "insert into rota.job (job_type, queue, priority, run_at, expires_at, max_attempts, meta) "
+        "values ('send', 'slow', -100, %s, %s, 1, %s)",
         [soon, soon + timedelta(minutes=1), Jsonb({"from": "psql"})],
     )
     job = _only(connection)
@@ -153,7 +154,8 @@ def test_an_insert_whose_key_is_taken_inserts_nothing_and_raises_nothing(
 def test_an_insert_of_many_rows_inserts_those_whose_keys_are_free(connection: Connection) -> None:
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'b')")
     done = connection.execute(
-        "insert into rota.job (job_type, idempotency_key) values ('t', 'a'), ('t', 'b'), ('t', 'a'), ('t', null), ('t', null) returning idempotency_key"
+        "insert into rota.job (job_type, idempotency_key) values ('t', 'a'), ('t', 'b'), ('t', "
+        "'a'), ('t', null), ('t', null) returning idempotency_key"
     )
     assert done.fetchall() == [("a",), (None,), (None,)]
 
@@ -254,7 +256,10 @@ def test_a_value_out_of_range_is_refused(connection: Connection, column: str, va
     columns = {"job_type": "'t'", column: value}
     with pytest.raises(psycopg.errors.CheckViolation):
         connection.execute(
-            f"insert into rota.job ({', '.join(columns)}) values ({', '.join(columns.values())})".encode()
+            (
+                f"insert into rota.job ({', '.join(columns)}) values "
+                f"({', '.join(columns.values())})"
+            ).encode()
         )
 
 

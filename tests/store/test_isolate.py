@@ -93,7 +93,11 @@ def test_nothing_to_write_asks_nothing() -> None:
 @rule("M2")
 def test_what_was_tried_together_is_not_tried_together_again() -> None:
     server = Server({})
-    assert server.run(isolate(ITEMS, write, is_tried=True)).answers == [ITEMS[:32], ITEMS[32:]]
+    isolated = server.run(isolate(ITEMS, write, tried=refusal(7)))
+    assert isolated.answers == [ITEMS[:32], ITEMS[32:]]
+    assert server.run(isolate([7], write, tried=refusal(7))).refused == [
+        (7, "RaiseException: not 7")
+    ]
 
 
 @rule("M2")
@@ -116,7 +120,7 @@ def test_with_time_to_wait_each_item_that_blocks_is_found(slow: set[int]) -> Non
 @rule("M2")
 def test_past_the_time_one_item_is_named_for_all_that_are_left_with_it() -> None:
     server = Server({40: RowLocked("waits", name="LockNotAvailable")})
-    isolated = server.run(isolate(ITEMS, write, is_tried=True, waits_until=PAST))
+    isolated = server.run(isolate(ITEMS, write, tried=refusal(7), waits_until=PAST))
     assert isolated.answers == [ITEMS[:32]]
     assert isolated.refused == [
         (

@@ -1,4 +1,6 @@
-"""One job per (job type, key): under concurrency, after the end, through renames, from any producer."""
+"""One job per (job type, key): under concurrency, after the end, through renames, from any
+producer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def _concurrently(
     end: Callable[[Connection], None],
     **options: Any,
 ) -> tuple[rota.Enqueued, Any]:
-    """Enqueue the same key from two transactions; the first ends as told once the second waits for it. Both results, or the second's error."""
+    """Enqueue the same key from two transactions; return both results, or the second's error.
+
+    The first ends as asked once the second waits for it.
+    """
     with (
         psycopg.connect(database) as first,
         psycopg.connect(database, **options) as second,
@@ -127,7 +132,10 @@ def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(
     assert connection.execute("select count(*) from rota.job").fetchone() == (len(keys),)
 
 
-KEPT_FOR = "select i.expires_at - h.finished_at from rota.idempotency i join rota.job_history h on h.id = i.job"
+KEPT_FOR = (
+    "select i.expires_at - h.finished_at from rota.idempotency i join rota.job_history h on h.id = "
+    "i.job"
+)
 
 
 @rule("M51")

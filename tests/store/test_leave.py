@@ -1,4 +1,6 @@
-"""What becomes of a job that is not over: tried again, dead, put off, given back; or taken from a worker that is gone."""
+"""What becomes of a job that is not over: tried again, dead, put off, given back; or taken from a
+worker that is gone.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def test_a_failed_attempt_is_charged_recorded_and_tried_again_later(connection: 
         timedelta(seconds=2),
     )
     kept = connection.execute(
-        "select claim, attempt, worker, release, finished_at - started_at, outcome, message, stack, next_run_at from rota.attempt"
+        "select claim, attempt, worker, release, finished_at - started_at, outcome, message, "
+        "stack, next_run_at from rota.attempt"
     ).fetchone()
     assert kept == (
         1,
@@ -305,7 +308,8 @@ def test_a_lost_job_comes_back_by_the_plan_of_its_type_also_under_an_old_name(
     connection: Connection,
 ) -> None:
     connection.execute(
-        "insert into rota.job_type (name, aliases, retry_after) values ('new', '{t}', '{5 s,1 min}')"
+        "insert into rota.job_type (name, aliases, retry_after) values ('new', '{t}', "
+        "'{5 s,1 min}')"
     )
     insert(connection, losses=1)
     hand, waits = Hand(connection), []

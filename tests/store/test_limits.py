@@ -17,10 +17,15 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
-    "job_type": bounds.NAME_MAX, "tell_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX, "idempotency_key": bounds.KEY_MAX,
-    "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX, "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
+    "job_type": bounds.NAME_MAX, "tell_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,
+    "idempotency_key": bounds.KEY_MAX,
+    "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX,
+    "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
 }  # fmt: skip
-"""Characters, by column. Whoever adds a CHECK of a length says here which number of Python's it is."""
+"""Most characters, by column.
+
+A new CHECK of a length gets an entry here: the number in Python that it equals.
+"""
 NUMBERS = {
     "priority": (-bounds.PRIORITY_MAX, bounds.PRIORITY_MAX),
     "max_attempts": (1, bounds.ATTEMPTS_MAX),
@@ -30,7 +35,8 @@ NUMBERS = {
 @rule("M12", "M15")
 def test_a_limit_is_one_number_in_the_tables_and_in_python(connection: Connection) -> None:
     checks = connection.execute(
-        "select relname, pg_get_constraintdef(n.oid) from pg_constraint n join pg_class c on c.oid = n.conrelid"
+        "select relname, pg_get_constraintdef(n.oid) from pg_constraint n join pg_class c on c.oid "
+        "= n.conrelid"
         " where contype = 'c' and connamespace = 'rota'::regnamespace"
     ).fetchall()
     lengths, numbers = set(), set()

@@ -1,4 +1,6 @@
-"""What a lost worker costs its jobs: nothing for what had not begun, the first time nothing for what may have begun, then an attempt."""
+"""What a lost worker costs its jobs: nothing for what had not begun, the first time nothing for
+what may have begun, then an attempt.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
-STANDING = "select status, attempts, coalesce(losses, 0), claims, start_recorded, run_at <= rota.clock() from rota.job"
+STANDING = (
+    "select status, attempts, coalesce(losses, 0), claims, start_recorded, run_at <= rota.clock() "
+    "from rota.job"
+)
 
 
 def declare(connection: Connection, **options: object) -> None:
@@ -63,7 +68,8 @@ def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_t
             "hand",
             "queued",
             "LeaseExpired",
-            "worker hand let its lease expire: it died, froze or lost the database; not charged, for it may not have begun",
+            "worker hand let its lease expire: it died, froze or lost the database; not charged, "
+            "because it may not have begun",
         )
     ]
 
@@ -89,7 +95,8 @@ def test_a_second_loss_is_charged_by_the_plan_of_the_type(connection: Connection
 
     assert lost(connection, hand, recorded=True).status == "failed"
     row = connection.execute(
-        "select status, attempts, losses, run_at - failed_at = interval '70 s', error_type from rota.job"
+        "select status, attempts, losses, run_at - failed_at = interval '70 s', error_type from "
+        "rota.job"
     ).fetchall()
     assert row == [("failed", 1, 2, True, "LeaseExpired")]
 
@@ -176,7 +183,7 @@ def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Conne
 
 
 @rule("M33")
-def test_a_start_whose_row_somebody_has_locked_keeps_no_other_from_being_recorded(
+def test_a_start_whose_row_is_locked_keeps_no_other_from_being_recorded(
     connection: Connection, database: str
 ) -> None:
     insert(connection, 3, max_attempts=1)
@@ -204,9 +211,12 @@ def test_a_job_that_is_handed_back_begins_anew(connection: Connection) -> None:
 
 
 def up_for(connection: Connection, seconds: float) -> None:
-    """Let the server have come up so long ago."""
+    """Pretend that the server came up this long ago."""
     connection.execute(
-        f"create or replace function rota.uptime() returns interval language sql stable as $$select interval '{seconds} s'$$".encode()
+        (
+            f"create or replace function rota.uptime() returns interval language sql stable as "
+            f"$$select interval '{seconds} s'$$"
+        ).encode()
     )
 
 
@@ -259,7 +269,7 @@ def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(connection: Co
 
 
 @rule("M32")
-def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(
+def test_a_locked_row_does_not_keep_others_from_being_renewed(
     connection: Connection, database: str
 ) -> None:
     insert(connection, 3)
@@ -274,18 +284,20 @@ def test_a_row_that_somebody_has_locked_does_not_keep_others_from_being_renewed(
         assert said.held == {job.id for job in jobs}, "it is still held"
         assert said.renewed == {jobs[0].id, jobs[2].id}
         renewed = connection.execute(
-            "select id from rota.job where locked_until > rota.clock() + interval '30 s' order by id"
+            "select id from rota.job where locked_until > rota.clock() + interval '30 s' order by "
+            "id"
         ).fetchall()
     assert renewed == [(jobs[0].id,), (jobs[2].id,)]
 
 
 @rule("M32")
-def test_a_renewal_says_which_jobs_somebody_wants_stopped(connection: Connection) -> None:
+def test_a_renewal_says_which_jobs_have_a_request_to_cancel(connection: Connection) -> None:
     insert(connection, 2)
     hand = Hand(connection)
     first, second = hand.claim().jobs
     connection.execute(
-        "update rota.job set cancel_requested_at = rota.clock(), cancel_reason = 'typo' where id = %s",
+        "update rota.job set cancel_requested_at = rota.clock(), cancel_reason = 'typo' where id = "
+        "%s",
         [second.id],
     )
     renewed = hand.run(ops.renew([(job.id, job.claims) for job in (first, second)], hand.who))

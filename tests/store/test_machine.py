@@ -1,4 +1,6 @@
-"""The store against a small model of it: whatever is done in whatever order, rows and keys are what the model says."""
+"""The store against a small model of it: whatever is done in whatever order, rows and keys are what
+the model says.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,12 @@ STEP_S = 100
 EXPIRES_S = 150
 MAX_ATTEMPTS = 3
 
-# It stands still but for the steps, so that a slow machine changes no answer.
-CLOCK = """create or replace function rota.clock() returns timestamptz language sql stable parallel safe as $$
+# Only the steps move it, so that a slow machine changes no answer.
+CLOCK = """create
+  or replace function rota.clock() returns timestamptz language sql stable parallel safe as $$
   select '2026-01-14 09:00+00'::timestamptz
-    + pg_catalog.make_interval(secs => coalesce(pg_catalog.current_setting('test.ahead_s', true), '0')::float8) $$"""
+    + pg_catalog.make_interval(secs => coalesce(pg_catalog.current_setting('test.ahead_s', true),
+      '0')::float8) $$"""
 
 
 @dataclass
@@ -299,9 +303,10 @@ class Store(RuleBasedStateMachine):
         assert over == {id_ for id_, job in self.jobs.items() if job.status in ended}
 
     @invariant()
-    def what_was_called_off_is_neither_due_nor_will_be(self) -> None:
+    def what_was_cancelled_is_neither_due_nor_will_be(self) -> None:
         waiting = self.connection.execute(
-            "select id from rota.job where cancel_requested_at is not null and status not in ('running', 'dead')"
+            "select id from rota.job where cancel_requested_at is not null and status not in "
+            "('running', 'dead')"
         )
         assert waiting.fetchall() == []
 
@@ -333,7 +338,8 @@ def test_the_store_does_what_its_model_says(connection: psycopg.Connection[Tuple
     connection.execute(CLOCK.encode())
     connection.execute("select rota.partitions_ensure(1)")
     connection.execute(
-        "insert into rota.job_type (name, max_attempts, retry_after) select name, %s, array[make_interval(secs => %s)] from unnest('{t,u}'::text[]) name",
+        "insert into rota.job_type (name, max_attempts, retry_after) select name, %s, "
+        "array[make_interval(secs => %s)] from unnest('{t,u}'::text[]) name",
         [MAX_ATTEMPTS, RETRY_S],
     )
     Store.connection = connection

@@ -1,4 +1,4 @@
-"""A paused queue: what the claim takes, what it tells, and who is written down."""
+"""A paused queue: what a claim takes and reports, and who is recorded."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_pause_ends_by_itself_by_the_database_s_clock(
 
 
 @rule("M87")
-def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resume_of_what_runs_writes_nothing(
+def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes_nothing(
     app: rota.App, connection: Connection
 ) -> None:
     app.schedules.put("s", None, app.job("t")(lambda: None).new())
@@ -130,7 +130,7 @@ def test_paused_again_the_newest_reason_and_end_hold_since_the_first_and_a_resum
 
 
 @rule("M87")
-def test_a_pause_of_everything_stops_every_queue_and_is_told_to_the_scheduler(
+def test_a_pause_of_everything_stops_every_queue_and_the_scheduler_learns_it(
     app: rota.App, connection: Connection
 ) -> None:
     insert(connection, 1, queue="a")
@@ -190,7 +190,7 @@ def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(
     assert (app.queues.pauses(), actions(connection)) == ([], [])
 
 
-def test_in_sql_whoever_is_logged_in_is_who_did_it(connection: Connection) -> None:
+def test_in_sql_the_role_that_logged_in_is_who_did_it(connection: Connection) -> None:
     connection.execute("select * from rota.pause_all(p_why => 'a' || chr(10) || chr(27) || 'b')")
     assert actions(connection) == [("pause", None, "postgres", "a b", None)]
     with pytest.raises(psycopg.errors.InvalidParameterValue):
@@ -210,7 +210,7 @@ def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(
 
 
 @rule("M87")
-def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
+def test_no_worker_is_woken_for_a_paused_queue_and_a_resume_wakes_them(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
     hand = Hand(connection)
@@ -220,7 +220,7 @@ def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
     second.execute("listen rota")
 
     def rings() -> list[str]:
-        second.execute("select")  # whatever had been committed before is told with the answer
+        second.execute("select")  # earlier notifications arrive with the answer
         told, heard[:] = heard[:], []
         return told
 
@@ -235,10 +235,12 @@ def test_nobody_is_rung_for_a_paused_queue_and_a_resume_rings(
 
 
 @rule("M14", "M87")
-def test_the_question_whether_a_queue_is_paused_costs_a_claim_a_few_blocks_however_often_the_bell_was_set(
+def test_the_check_for_a_pause_costs_a_claim_a_few_blocks_after_any_number_of_wake_up_requests(
     connection: Connection, second: Connection
 ) -> None:
-    """The bell writes the row of a queue again and again, and under an old snapshot no version of it goes away."""
+    """The bell writes the row of a queue again and again, and under an old snapshot no version of
+    it goes away.
+    """
     connection.execute("insert into rota.queue (name) values ('default')")
     second.execute("begin isolation level repeatable read")
     second.execute("select from rota.queue")
@@ -248,7 +250,8 @@ def test_the_question_whether_a_queue_is_paused_costs_a_claim_a_few_blocks_howev
     def blocks() -> int:
         row = connection.execute(
             "explain (analyze, buffers, format json) select * from rota.job_claim("
-            "'w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', '{1970-01-01Z}', '{0}', '{0}', 1, null, false)"
+            "'w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', "
+            "'{1970-01-01Z}', '{0}', '{0}', 1, null, false)"
         ).fetchone()
         assert row is not None
         plan = row[0][0]["Plan"]

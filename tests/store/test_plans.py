@@ -1,4 +1,6 @@
-"""What the hot statements read, beside millions of rows that are not theirs: index entries of their own rows, and nothing else."""
+"""What the hot statements read, beside millions of rows that are not theirs: index entries of their
+own rows, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ MILLION = 1_000_000
 KNOWN, HELD, LOST = 40, 200, 20
 WATCHED = ["job", "idempotency", "job_history", "attempt"]
 START_BLOCKS, ROW_BLOCKS = 40, 40
-"""What a statement may touch at most: to begin, and for each row that it handles. One of the millions would cost many times that."""
+"""What a statement may touch at most: to begin, and for each row that it handles.
+
+One of the millions would cost many times that.
+"""
 
 # No statistics, as after a bulk load that autovacuum has not seen yet; `analysed` below makes them.
 LOAD = f"""
@@ -36,8 +41,10 @@ insert into rota.job (job_type, queue, priority, run_at)
   select 't', 'default', 0, now() + interval '1 day' from generate_series(1, {MILLION});
 insert into rota.job (job_type, queue, priority, run_at)
   select 't', 'default', 0, now() - interval '1 h' from generate_series(1, {KNOWN});
-insert into rota.job (job_type, queue, priority, run_at) select 't', 'default', 50, now() - interval '1 h' from generate_series(1, {KNOWN});
-insert into rota.idempotency (job_type, key, job) select 't', 'k' || id, id from rota.job where status = 'dead' limit 200000;
+insert into rota.job (job_type, queue, priority, run_at)
+  select 't', 'default', 50, now() - interval '1 h' from generate_series(1, {KNOWN});
+insert into rota.idempotency (job_type, key, job) select 't', 'k' || id, id from rota.job
+  where status = 'dead' limit 200000;
 reset session_replication_role"""
 
 
@@ -64,15 +71,17 @@ class Large:
 
     def _hold(self, queue: str, count: int) -> list[Job]:
         self.connection.execute(
-            "insert into rota.job (job_type, queue, priority) select 't', %s, 0 from generate_series(1, %s)",
+            "insert into rota.job (job_type, queue, priority) select 't', %s, 0 from "
+            "generate_series(1, %s)",
             [queue, count],
         )
-        return (
-            Hand(self.connection, queues=[queue], lease=timedelta(hours=1)).claim(count).jobs
-        )  # held for as long as the test may take
+        # Held for as long as the test may take.
+        return Hand(self.connection, queues=[queue], lease=timedelta(hours=1)).claim(count).jobs
 
     def cost(self, operation: Callable[[], Operation[Any]]) -> Cost:
-        """Run the first statement of an operation twice, each time undone; what the second read: the first plans."""
+        """Run the first statement of an operation twice, each time undone; what the second read:
+        the first plans.
+        """
         return [self._once(next(operation())) for _ in range(2)][1]
 
     def _once(self, query: Query) -> Cost:
@@ -95,7 +104,8 @@ class Large:
     def _scans(self) -> dict[str, int]:
         """Sequential scans of this transaction, partitions counted with their tables."""
         rows = self.connection.execute(
-            "select coalesce(i.inhparent, s.relid)::regclass::text, sum(s.seq_scan)::int from pg_stat_xact_user_tables s "
+            "select coalesce(i.inhparent, s.relid)::regclass::text, sum(s.seq_scan)::int from "
+            "pg_stat_xact_user_tables s "
             "left join pg_inherits i on i.inhrelid = s.relid where s.schemaname = 'rota' group by 1"
         ).fetchall()
         return {row[0]: row[1] for row in rows if row[0].removeprefix("rota.") in WATCHED}
@@ -116,7 +126,7 @@ def test_hot_statements_read_their_own_rows_only_among_millions_before_and_after
             assert cost.blocks <= START_BLOCKS + ROW_BLOCKS * rows, (
                 f"{name}, {state}: {cost.blocks} blocks for {rows} rows"
             )
-    # And the guard itself: a claim without a frontier walks over the unknown jobs, and that shows.
+    # The measure works: a claim without a frontier reads the unknown jobs, and that shows.
     assert large.cost(lambda: _claim(large.hand.who, 20, BEGINNING)).blocks > 10 * (
         START_BLOCKS + ROW_BLOCKS * 20
     )

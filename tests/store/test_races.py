@@ -38,14 +38,15 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(
     insert(connection, JOBS)
     connection.execute("update rota.job set idempotency_key = id::text")
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id from rota.job"
+        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id "
+        "from rota.job"
     )
     held: list[Job] = []
     renewed = {1: 0, -1: 0}
     over, chance = Event(), random.Random(3)
 
     def renew(order: int) -> None:
-        """As the lease keepers do, in one order or in the other, until told that it is over."""
+        """Renew as lease keepers do, in one order or the other, until asked to stop."""
         with psycopg.connect(database, autocommit=True) as own:
             hand = Hand(own)
             while not over.is_set():
@@ -119,7 +120,8 @@ def _put_back(connection: Connection) -> None:
     )
     connection.execute("delete from rota.idempotency where expires_at is not null")
     connection.execute(
-        "with gone as (delete from rota.job_history returning *) insert into rota.job (job_type, queue, priority, idempotency_key) "
+        "with gone as (delete from rota.job_history returning *) insert into rota.job (job_type, "
+        "queue, priority, idempotency_key) "
         "select job_type, queue, priority, idempotency_key from gone"
     )
 
@@ -150,9 +152,8 @@ def test_finishes_against_reaps_of_the_same_jobs_settle_each_job_once(
                 finishing, reaping = pool.submit(finish), pool.submit(reap)
                 finished, reaped = finishing.result(30), reaping.result(30)
             assert finished.isdisjoint(reaped)
-            reaped |= {
-                lost.job for lost in reaper.reap(200)
-            }  # what the finish had locked was skipped, never waited for
+            # What the finish had locked was skipped, never waited for.
+            reaped |= {lost.job for lost in reaper.reap(200)}
             assert finished | reaped == {job.id for job in jobs}
             totals["finished"] += len(finished)
             totals["reaped"] += len(reaped)
@@ -180,7 +181,7 @@ def test_the_end_of_a_job_never_waits_for_a_producer_s_open_transaction_on_its_k
 
 
 @rule("M30")
-def test_an_old_snapshot_held_open_elsewhere_stops_nobody(
+def test_an_old_snapshot_held_open_elsewhere_stops_no_job(
     database: str, connection: Connection
 ) -> None:
     with psycopg.connect(database) as old:

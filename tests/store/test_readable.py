@@ -1,4 +1,6 @@
-"""A row that Python could not read would stop every worker that claims it, and its whole batch with it: the table refuses it."""
+"""A row that Python could not read would stop every worker that claims it, and its whole batch with
+it: the table refuses it.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,18 @@ def test_a_schedule_that_python_cannot_read_is_refused(
 ) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="schedule_times_are_readable"):
         connection.execute(
-            f"insert into rota.schedule (name, job_type, {column}) values ('s', 'ok', '{value}')".encode()
+            (
+                f"insert into rota.schedule (name, job_type, {column}) values ('s', 'ok', "
+                f"'{value}')"
+            ).encode()
         )
 
 
 @rule("M22")
 def test_minus_infinity_is_in_the_past_and_so_means_now(connection: psycopg.Connection) -> None:
     row = connection.execute(
-        "insert into rota.job (job_type, run_at) values ('ok', '-infinity') returning run_at = rota.clock()"
+        "insert into rota.job (job_type, run_at) values ('ok', '-infinity') returning run_at = "
+        "rota.clock()"
     ).fetchone()
     assert row == (True,)
 

@@ -16,8 +16,10 @@ Connection = psycopg.Connection[TupleRow]
 
 def _declare(connection: Connection, name: str, *aliases: str) -> None:
     declared = {
-        "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10, "timeout_s": 60, "lease_s": 60,
-        "expires_s": None, "key_ttl_s": 60, "history": "all", "on_lost": "retry", "version": None, "retry_after_s": [10],
+        "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10,
+        "timeout_s": 60, "lease_s": 60,
+        "expires_s": None, "key_ttl_s": 60, "history": "all", "on_lost": "retry", "version": None,
+        "retry_after_s": [10],
     }  # fmt: skip
     connection.execute("select rota.job_type_declare(%s::jsonb, '1')", [json.dumps([declared])])
 
@@ -57,12 +59,13 @@ def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_e
 
 
 @rule("M32")
-def test_two_claims_of_one_job_in_one_batch_are_told_apart(connection: Connection) -> None:
+def test_two_claims_of_one_job_in_one_batch_are_distinguished(connection: Connection) -> None:
     hand = Hand(connection)
     _put(connection, "t")
     [first] = hand.claim().jobs
     connection.execute(
-        "update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = claims + 1"
+        "update rota.job set status = 'queued', locked_by = null, locked_until = null, claims = "
+        "claims + 1"
     )
     [second] = hand.claim().jobs
     written = hand.settle((first, FAIL), (second, FAIL))
@@ -90,7 +93,8 @@ def test_a_payload_mismatch_that_no_release_takes_for_an_hour_is_dead_in_the_end
     connection: Connection,
 ) -> None:
     connection.execute(
-        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values ('w2', 'h', 1, '1', '2', '{t}', '{}')"
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) values "
+        "('w2', 'h', 1, '1', '2', '{t}', '{}')"
     )
     hand = Hand(connection, release="1")
     _put(connection, "t")

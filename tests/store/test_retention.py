@@ -26,7 +26,8 @@ def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
 def clock(connection: Connection, at: datetime) -> None:
     """Stop the database's clock at an instant."""
     connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel safe"
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe"
         f" as $$ select '{at.isoformat()}'::timestamptz $$".encode()
     )
 
@@ -53,7 +54,7 @@ def one_pass(hand: Hand) -> list[str]:
 
 
 def held_up(hand: Hand, looking: Connection) -> list[str]:
-    """A pass that is cut short, as by its statement timeout, as soon as it waits for somebody."""
+    """Interrupt a pass as soon as it waits for a lock, as its statement timeout would."""
     pid = hand.connection.info.backend_pid
     is_waiting = waits(looking, hand.connection)
     with ThreadPoolExecutor(1) as pool:
@@ -131,7 +132,8 @@ def test_a_table_of_another_name_is_no_business_of_retention(
     connection: Connection, hand: Hand
 ) -> None:
     connection.execute(
-        "create table rota.job_history_20310501_mine (); create table rota.my_job_history_20310501 ()"
+        "create table rota.job_history_20310501_mine (); create table rota.my_job_history_20310501 "
+        "()"
     )
     connection.execute("create schema other; create table other.job_history_20310501 ()")
     clock(connection, TODAY + timedelta(days=15))
@@ -163,11 +165,12 @@ def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_g
         assert len(rows(reader, "select from rota.jobs")) == 3
         assert held_up(hand, other) == ["canceling statement due to user request"]
         assert rows(connection, "select count(*) from pg_inherits where inhdetachpending") == [(1,)]
-        # Another worker finds it half off, and cannot finish it either; nor does it begin with the next day.
+        # Another worker finds it half off, and cannot finish it either; nor does it begin with the
+        # next day.
         clock(connection, TODAY + timedelta(days=16))
         assert [step.command[-8:] for step in Hand(other).run(ops.partitions_due())] == ["finalize"]
         assert len(held_up(Hand(other), connection)) == 1
-        # Meanwhile everything goes on, and the reader sees what it saw.
+        # Meanwhile everything continues, and the reader sees the same rows.
         connection.execute("set lock_timeout = '10 s'")
         insert(connection)
         hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
@@ -197,7 +200,7 @@ def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(
 
 
 @rule("M13")
-def test_a_partition_that_somebody_has_built_upon_stays_and_the_others_go(
+def test_a_partition_that_a_view_depends_on_stays_and_the_others_go(
     connection: Connection, hand: Hand
 ) -> None:
     connection.execute("create view public.mine as select id from rota.job_history_20310510")
@@ -212,7 +215,7 @@ def test_a_partition_that_somebody_has_built_upon_stays_and_the_others_go(
 
 
 def _dead(connection: Connection, days: float, **columns: Any) -> int:
-    """A job that died so many days ago."""
+    """Insert a job that died this many days ago."""
     [id_] = insert(connection, **columns)
     hand = Hand(connection)
     [job] = hand.claim().jobs
@@ -231,7 +234,8 @@ def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_
     waiting = _dead(connection, 89.9, idempotency_key="a")
     old = _dead(connection, 90.1, idempotency_key="b", meta='{"x": 1}')
     connection.execute(
-        "update rota.job set losses = 1, progress = '{}', cancel_reason = 'r', cancel_requested_at = now() where id = %s",
+        "update rota.job set losses = 1, progress = '{}', cancel_reason = 'r', cancel_requested_at "
+        "= now() where id = %s",
         [old],
     )
     before = connection.execute(
@@ -269,7 +273,7 @@ def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(connection: Con
 
 
 @rule("M13")
-def test_dead_jobs_go_in_batches_the_oldest_first_past_those_that_somebody_holds(
+def test_dead_jobs_go_in_batches_oldest_first_past_locked_ones(
     connection: Connection, database: str
 ) -> None:
     ids = [_dead(connection, days) for days in (95, 96, 97, 98, 10)]
@@ -301,8 +305,10 @@ def test_dead_jobs_that_find_no_partition_of_the_day_make_it(connection: Connect
 @rule("M51")
 def test_a_key_is_forgotten_when_its_time_is_over_and_not_before(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'held', 1, null), ('t', 'later', 2, now() + interval '1 h'),"
-        " ('t', 'over', 3, now() - interval '1 s'), ('u', 'over', 4, now() - interval '1 s'), ('u', 'long over', 5, now() - interval '9 d')"
+        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'held', 1, "
+        "null), ('t', 'later', 2, now() + interval '1 h'),"
+        " ('t', 'over', 3, now() - interval '1 s'), ('u', 'over', 4, now() - interval '1 s'), "
+        "('u', 'long over', 5, now() - interval '9 d')"
     )
     hand = Hand(connection)
     assert hand.run(ops.expire_keys(1)) == 1
@@ -322,12 +328,12 @@ def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
     connection: Connection, second: Connection, database: str
 ) -> None:
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() - interval '1 s')"
+        "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() "
+        "- interval '1 s')"
     )
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as retention:
-        retention.execute(
-            "select from rota.idempotency for update"
-        )  # what forgetting begins with: the key is there still, and locked
+        # What forgetting begins with: the key is there still, and locked.
+        retention.execute("select from rota.idempotency for update")
         sent = pool.submit(
             second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
         )
@@ -346,7 +352,8 @@ def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(
     connection: Connection, database: str
 ) -> None:
     connection.execute(
-        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k, 1, now() - interval '1 s' from unnest('{a,b}'::text[]) k"
+        "insert into rota.idempotency (job_type, key, job, expires_at) select 't', k, 1, now() - "
+        "interval '1 s' from unnest('{a,b}'::text[]) k"
     )
     with psycopg.connect(database) as producer:
         producer.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'a')")
@@ -369,7 +376,8 @@ def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(
         Hand(connection, name).beat()
         at = [None if days is None else timedelta(days=days) for days in (started, beat, stopped)]
         connection.execute(
-            "update rota.worker set started_at = now() - %s, heartbeat_at = now() - %s, stopped_at = now() - %s::interval where name = %s",
+            "update rota.worker set started_at = now() - %s, heartbeat_at = now() - %s, stopped_at "
+            "= now() - %s::interval where name = %s",
             [*at, name],
         )
     hand = Hand(connection)

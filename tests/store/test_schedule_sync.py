@@ -1,4 +1,4 @@
-"""Schedules that the code declares, through deploys and roll-backs, beside those that people make."""
+"""Schedules that code declares, through deploys and rollbacks, beside those that people make."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_sched
         "update rota.schedule set paused_at = now(), paused_by = 'rota'",
     ],
 )
-def test_the_pause_of_somebody_who_is_called_rota_survives_deploys_too(
+def test_the_pause_of_a_person_named_rota_survives_deploys_too(
     connection: Connection, how: str
 ) -> None:
     start(connection, "1", declared())
@@ -238,9 +238,8 @@ def test_a_roll_back_makes_the_old_release_the_newest_again(connection: Connecti
     start(connection, "2", declared(cron="0 2 * * *"), declared("new"))
     set_clock(connection, "2026-03-01 12:20:00")
     beat(connection, "2")
-    start(
-        connection, "1", declared(cron="0 1 * * *"), declared("old")
-    )  # while the last of release 2 are still up
+    # While the last of release 2 are still up.
+    start(connection, "1", declared(cron="0 1 * * *"), declared("old"))
     stop(connection, "2")
     assert fact(connection, "cron") == "0 1 * * *"
     set_clock(connection, "2026-03-01 13:15:00")
@@ -252,7 +251,7 @@ def test_a_roll_back_makes_the_old_release_the_newest_again(connection: Connecti
 
 
 def drain(connection: Connection, release: str, *schedules: dict[str, Any]) -> list[str]:
-    """A drain of a release: it starts, does its upkeep, and is gone. Returns what it disabled."""
+    """Run the upkeep of a release's drain. Return the schedules that it disabled."""
     worker = uuid4().hex
     start(connection, release, *schedules, worker=worker)
     disabled = disable(connection)
@@ -274,7 +273,7 @@ def test_with_drains_only_what_the_code_no_longer_declares_is_disabled_after_an_
 
 
 @rule("M80", "M82")
-def test_of_two_releases_whose_drains_take_turns_the_older_one_s_change_nothing_and_after_a_roll_back_they_do(
+def test_drains_of_the_older_of_two_releases_change_nothing_until_a_rollback(
     connection: Connection,
 ) -> None:
     set_clock(connection, NOON)

@@ -1,4 +1,4 @@
-"""However a schedule is made (in code, by API, on the command line, by plain SQL), what was said of it is what its row says."""
+"""A schedule's row has what its author said: in code, by API, command line or plain SQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
-SAID = "job_type, payload, payload_version, queue, priority, max_attempts, cron, timezone, catch_up, overlap, jitter"
+SAID = (
+    "job_type, payload, payload_version, queue, priority, max_attempts, cron, timezone, catch_up, "
+    "overlap, jitter"
+)
 texts = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=20
 )

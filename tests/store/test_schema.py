@@ -1,4 +1,4 @@
-"""The schema: what it is, how it comes to be, and what is said when it cannot."""
+"""The schema: what it holds, how it is made, and the errors when it cannot be."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def connection(database: str) -> Iterator[psycopg.Connection[TupleRow]]:
 
 def _statuses(connection: psycopg.Connection[TupleRow], constraint: str) -> set[str]:
     row = connection.execute(
-        "select pg_get_constraintdef(oid) from pg_constraint where conname = %s and conrelid in ('rota.job'::regclass, 'rota.job_history'::regclass)",
+        "select pg_get_constraintdef(oid) from pg_constraint where conname = %s and conrelid in "
+        "('rota.job'::regclass, 'rota.job_history'::regclass)",
         [constraint],
     ).fetchone()
     assert row is not None
@@ -56,9 +57,8 @@ def test_the_checks_allow_exactly_the_statuses_of_the_state_machine(
     connection: psycopg.Connection[TupleRow],
 ) -> None:
     live, over = _statuses(connection, "job_status"), _statuses(connection, "job_history_status")
-    archived = {
-        Status.DEAD.value
-    }  # a dead job moves to history when it is resolved, and stays dead
+    # A dead job moves to history when it is resolved, and stays dead.
+    archived = {Status.DEAD.value}
     assert over == {status.value for status in OVER} | archived
     assert live == {status.value for status in Status} - over | archived
 
@@ -152,7 +152,8 @@ def test_a_database_that_takes_a_backslash_for_an_escape_carries_it_as_well(
             ["100%_\\"],
         )
         found = connection.execute(
-            "select id from rota.jobs_find(null, null, null, null, null, null, %s, null, null, null, 10)",
+            "select id from rota.jobs_find(null, null, null, null, null, null, %s, null, null, "
+            "null, 10)",
             ["%_\\"],
         )
         assert found.fetchall() == [(2,)]
@@ -162,7 +163,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_database: str) -> No
     with _connect(empty_database) as connection:
         connection.execute("create schema rota; create table rota.worker (mine int)")
         with pytest.raises(
-            SchemaError, match=r"holds what Rota would make.*another name \(--schema\)"
+            SchemaError, match=r"holds objects that Rota would make.*another name \(--schema\)"
         ):
             migrate(empty_database)
         left = connection.execute(

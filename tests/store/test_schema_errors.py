@@ -1,4 +1,6 @@
-"""A database that cannot carry Rota, or not this release of it: one sentence, exit 3, nothing changed."""
+"""A database that cannot carry Rota, or not this release of it: one sentence, exit 3, nothing
+changed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ Admin = psycopg.Connection[TupleRow]
 
 @pytest.fixture
 def role(admin: Admin, empty_database: str) -> Iterator[str]:
-    """A role of this test, without a password or any right; its objects in `empty_database` go with it."""
+    """A role of this test, without a password or any right; its objects in `empty_database` go with
+    it.
+    """
     name = f"r_{uuid4().hex[:12]}"
     admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
     yield name
@@ -51,9 +55,8 @@ def _is_empty(url: str) -> bool:
 def _serve_as_old_postgresql(listening: socket.socket) -> None:
     """Speak the protocol as far as a client needs it to hear which version it met."""
     with listening.accept()[0] as client:
-        while client.recv(8192)[4:8] != struct.pack(
-            "!i", 196608
-        ):  # requests for encryption are declined, until the start of a session
+        # Requests for encryption are declined, until the start of a session.
+        while client.recv(8192)[4:8] != struct.pack("!i", 196608):
             client.sendall(b"N")
         said = b"".join(
             b"S" + struct.pack("!i", 4 + len(fact)) + fact
@@ -79,7 +82,7 @@ def test_every_schema_error_ends_the_command_line_with_3_and_survives_pickling()
         assert (type(error), error.exit_code, str(error)) == (kind, 3, "why")
 
 
-def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(
+def test_a_role_that_may_not_create_the_schema_learns_the_grant_and_it_helps(
     empty_database: str, role: str, admin: Admin
 ) -> None:
     url = make_conninfo(empty_database, user=role)
@@ -93,12 +96,16 @@ def test_who_may_not_create_the_schema_is_told_the_grant_and_it_helps(
     assert migrate(url).applied
 
 
-def test_who_does_not_own_the_schema_is_told_the_owner(empty_database: str, role: str) -> None:
+def test_a_role_that_does_not_own_the_schema_learns_the_owner(
+    empty_database: str, role: str
+) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
         connection.execute("create schema rota")
     with pytest.raises(
         SchemaError,
-        match=f"role '{role}' does not own schema 'rota': run `rota migrate` as its owner, 'postgres'",
+        match=(
+            f"role '{role}' does not own schema 'rota': run `rota migrate` as its owner, 'postgres'"
+        ),
     ):
         migrate(make_conninfo(empty_database, user=role))
 
@@ -145,7 +152,8 @@ def test_a_read_only_server_is_refused(empty_database: str, admin: Admin) -> Non
 
 def _of_the_future(connection: Admin, oldest_release: str) -> None:
     connection.execute(
-        "insert into rota.migration (number, name, oldest_release, release) values (9999, '9999_future', %s, '99.0')",
+        "insert into rota.migration (number, name, oldest_release, release) values (9999, "
+        "'9999_future', %s, '99.0')",
         [oldest_release],
     )
 
@@ -154,7 +162,10 @@ def test_a_schema_too_new_for_this_release_is_refused(database: str, connection:
     _of_the_future(connection, "99.0")
     with pytest.raises(
         SchemaTooNew,
-        match=r"has migration 9999_future, which needs Rota 99.0 or newer; this is .*: install the newer",
+        match=(
+            r"has migration 9999_future, which needs Rota 99.0 or newer; this is .*: install the "
+            r"newer"
+        ),
     ):
         migrate(database)
     with pytest.raises(SchemaTooNew):
@@ -214,7 +225,7 @@ def test_a_payload_limit_out_of_range_is_refused_before_anything_is_made(
     "name", ["", "Rota", "1st", "my-jobs", "a" * 51, 'x"; drop schema public; --']
 )
 def test_a_schema_name_that_would_need_quoting_is_refused(empty_database: str, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="a schema's name is"):
+    with pytest.raises(ConfigurationError, match="a schema's name has"):
         migrate(empty_database, name)
 
 
@@ -242,7 +253,8 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(
     server: PostgresServer, admin: Admin, empty_database: str, role: str
 ) -> None:
     admin.execute(
-        "do $$ begin create role password_users; exception when duplicate_object or unique_violation then null; end $$"
+        "do $$ begin create role password_users; exception when duplicate_object or "
+        "unique_violation then null; end $$"
     )
     admin.execute(
         sql.SQL("alter role {} password 'right'; grant password_users to {}").format(
@@ -255,8 +267,8 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(
             use()
 
 
-def test_a_server_that_is_not_there_is_an_outage_and_nobody_waits_for_it() -> None:
-    with socket.socket() as deaf:  # bound and not listening: nobody else can be there meanwhile
+def test_an_absent_server_is_an_outage_and_no_caller_waits_for_it() -> None:
+    with socket.socket() as deaf:  # bound and not listening: no server can be there meanwhile
         deaf.bind(("127.0.0.1", 0))
         url = f"postgresql://someone@127.0.0.1:{deaf.getsockname()[1]}/any"
         for use in (

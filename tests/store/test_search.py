@@ -21,7 +21,9 @@ Connection = psycopg.Connection[TupleRow]
 
 ROWS = 140_000
 PAGE_BLOCKS = 1_000
-"""What a search for something frequent, or through an index, may touch: a page of its rows, and the edge of each partition."""
+"""What a search for something frequent, or through an index, may touch: a page of its rows, and the
+edge of each partition.
+"""
 
 
 def found(hand: Hand, **wanted: Any) -> list[int]:
@@ -43,9 +45,8 @@ class Search:
     def __init__(self, connection: Connection, **wanted: Any) -> None:
         query = next(ops.find(Filter(**wanted)))
         hand = Hand(connection)
-        connection.execute(
-            hand.database.statements[query.name], query.params
-        )  # what planning reads of the catalog, it reads once
+        # What planning reads of the catalog, it reads once.
+        connection.execute(hand.database.statements[query.name], query.params)
         with connection.transaction(force_rollback=True):
             before = self._read(connection)
             row = connection.execute(
@@ -59,7 +60,7 @@ class Search:
         self.blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
     def days(self, table: str = "job_history", how: str = "") -> set[str]:
-        """The days of a table that were looked into; `how`: by `seq` or by `idx`."""
+        """Return the days of a table that were read; `how`: by `seq` or by `idx`."""
         return {
             name.rpartition("_")[2]
             for name, kind in self.read
@@ -69,7 +70,8 @@ class Search:
     @staticmethod
     def _read(connection: Connection) -> Counter[tuple[str, str]]:
         rows = connection.execute(
-            "select relname, seq_scan, idx_scan from pg_stat_xact_user_tables where schemaname = 'rota'"
+            "select relname, seq_scan, idx_scan from pg_stat_xact_user_tables where schemaname = "
+            "'rota'"
         ).fetchall()
         return Counter(
             {
@@ -91,7 +93,8 @@ def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page
     yesterday = f"{today - timedelta(days=1):%Y%m%d}"
     past = {f"{today - timedelta(days=ago):%Y%m%d}" for ago in range(2, DAYS + 2)}
     row = connection.execute(
-        "select sum(pg_relation_size(c.oid) / 8192 + (select pg_relation_size(i.indexrelid) / 8192 from pg_index i where i.indrelid = c.oid)) "
+        "select sum(pg_relation_size(c.oid) / 8192 + (select pg_relation_size(i.indexrelid) / 8192 "
+        "from pg_index i where i.indrelid = c.oid)) "
         "from pg_class c where c.relname in (%s, %s)",
         [f"job_history_{yesterday}", f"job_history_{today:%Y%m%d}"],
     ).fetchone()
@@ -126,12 +129,13 @@ def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page
         assert not search.days() & past
     # The holder of a key of long ago: beside the two days, one look by id into each of the others.
     [(old, key)] = connection.execute(
-        "select id, idempotency_key from rota.job_history where idempotency_key is not null order by id limit 1"
+        "select id, idempotency_key from rota.job_history where idempotency_key is not null order "
+        "by id limit 1"
     )
     search = Search(connection, limit=20, idempotency_key=key)
     assert search.blocks < two_days * 1.5 + PAGE_BLOCKS and not search.days(how="seq") & past
     assert found(Hand(connection), idempotency_key=key) == [old]
-    # And the measure itself: a rare type of the whole fortnight reads it all.
+    # The measure works: a rare type of the whole fortnight reads it all.
     assert Search(connection, job_type="rare", since=timedelta(days=20)).days() >= past - {
         min(past)
     }
@@ -259,7 +263,8 @@ def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Conne
     insert(connection, idempotency_key="other")
     hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
     connection.execute(
-        "select rota.partition_ensure('job_history', (max(finished_at) at time zone 'UTC')::date - 9) from rota.job_history"
+        "select rota.partition_ensure('job_history', (max(finished_at) at time zone 'UTC')::date - "
+        "9) from rota.job_history"
     )
     connection.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
     assert found(hand) == []

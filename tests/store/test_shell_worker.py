@@ -1,4 +1,7 @@
-"""The worker in bash of docs/sql-contract.md, run as it stands there, as a role that may call functions and nothing else."""
+"""The worker in bash of docs/sql-contract.md, run as printed.
+
+Its role may call functions and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,8 @@ def shells(database: str, connection: Connection, tmp_path: Path) -> Iterator[Sh
 def _over(connection: Connection) -> dict[str, int]:
     return dict(
         connection.execute(
-            "select split_part(locked_by, '-', 1), count(*)::int from rota.job_history where status = 'succeeded' group by 1"
+            "select split_part(locked_by, '-', 1), count(*)::int from rota.job_history where "
+            "status = 'succeeded' group by 1"
         ).fetchall()
     )
 
@@ -137,7 +141,8 @@ def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once
     go = shells.place / "go"
     shells.program(
         "nap",
-        f'read -r payload; echo "$payload" >> {shells.ran}; while [ ! -e {go} ]; do sleep 0.05; done; echo done',
+        f'read -r payload; echo "$payload" >> {shells.ran}; '
+        f"while [ ! -e {go} ]; do sleep 0.05; done; echo done",
     )
     shell = shells.start("nap")
     insert(connection, 100, job_type="nap", queue="default")
@@ -179,7 +184,8 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     shells.program("hopeless", "echo no such image >&2; exit 65")
     shells.program(
         "long",
-        f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo went",
+        f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo "
+        "went",
     )
     connection.execute("select rota.declare('fails', retry_after => '{1 h}')")
     (fails,), (hopeless,) = (

@@ -1,6 +1,8 @@
-"""Four spikes of a million jobs each in one table: what the statements of a worker cost beside them is what they cost on an empty table.
+"""Four spikes of a million jobs each in one table: what the statements of a worker cost beside them
+is what they cost on an empty table.
 
-Each spike is a queue of its own with some jobs to do among it; the queue `small` has the jobs and no spike.
+Each spike is a queue of its own with some jobs to do among it; the queue `small` has the jobs and
+no spike.
 """
 
 from __future__ import annotations
@@ -41,33 +43,43 @@ Connection = psycopg.Connection[TupleRow]
 NAME = "rota_spikes"
 MILLION = 1_000_000
 WORK, CLAIM, HELD, LATE = 2_000, 100, 100, 100
-"""Of each queue: jobs to do, jobs of one claim; then jobs that a worker holds, that another lost, and that have expired."""
+"""Of each queue: jobs to do, jobs of one claim; then jobs that a worker holds, that another lost,
+and that have expired.
+"""
 SPIKES = ["due", "unknown", "dead", "future"]
 BLOCKS_MAX = 2_500
 """For a statement on a hundred jobs; walking over a spike would cost many times that."""
 SPARE_BLOCKS = 1_000
-"""More than on the small queue: a million rows make each index a level higher, rows lie on other pages, and what a test undid leaves entries behind."""
+"""More than on the small queue: a million rows make each index a level higher, rows lie on other
+pages, and what a test undid leaves entries behind.
+"""
 
 WORK_ONLY = f"""
 set session_replication_role = replica;
 insert into rota.job (job_type, queue, priority, run_at)
-  select 't', q, 0, now() - interval '1 h' from unnest('{{unknown,dead,future,small}}'::text[]) q, generate_series(1, {WORK});
-insert into rota.job (job_type, queue, priority, run_at) select 't', q, 0, now() from unnest('{{held,lost}}'::text[]) q, generate_series(1, {HELD});
+  select 't', q, 0, now() - interval '1 h' from unnest('{{unknown,dead,future,small}}'::text[]) q,
+    generate_series(1, {WORK});
+insert into rota.job (job_type, queue, priority, run_at) select 't', q, 0, now()
+  from unnest('{{held,lost}}'::text[]) q, generate_series(1, {HELD});
 insert into rota.job (job_type, queue, priority, run_at, expires_at)
-  select 't', 'late', 0, now() - interval '1 h', now() - interval '1 min' from generate_series(1, {LATE});
+  select 't', 'late', 0, now() - interval '1 h', now() - interval '1 min'
+    from generate_series(1, {LATE});
 reset session_replication_role"""
 # Triggers off: run_at stays as it is given. No ANALYZE, as right after a bulk load.
 LOAD = f"""
 alter table rota.job set (autovacuum_enabled = off);
 set session_replication_role = replica;
 insert into rota.job (job_type, queue, priority, run_at, expires_at)
-  select 't', 'due', 0, now() - interval '1 h', now() + interval '1 day' from generate_series(1, {MILLION});
+  select 't', 'due', 0, now() - interval '1 h', now() + interval '1 day'
+    from generate_series(1, {MILLION});
 insert into rota.job (job_type, queue, priority, run_at)
   select 'unknown', 'unknown', 0, now() - interval '2 h' from generate_series(1, {MILLION});
 insert into rota.job (job_type, queue, priority, run_at, expires_at, status)
-  select 't', 'dead', 0, now() - interval '2 h', now() - interval '1 h', 'dead' from generate_series(1, {MILLION});
+  select 't', 'dead', 0, now() - interval '2 h', now() - interval '1 h', 'dead'
+    from generate_series(1, {MILLION});
 insert into rota.job (job_type, queue, priority, run_at, expires_at)
-  select 't', 'future', 0, now() + interval '1 day', now() + interval '2 days' from generate_series(1, {MILLION});
+  select 't', 'future', 0, now() + interval '1 day', now() + interval '2 days'
+    from generate_series(1, {MILLION});
 {WORK_ONLY}"""
 
 
@@ -90,7 +102,10 @@ class Spikes:
         self.database = Database("")
 
     def cost(self, operation: Operation[Any], rows: int, *, like: Operation[Any]) -> Cost:
-        """Run the first statement of an operation and undo it; it must come to so many rows. `like` does the same to no row, and pays for planning."""
+        """Run the first statement of an operation and undo it; it must return this many rows.
+
+        `like` does the same to no row, and pays for planning.
+        """
         self._undone(next(like))
         plan, entries, whole_tables = self._undone(next(operation))
         assert plan["Actual Rows"] == rows
@@ -125,9 +140,12 @@ class Spikes:
         )
 
     def _read(self) -> tuple[dict[str, int], int]:
-        """What this transaction has read so far: the entries of each index of the live table, and how often the whole of it."""
+        """What this transaction has read so far: the entries of each index of the live table, and
+        how often the whole of it.
+        """
         indexes = self.connection.execute(
-            "select i.indexrelid::regclass::text, coalesce(pg_stat_get_xact_tuples_returned(i.indexrelid), 0)"
+            "select i.indexrelid::regclass::text, "
+            "coalesce(pg_stat_get_xact_tuples_returned(i.indexrelid), 0)"
             " from pg_index i where i.indrelid = 'rota.job'::regclass"
         ).fetchall()
         tables = self.connection.execute(
@@ -139,7 +157,10 @@ class Spikes:
 
 @pytest.fixture
 def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator[Spikes]:
-    """One database for all these tests, loaded by the first; one test at a time has it, for the counters are the database's."""
+    """One database for all these tests, loaded by the first.
+
+    One test at a time has it, because the counters are the database's.
+    """
     with locked(server.place / "spikes.lock"):
         if not _is_there(admin, NAME):
             _execute(admin, "CREATE DATABASE {} TEMPLATE {}", f"{NAME}_unfinished", template)
@@ -170,9 +191,12 @@ def _of_a_claim(spikes: Spikes, claim: Operation[ops.Claimed]) -> Cost:
 
 
 def _frontier(spikes: Spikes, queue: str) -> tuple[datetime, int]:
-    """Where the frontier of a worker lies that has seen everything before the first job that it can do."""
+    """Where the frontier of a worker lies that has seen everything before the first job that it can
+    do.
+    """
     row = spikes.connection.execute(
-        "select run_at, id - 1 from rota.job where queue = %s and priority = 0 and status in ('queued', 'failed') and job_type = 't'"
+        "select run_at, id - 1 from rota.job where queue = %s and priority = 0 and status in "
+        "('queued', 'failed') and job_type = 't'"
         " order by run_at, id limit 1",
         [queue],
     ).fetchone()
@@ -194,7 +218,8 @@ def test_a_claim_reads_what_it_takes_and_nothing_of_the_spike(spikes: Spikes) ->
         assert cost.blocks <= small.blocks + SPARE_BLOCKS <= BLOCKS_MAX, (
             f"{queue}: {cost}, small: {small}"
         )
-    # And the measure itself: a first look, from the beginning, walks over the unknown jobs, and that shows.
+    # And the measure itself: a first look, from the beginning, walks over the unknown jobs, and
+    # that shows.
     first = _of_a_claim(spikes, _claim("unknown"))
     assert first.entries["job_ready"] >= MILLION
     assert first.blocks > 2 * BLOCKS_MAX
@@ -208,9 +233,8 @@ def test_claims_of_a_million_jobs_due_at_the_same_instant_go_on_by_id_and_cost_t
     hand = Hand(spikes.connection, queues=["due"])
     with psycopg.connect(spikes.url) as other:
         other.execute("set transaction isolation level repeatable read")
-        other.execute(
-            "select count(*) from rota.queue"
-        )  # an old snapshot: no index entry of a claimed job can be forgotten
+        # An old snapshot: no index entry of a claimed job can be forgotten.
+        other.execute("select count(*) from rota.queue")
         taken: list[Job] = []
         begin = _frontier(spikes, "due")
         first = _of_a_claim(spikes, _claim("due", *begin))
@@ -222,7 +246,7 @@ def test_claims_of_a_million_jobs_due_at_the_same_instant_go_on_by_id_and_cost_t
         last = _of_a_claim(spikes, _claim("due", taken[-1].run_at, taken[-1].id))
         assert last.entries["job_ready"] <= first.entries["job_ready"] + 10
         assert last.blocks <= first.blocks + SPARE_BLOCKS
-        # And the measure itself: without the frontier the claim passes over all that were claimed.
+        # The measure works: without the frontier the claim reads past all claimed jobs.
         again = _of_a_claim(spikes, _claim("due", *begin))
         assert again.entries["job_ready"] >= 20 * CLAIM
     hand.settle(*((job, FAIL) for job in taken))
@@ -277,7 +301,8 @@ def _costs(where: Spikes) -> dict[str, Cost]:
         )
 
     def ended(write: Any, transition: Transition, *jobs: Job) -> Operation[Any]:
-        return write([ops.Ending(job, transition, 0.1) for job in jobs], "1")  # type: ignore[no-any-return]
+        endings = [ops.Ending(job, transition, 0.1) for job in jobs]
+        return write(endings, "1")  # type: ignore[no-any-return]
 
     return {
         "renew": where.cost(renewed(*held), HELD, like=renewed(nobody)),
@@ -306,9 +331,8 @@ def test_of_a_million_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: 
     after = begin
     with psycopg.connect(spikes.url) as other, _ahead(spikes.connection, "25 h"):
         other.execute("set transaction isolation level repeatable read")
-        other.execute(
-            "select count(*) from rota.queue"
-        )  # an old snapshot: no index entry of an expired job can be forgotten
+        # An old snapshot: no index entry of an expired job can be forgotten.
+        other.execute("select count(*) from rota.queue")
         nothing = datetime(2100, 1, 1, tzinfo=UTC)
         for _ in range(5):
             cost = spikes.cost(
@@ -318,7 +342,8 @@ def test_of_a_million_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: 
             after = max(
                 (gone.expires_at, gone.job) for gone in hand.run(ops.expire("w", *after, batch))[1]
             )
-        # And the measure itself: one that begins at the beginning again passes over all that are gone.
+        # And the measure itself: one that begins at the beginning again passes over all that are
+        # gone.
         again = spikes.cost(
             ops.expire("w", *begin, batch), batch, like=ops.expire("w", nothing, 0, batch)
         )
@@ -328,7 +353,10 @@ def test_of_a_million_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: 
 @contextmanager
 def _ahead(connection: Connection, by: str) -> Iterator[None]:
     """Let the database's clock go ahead for a while."""
-    clock = "create or replace function rota.clock() returns timestamptz language sql stable parallel safe as"
+    clock = (
+        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
+        "safe as"
+    )
     connection.execute(
         f"{clock} $$ select pg_catalog.statement_timestamp() + interval '{by}' $$".encode()
     )

@@ -1,4 +1,6 @@
-"""Every block of docs/sql-contract.md, run by roles that have the documented grants and nothing else."""
+"""Every block of docs/sql-contract.md, run by roles that have the documented grants and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(
-    r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in SQL)\n(.*?)```",
+    r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in "
+    r"SQL)\n(.*?)```",
     PAGE,
     re.DOTALL,
 )
@@ -45,7 +48,9 @@ def roles(admin: Connection, database: str) -> Iterator[dict[str, str]]:
 
 
 def _run(connection: Connection, block: str, roles: dict[str, str]) -> None:
-    """Run each statement of a block; where the page says what it answers, that is what it must answer."""
+    """Run each statement of a block; where the page says what it answers, that is what it must
+    answer.
+    """
     for name, role in roles.items():
         block = block.replace(name, role)
     statements = STATEMENT.findall(block)
@@ -129,7 +134,8 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
 
 
 READING = (
-    ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"], ["stats"], ["queues"], ["workers"], ["types"],
+    ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"],
+    ["stats"], ["queues"], ["workers"], ["types"],
     ["alerts"], ["check"], ["top", "--once"], ["migrate", "--check"],
 )  # fmt: skip
 
@@ -207,7 +213,8 @@ BY_ID = (
     ["pause", "q"],
 )
 READING_TOO = (
-    ["resume", "q"], ["requeue", "4", "--payload", "{}"], ["cancel", "--type", "t", "--yes"], ["schedule", "pause", "s"],
+    ["resume", "q"], ["requeue", "4", "--payload", "{}"], ["cancel", "--type", "t", "--yes"],
+    ["schedule", "pause", "s"],
     ["schedule", "resume", "s"],
 )  # fmt: skip
 
@@ -259,7 +266,8 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ("my_producer", "insert into rota.job_history (id) values (1)"),
         (
             "my_producer",
-            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}',"
+            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', "
+            "'{1}',"
             " '{0}', '{1970-01-01Z}', '{0}', '{0}', 1, null, false)",
         ),
         ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, null, '1')"),
@@ -331,8 +339,16 @@ def test_a_worker_that_owns_the_schema_needs_no_other_right(
             raise LookupError
 
     app.enqueue_many([handler.new(False), handler.using(max_attempts=1).new(True)])
-    connection.execute("do $$ declare p regclass; begin for p in select inhrelid from pg_inherits where inhparent = 'rota.job_history'::regclass "
-                       "loop execute 'drop table ' || p; end loop; end $$")  # fmt: skip
+    connection.execute(
+        """do $$ declare p regclass;
+           begin
+             for p in
+               select inhrelid from pg_inherits where inhparent = 'rota.job_history'::regclass
+             loop
+               execute 'drop table ' || p;
+             end loop;
+           end $$"""
+    )
     report = app.drain()
     assert (report.succeeded, report.dead) == (1, 1)
     app.close()
@@ -349,7 +365,8 @@ def _table(heading: str) -> dict[str, str]:
 
 def _columns(connection: Connection, relation: str) -> dict[str, str]:
     rows = connection.execute(
-        "select attname, format_type(atttypid, null) from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
+        "select attname, format_type(atttypid, null) from pg_attribute where attrelid = "
+        "%s::regclass and attnum > 0 and not attisdropped order by attnum",
         [relation],
     ).fetchall()
     return {name: kind.replace("timestamp with time zone", "timestamptz") for name, kind in rows}

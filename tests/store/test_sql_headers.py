@@ -34,7 +34,8 @@ CALLED = [
 LABELS = ["Parameters", "Rows", "Locks", "Keeps"]
 # As PostgreSQL spells them.
 SPELLINGS = {
-    "int": "integer", "int2": "smallint", "int4": "integer", "int8": "bigint", "float8": "double precision", "bool": "boolean",
+    "int": "integer", "int2": "smallint", "int4": "integer", "int8": "bigint",
+    "float8": "double precision", "bool": "boolean",
     "timestamptz": "timestamp with time zone",
 }  # fmt: skip
 FACT = re.compile(r"(\w+) (\w+(?:\[\])?)")
@@ -62,7 +63,9 @@ def _spelt(kind: str) -> str:
 
 
 def _facts(text: str) -> dict[str, str]:
-    """The names and types that a header lists in its first sentence; what is in parentheses explains."""
+    """The names and types that a header lists in its first sentence; what is in parentheses
+    explains.
+    """
     listed = re.sub(r"\([^()]*\)", "", text).split(". ")[0].removesuffix(".")
     if listed.strip() == "none":
         return {}
@@ -93,7 +96,9 @@ def _casts(name: str) -> dict[str, set[str]]:
 def _asked(
     connection: psycopg.Connection[TupleRow], name: str
 ) -> tuple[list[str], list[str], list[str]]:
-    """What the server says of a statement: its parameters' types in order of appearance, the names and the types of its rows."""
+    """What the server says of a statement: its parameters' types in order of appearance, the names
+    and the types of its rows.
+    """
     parameters: list[str] = []
 
     def numbered(found: re.Match[bytes]) -> bytes:
@@ -134,7 +139,8 @@ def test_the_parameters_of_a_header_are_those_that_the_server_sees(
     said = _facts(_header(name)["Parameters"])
     given, _, _ = _asked(connection, name)
     assert {f"{parameter} {kind}" for parameter, kind in said.items()} == set(given)
-    # Cast where they stand, so that they mean the same whatever the driver sends and however the search_path is set.
+    # Cast where they stand, so that they mean the same whatever the driver sends and however the
+    # search_path is set.
     assert _casts(name) == {parameter: {kind} for parameter, kind in said.items()}
 
 
@@ -162,7 +168,8 @@ def test_the_call_that_is_built_from_the_header_of_a_function_is_what_the_server
     header = FUNCTIONS[name]
     given, names, _ = _asked(connection, name)
     [(arguments, takes_all)] = connection.execute(
-        "select proargnames[1:pronargs], pronargs = %s from pg_proc where pronamespace = 'rota'::regnamespace and proname = %s",
+        "select proargnames[1:pronargs], pronargs = %s from pg_proc where pronamespace = "
+        "'rota'::regnamespace and proname = %s",
         [len(given), name],
     ).fetchall()
     assert takes_all
@@ -210,7 +217,8 @@ def test_no_function_has_the_name_of_one_of_the_servers(
 ) -> None:
     # Our files name no schema, and the server's own functions are found before ours.
     taken = connection.execute(
-        "select proname from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = any (%s)",
+        "select proname from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = "
+        "any (%s)",
         [list(FUNCTIONS)],
     ).fetchall()
     assert taken == []

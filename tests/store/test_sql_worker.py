@@ -1,4 +1,6 @@
-"""The functions for workers in other languages: what they answer, and that a worker that lost its job cannot write for it."""
+"""The functions for workers in other languages: what they answer, and that a worker that lost its
+job cannot write for it.
+"""
 
 from __future__ import annotations
 
@@ -121,9 +123,10 @@ def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_
 
 
 def _tried(shell: Shell, job: int, claim: int) -> dict[str, str | None]:
-    """Every write, for a claim: the SQLSTATE each is refused with."""
+    """Try every write for a claim; return the SQLSTATE that refuses each."""
     calls: dict[str, tuple[Any, ...]] = {
-        "renew": (), "progress": (1.0,), "snooze": (timedelta(minutes=1),), "hand_back": (), "fail": ("Error",), "succeed": (),
+        "renew": (), "progress": (1.0,), "snooze": (timedelta(minutes=1),), "hand_back": (),
+        "fail": ("Error",), "succeed": (),
     }  # fmt: skip
     return {name: _refused(shell, name, job, claim, *more) for name, more in calls.items()}
 
@@ -144,7 +147,7 @@ def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(
 
 
 @rule("M15", "M32")
-def test_the_number_of_a_job_that_nobody_holds_is_no_claim(
+def test_the_number_of_a_job_that_no_worker_holds_is_no_claim(
     shell: Shell, connection: Connection
 ) -> None:
     (queued,) = insert(connection)
@@ -241,8 +244,10 @@ def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"queue": ""}, {"priority": 101}, {"max_attempts": 0}, {"lease": "0.5 s"}, {"retry_after": []}, {"retry_after": ["0 s"]},
-        {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"}, {"aliases": ["t"]}, {"version": 0}, {"release": ""},
+        {"queue": ""}, {"priority": 101}, {"max_attempts": 0}, {"lease": "0.5 s"},
+        {"retry_after": []}, {"retry_after": ["0 s"]},
+        {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"},
+        {"aliases": ["t"]}, {"version": 0}, {"release": ""},
     ],
 )  # fmt: skip
 def test_a_declaration_that_no_job_could_be_made_of_is_refused(
@@ -317,7 +322,7 @@ def test_a_claim_in_sql_is_a_start_so_a_job_that_may_begin_once_is_not_handed_ou
 
 
 @rule("M15", "M87")
-def test_a_renewal_says_whether_the_job_was_called_off_and_what_then_ends_is_cancelled(
+def test_a_renewal_says_whether_a_cancel_was_requested_and_what_then_ends_is_cancelled(
     shell: Shell, connection: Connection, app: rota.App
 ) -> None:
     insert(connection, 3)
@@ -334,14 +339,15 @@ def test_a_renewal_says_whether_the_job_was_called_off_and_what_then_ends_is_can
 
 
 @rule("M15", "M31")
-def test_a_renewal_extends_the_lease_by_the_type_s_also_while_another_session_holds_the_worker_s_row(
+def test_a_renewal_extends_the_lease_by_the_type_s_also_while_the_worker_s_row_is_locked(
     shell: Shell, connection: Connection, second: Connection
 ) -> None:
     shell.call("declare", "t", lease="1 h")
     insert(connection)
     job, claim = shell.one()
     connection.execute(
-        "update rota.job set locked_until = now() + interval '1 s'; update rota.worker set heartbeat_at = now() - interval '1 min'"
+        "update rota.job set locked_until = now() + interval '1 s'; update rota.worker set "
+        "heartbeat_at = now() - interval '1 min'"
     )
     with second.transaction():
         second.execute("select from rota.worker for update")
@@ -460,7 +466,8 @@ def _blocks(shell: Shell) -> int:
     for _ in range(2):
         with shell.connection.transaction(force_rollback=True):
             row = shell.connection.execute(
-                "explain (analyze, buffers, format json) select * from rota.claim(%s, %s, %s, after => %s)",
+                "explain (analyze, buffers, format json) select * from rota.claim(%s, %s, %s, "
+                "after => %s)",
                 [shell.queue, shell.types, shell.name, Jsonb(shell.seen)],
             ).fetchone()
     assert row is not None
@@ -475,12 +482,13 @@ def test_what_becomes_claimable_behind_the_frontier_is_found_when_asked_for_or_a
     job, reaped = insert(connection, 2, run_at="2026-01-01 00:00:00+00")
     connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
     held = {one["id"]: one["claims"] for one in shell.claim(3)}
-    shell.claim()  # came to the end
+    shell.claim()  # reached the end
     shell.call("hand_back", job, held[job])
     connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
     assert shell.ids(2) == [job], "a hand-back asks all workers to look back"
     connection.execute(
-        "update rota.job set status = 'queued', locked_by = null, locked_until = null, run_at = '2026-01-01' where id = %s",
+        "update rota.job set status = 'queued', locked_by = null, locked_until = null, run_at = "
+        "'2026-01-01' where id = %s",
         [reaped],
     )
     assert shell.ids() == []
@@ -616,8 +624,8 @@ def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(
 ) -> None:
     insert(connection)
     text = (
-        'first\nsecond\t\x1b[31mred \u2028 postgres://me:p/w@db/x password=hunter2 {"api_key": "a b"} Bearer abcdefghijkl '
-        + "x" * 900
+        "first\nsecond\t\x1b[31mred \u2028 postgres://me:p/w@db/x password=hunter2 "
+        '{"api_key": "a b"} Bearer abcdefghijkl ' + "x" * 900
     )
     shell.call("fail", *shell.one(), "My\nError", text, stack="line 1\n token = abc\x07\nline 3")
     row = _row(connection, 1)
@@ -641,14 +649,13 @@ def test_what_a_shell_says_is_redacted_as_what_python_says(connection: Connectio
 
 
 @rule("M15", "M45")
-def test_a_long_text_that_is_hard_to_search_holds_nobody_up(connection: Connection) -> None:
+def test_a_long_text_that_is_hard_to_search_costs_little_time(connection: Connection) -> None:
     beyond = "select rota.redact('password=\"' || repeat('a', 10000) || '\" and so on', 500)"
     assert connection.execute(beyond).fetchone() == ("password=***",), (
         "what lies far beyond what is shown is not searched"
     )
-    connection.execute(
-        "set statement_timeout = '30 s'"
-    )  # without a limit it would take half an hour
+    # Without a limit it would take half an hour.
+    connection.execute("set statement_timeout = '30 s'")
     assert connection.execute(
         "select length(rota.redact(repeat('token:''a', 100000), 500))"
     ).fetchone() == (500,)
@@ -674,8 +681,17 @@ def test_the_first_end_of_a_day_makes_the_day_s_partition(
     insert(connection, 3)
     held = [shell.one() for _ in range(3)]
     for function, more in (("succeed", ()), ("fail", ("Error",)), ("hand_back", ())):
-        connection.execute("do $$ declare p regclass; begin for p in select inhrelid from pg_inherits where inhparent in ('rota.job_history'::regclass, "
-                           "'rota.attempt'::regclass) loop execute 'drop table ' || p; end loop; end $$")  # fmt: skip
+        connection.execute(
+            """do $$ declare p regclass;
+               begin
+                 for p in
+                   select inhrelid from pg_inherits
+                   where inhparent in ('rota.job_history'::regclass, 'rota.attempt'::regclass)
+                 loop
+                   execute 'drop table ' || p;
+                 end loop;
+               end $$"""
+        )
         shell.call(function, *held.pop(), *more)
     assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
 
@@ -750,7 +766,8 @@ def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_
         match="p_payload_version must be from 1 to 32767, not -1; nothing was changed",
     ):
         connection.execute(
-            "select * from rota.job_requeue('{7}', p_payload => '{}', p_payload_version => -1::smallint)"
+            "select * from rota.job_requeue('{7}', p_payload => '{}', p_payload_version => "
+            "-1::smallint)"
         )
     for function in ("queue_pause('q', 'infinity')", "pause_all('infinity')"):
         with pytest.raises(

@@ -27,8 +27,10 @@ def declare(
     connection: Connection, name: str, *, history: str = "all", aliases: tuple[str, ...] = ()
 ) -> None:
     declared = {
-        "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10, "timeout_s": 60, "lease_s": 60,
-        "expires_s": None, "key_ttl_s": 60, "history": history, "on_lost": "retry", "version": None, "retry_after_s": [10],
+        "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10,
+        "timeout_s": 60, "lease_s": 60,
+        "expires_s": None, "key_ttl_s": 60, "history": history, "on_lost": "retry", "version": None,
+        "retry_after_s": [10],
     }  # fmt: skip
     connection.execute("select rota.job_type_declare(%s::jsonb, '1')", [json.dumps([declared])])
 
@@ -156,7 +158,8 @@ def test_a_finished_job_keeps_what_was_known_of_its_losses_its_progress_and_who_
     hand = Hand(connection)
     [job] = hand.claim().jobs
     connection.execute(
-        "update rota.job set losses = 2, progress = '{\"done\": 1}', cancel_requested_at = '2031-01-01 00:00:00+00', cancel_reason = 'why'"
+        "update rota.job set losses = 2, progress = '{\"done\": 1}', cancel_requested_at = "
+        "'2031-01-01 00:00:00+00', cancel_reason = 'why'"
     )
     hand.settle((job, SUCCEED))
     kept = rows(

@@ -65,9 +65,8 @@ class Hand:
     database: Database = field(init=False)
 
     def __post_init__(self) -> None:
-        self.database = Database(
-            "", self.schema
-        )  # only its statements: everything runs on `connection`
+        # Only its statements: everything runs on `connection`.
+        self.database = Database("", self.schema)
 
     @property
     def who(self) -> ops.Claimant:
@@ -94,7 +93,7 @@ class Hand:
         known: dict[str, list[int]] | None = None,
         refused: Sequence[int] | None = (),
     ) -> ops.Claimed:
-        """Claim what is due after a frontier, the same for all branches; without one, everything."""
+        """Claim what is due after a frontier, the same for all branches; None: everything."""
         wide, branches = len(self.priorities), len(self.queues) * len(self.priorities)
         where = ops.Branches(
             list(self.queues),
@@ -141,11 +140,11 @@ class Hand:
         }
 
     def reap(self, limit: int = 500, steady_s: float | None = None) -> list[ops.Reaped]:
-        """Take expired jobs from whoever held them."""
+        """Take expired jobs from their workers."""
         return self.run(ops.reap(BEGINNING, limit, steady_s))[1]
 
     def beat(self, **facts: Any) -> None:
-        """Say that this worker is alive."""
+        """Write this worker's heartbeat."""
         sign = {
             "name": self.name,
             "host": "h",
@@ -163,7 +162,10 @@ def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: 
     given = {"job_type": "t", "queue": "default", "priority": 0, **columns}
     values = ", ".join(f"%({name})s" for name in given)
     done = connection.execute(
-        f"insert into rota.job ({', '.join(given)}) select {values} from generate_series(1, {count}) returning id".encode(),
+        (
+            f"insert into rota.job ({', '.join(given)}) select {values} from generate_series(1, "
+            f"{count}) returning id"
+        ).encode(),
         given,
     )
     return [row[0] for row in done.fetchall()]

@@ -18,7 +18,11 @@ from tests.support.wait import eventually
 
 
 def once_nobody_is_in(name: str, admin: psycopg.Connection[TupleRow]) -> None:
-    """Wait for the sessions of a database to be gone: one that is closed ends a moment later, and to copy, rename or drop it the server waits 5 s."""
+    """Wait until a database has no sessions.
+
+    A closed session ends a moment later, and the server waits 5 s for it before it copies, renames
+    or drops the database.
+    """
     sessions = "select count(*) from pg_stat_activity where datname = %s"
     eventually(
         lambda: admin.execute(sessions, [name]).fetchone() == (0,),
@@ -29,8 +33,9 @@ def once_nobody_is_in(name: str, admin: psycopg.Connection[TupleRow]) -> None:
 class Databases:
     """Copies of one template, for one process.
 
-    The copy for the next test is made while a test runs. What a test has left is dropped when the next one has ended too: by then the
-    sessions of its clients are gone, and a server that still finds one looks again only after a tenth of a second.
+    The copy for the next test is made while a test runs. A test's copy is dropped when the next
+    test has ended: by then the sessions of its clients are gone. A server that still finds one
+    looks again only after a tenth of a second.
     """
 
     def __init__(self, url: str, template: str) -> None:
@@ -54,7 +59,7 @@ class Databases:
     @contextmanager
     def one(self) -> Iterator[str]:
         """The name of a database for one test."""
-        name, self._next = self._next or self._make(), None  # one that is refused is nobody's
+        name, self._next = self._next or self._make(), None  # a refused one belongs to no test
         self._making.wait()
         self._next = self._make()
         yield name
@@ -63,9 +68,9 @@ class Databases:
         self._last = name
 
     def _drop(self, name: str) -> None:
-        with suppress(
-            ObjectInUse
-        ):  # a session of the database dropped last did not end in time: it stays until the server goes
+        # A session of the database dropped last did not end in time: it stays until the server
+        # goes.
+        with suppress(ObjectInUse):
             self._dropping.wait()
         self._dropping.begin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
@@ -76,7 +81,7 @@ class Databases:
 
 
 class _Aside:
-    """A session of the superuser that works while its caller goes on with something else."""
+    """A session of the superuser that works while its caller does something else."""
 
     def __init__(self, url: str) -> None:
         self._connection: psycopg.Connection[TupleRow] = psycopg.connect(url, autocommit=True)

@@ -1,7 +1,8 @@
-"""The place where the servers of one test run live, and the process that clears it up, however the run ends.
+"""The place where the servers of one test run live, and the process that clears it up, however the
+run ends.
 
-The run holds a lock on a file of that place and the kernel lets go of it, also after a SIGKILL. The guard
-waits for exactly that, then stops every server found there and removes the place.
+The run holds a lock on a file of that place and the kernel lets go of it, also after a SIGKILL. The
+guard waits for exactly that, then stops every server found there and removes the place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from pathlib import Path
 
 STOP_S = 30
 PLACE = "ROTA_TESTS_PLACE"
-"""Names the place of a run that somebody else has begun, and will end: `make mutants` lets many runs have one server after the other."""
+"""The environment variable with the place of a run that another process began and will end.
+
+`make mutants` lets many runs have one server after the other.
+"""
 MEMORY = "/dev/shm"
 ROOM_BYTES = 4 * 2**30
 """The databases of a whole run, most of it for those with a million rows, and their log."""
@@ -59,7 +63,9 @@ def starting_lock(place: Path) -> Path:
 
 
 def in_memory() -> str | None:
-    """Where files are made and removed ten times faster than on a disk; None, without room for it or where TMPDIR says another place."""
+    """Where files are made and removed ten times faster than on a disk; None, without room for it
+    or where TMPDIR says another place.
+    """
     import psutil
 
     try:
@@ -85,7 +91,7 @@ def until_the_run_ends(place: Path) -> None:
 
 
 def stop_servers(place: Path, names: str = "*") -> None:
-    """Stop the servers of these names, whoever has left them, and remove what is theirs."""
+    """Stop the servers of these names, whatever left them, and remove their files."""
     for pid_file in place.glob(f"{names}/data/postmaster.pid"):
         _stop(pid_file)
     for directory in place.glob(f"{names}/data"):
@@ -107,7 +113,7 @@ def _stop(pid_file: Path) -> None:
 
     try:
         server = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
-        if str(pid_file.parent) in server.cmdline():  # else the number is somebody else's by now
+        if str(pid_file.parent) in server.cmdline():  # otherwise the pid was reused
             os.kill(server.pid, signal.SIGQUIT)
             server.wait(STOP_S)
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):

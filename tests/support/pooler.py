@@ -15,7 +15,8 @@ from tests.support.server import PostgresServer, unused_port
 from tests.support.wait import eventually
 
 SERVER_CONNECTIONS = 2
-"""Far fewer than clients, so that nearly every statement meets another session than the one before."""
+"""Far fewer than clients, so that nearly every statement meets another session than the one before.
+"""
 
 _SETTINGS = """
 [databases]
@@ -40,7 +41,9 @@ def program() -> str | None:
 
 
 class Pooler:
-    """`with Pooler(server, log_file) as pooler: connect(pooler.url("db"))`; `more` are further settings."""
+    """`with Pooler(server, log_file) as pooler: connect(pooler.url("db"))`; `more` are further
+    settings.
+    """
 
     def __init__(self, server: PostgresServer, log: Path, more: str = "") -> None:
         self.port = unused_port()

@@ -32,13 +32,14 @@ LENGTH = struct.Struct("I")
 ANSWER = struct.Struct("i")
 """First the pid, then the exit status as `subprocess.Popen.returncode` has it."""
 INTERRUPT = signal.getsignal(signal.SIGINT)
-"""What Python does at Ctrl-C here: nothing where whoever began the tests ignores it, as `nohup` in the background does."""
+"""Python's handler of Ctrl-C here: none if the caller ignores SIGINT, as `nohup` in the background.
+"""
 DESCRIPTORS = 4
 """Sent with a request: stdin, stdout, stderr and a socket for the answers."""
 
 
 def main() -> None:
-    """Serve until there is nobody left to ask. Returns in each fork, ready to be a program."""
+    """Serve until no process is left to ask. Returns in each fork, ready to be a program."""
     control = socket.socket(fileno=int(sys.argv[1]))
     for module in IMPORTED:
         importlib.import_module(module)
@@ -95,7 +96,7 @@ def _tell_who_ended(asked: dict[int, int]) -> None:
 
 
 def _answer(to: int, what: int) -> None:
-    with suppress(OSError):  # nobody waits for it any more
+    with suppress(OSError):  # no process waits for it any more
         os.write(to, ANSWER.pack(what))
 
 

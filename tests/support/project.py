@@ -1,4 +1,7 @@
-"""Projects of users: one to be in, in this process, for commands that end before they do anything; and one with a private server."""
+"""Projects of users: one inside this process, and one with a private server.
+
+The former is for commands that end before they do anything.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from tests.support.cli import SHOP
 
 @contextmanager
 def with_private_server(name: str = "project") -> Iterator[Path]:
-    """A shop without a database, that also the user of root's private server may enter: each run of pytest closes the place of all again."""
+    """A shop without a database, that also the user of root's private server may enter: each run of
+    pytest closes the place of all again.
+    """
     with tempfile.TemporaryDirectory(prefix="rota-", dir="/tmp") as place:
         Path(place).chmod(0o755)
         project = Path(place, name)
@@ -30,11 +35,14 @@ def with_private_server(name: str = "project") -> Iterator[Path]:
 
 
 def enter(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go there. What is imported from it, and where from, is forgotten with the test: the next one has a `shop` of its own."""
+    """Go there.
+
+    What is imported from it, and where from, is forgotten with the test: the next one has a `shop`
+    of its own.
+    """
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for file in project.glob("*.py"):
-        monkeypatch.setitem(
-            sys.modules, file.stem, ModuleType(file.stem)
-        )  # only what was set is taken out again
+        # Only what was set is removed again.
+        monkeypatch.setitem(sys.modules, file.stem, ModuleType(file.stem))
         monkeypatch.delitem(sys.modules, file.stem)

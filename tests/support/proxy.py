@@ -1,4 +1,6 @@
-"""A TCP proxy between a client and a server: it can fall silent without closing anything, and lead new connections elsewhere."""
+"""A TCP proxy between a client and a server: it can fall silent without closing anything, and lead
+new connections elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _ROLE = re.compile(rb"application_name\0rota ([a-z ]+)\0")
 
 
 class _Line:
-    """One connection through the proxy; `role` is what it calls itself in its startup packet."""
+    """One connection through the proxy; `role` is its name in its startup packet."""
 
     def __init__(self, role: str) -> None:
         self.role = role
@@ -22,7 +24,10 @@ class _Line:
 
 
 class Proxy:
-    """`with Proxy(port) as proxy: connect(proxy.url("db"))`. Works in a thread of its own, for plain and async tests."""
+    """`with Proxy(port) as proxy: connect(proxy.url("db"))`.
+
+    Works in a thread of its own, for plain and async tests.
+    """
 
     def __init__(self, port: int) -> None:
         self.target = port
@@ -53,10 +58,14 @@ class Proxy:
 
     def url(self, dbname: str = "postgres") -> str:
         """Where a database is found through the proxy."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{dbname}?sslmode=disable&gssencmode=disable"
+        server = f"postgresql://postgres@127.0.0.1:{self.port}"
+        return f"{server}/{dbname}?sslmode=disable&gssencmode=disable"
 
     def silence(self, *roles: str, new_ones_too: bool = False) -> None:
-        """Take what the open connections of these roles send, and pass nothing on: neither end is told. No role named: all."""
+        """Swallow what the open connections of these roles send; neither end notices.
+
+        Without roles: all connections.
+        """
         self._call(self._silence, set(roles), new_ones_too)
 
     def heal(self) -> None:
@@ -92,9 +101,8 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
-        with suppress(
-            OSError, asyncio.CancelledError
-        ):  # the server is not there: the client's connection is closed
+        # The server is not there: the client's connection is closed.
+        with suppress(OSError, asyncio.CancelledError):
             await self._lead(reader, writer)
         writer.close()
 

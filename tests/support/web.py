@@ -1,4 +1,4 @@
-"""A web server on the loopback that answers as a test says, and keeps what it was asked."""
+"""A web server on the loopback that answers as a test says, and keeps its requests."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ class Asked:
 
 @dataclass
 class Web:
-    """The server. `status` is what it answers; None: nothing, until the test is over. `dribbles`: it answers a byte at a time, as long. A body with
-    `refused` in it is answered with 400."""
+    """The server.
+
+    `status` is what it answers; None: nothing, until the test is over. `dribbles`: it answers a
+    byte at a time, as long. A body with `refused` in it is answered with 400.
+    """
 
     url: str = ""
     status: int | None = 200

@@ -1,7 +1,9 @@
-"""Debian's cron, woken for real: it takes minutes, so it goes on beside the other tests, and the test of it looks at what it left.
+"""Debian's cron, started for real. It takes minutes, so it runs beside the other tests.
 
-`begin` starts this file as a process of its own: a PostgreSQL, a project with jobs that become due over the minutes, and a cron that sees
-nothing of this machine's crontabs: it has a mount and a pid namespace for itself, and with it ends whatever it started.
+The last test reads what it left. `begin` starts this file as a process of its own: a PostgreSQL, a
+project with jobs that become due over the minutes, and a cron that sees none of this machine's
+crontabs. That cron has a mount and a pid namespace of its own, with which everything it started
+ends.
 """
 
 from __future__ import annotations
@@ -89,19 +91,24 @@ async def long(ctx: rota.Context) -> None:
     note("end", ctx)
 """
 
-# What there is to do: at once, in each of the minutes, and what a worker left that died in the middle.
+# What there is to do: at once, in each of the minutes, and what a worker left that died in the
+# middle.
 JOBS = """
 insert into rota.job (job_type, priority) values ('nap', 7), ('long', 0), ('stumble', 0);
-insert into rota.job (job_type, run_at) select 'nap', clock_timestamp() + make_interval(secs => 4 * n) from generate_series(0, 40) n;
-insert into rota.job (job_type, run_at) select 'feed', clock_timestamp() + make_interval(secs => 50 * n) from generate_series(0, 2) n;
+insert into rota.job (job_type, run_at)
+  select 'nap', clock_timestamp() + make_interval(secs => 4 * n) from generate_series(0, 40) n;
+insert into rota.job (job_type, run_at)
+  select 'feed', clock_timestamp() + make_interval(secs => 50 * n) from generate_series(0, 2) n;
 insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at)
-  select 'nap', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1, clock_timestamp() - interval '1 minute'
+  select 'nap', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1,
+    clock_timestamp() - interval '1 minute'
   from generate_series(1, 3);
 """
 COUNT = 3 + 41 + 3 + 15 + 3
 """Without those of the schedule, of which there is one each minute."""
 
-# A cron that reads one crontab, which is ours. It is the first process of its namespace: when it ends, so does all that it started.
+# A cron that reads one crontab, which is ours. It is the first process of its namespace: when it
+# ends, so does all that it started.
 ALONE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec"]
 SCRIPT = """
 mount -t tmpfs none /run
@@ -128,7 +135,7 @@ class Night:
         return path.read_text() if path.exists() else ""
 
     def rest(self) -> None:
-        """Let cron start nothing more, and wait until what it has started is done."""
+        """Stop cron from starting anything, and wait until its jobs have ended."""
         [cron] = psutil.Process(self.pid).children()
         cron.suspend()
         eventually(
@@ -159,7 +166,10 @@ def missing() -> str | None:
         ).returncode
         != 0
     ):
-        return "NO NAMESPACES: no drain was woken by cron itself, as it would read this machine's crontabs"
+        return (
+            "NO NAMESPACES: no drain was woken by cron itself, as it would read this machine's "
+            "crontabs"
+        )
     return None
 
 
@@ -169,7 +179,8 @@ def begin(place: Path) -> None:
         if not _home(place).exists():
             _home(place).mkdir()
             with (_home(place) / "night.log").open("wb") as log:
-                # A session of its own, for Ctrl-C is for the run; this one ends with it. Nobody's child, for nobody waits for it.
+                # A session of its own, for Ctrl-C is for the run; this one ends with it. Nobody's
+                # child, for nobody waits for it.
                 command = [
                     "setsid",
                     "--fork",
@@ -213,7 +224,7 @@ def project(directory: Path, url: str) -> dict[str, str]:
     """Make a project, and the file with its environment; return that."""
     (directory / "shop.py").write_text(SHOP)
     environment = {"ROTA_DATABASE_URL": url}
-    if "PYTHONPATH" in os.environ:  # where rota itself is not installed
+    if "PYTHONPATH" in os.environ:  # where rota is not installed
         environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in environment.items()]
     (directory / "rota.env").write_text("".join(lines))

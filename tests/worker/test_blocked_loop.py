@@ -62,7 +62,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(
     assert (over.job, over.job_type, over.over) == (job, "greedy", True)
     assert 1.0 <= first.blocked_s < over.blocked_s
     assert "test_blocked_loop.py" in first.place and "greedy" in first.place
-    assert f"job {job} greedy: has been blocking the event loop for " in first.text()
+    assert f"job {job} greedy has been blocking the event loop for " in first.text()
     assert not any(isinstance(event, LeaseLost) for event in hand.events)
 
 

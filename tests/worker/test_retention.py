@@ -368,7 +368,7 @@ async def test_behind_a_transaction_pooler_the_client_bounds_each_step(
     async with upkeep(database, notify=False) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             assert await worker.one_pass() == PERIOD_S
-            assert worker.kept() == ["not within 2 s"]
+            assert worker.kept() == ["it did not end within 2 s"]
             assert len(pending(connection)) == 1
         monkeypatch.setattr(retention, "STEP_S", 60)
         await worker.one_pass()

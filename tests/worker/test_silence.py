@@ -75,7 +75,7 @@ async def test_a_bell_that_died_silently_is_replaced(
         opened = proxy.seen.count("listen")
         proxy.silence("listen")
         lost = await hand.lost("listener")
-        assert "nothing within" in lost.reason
+        assert "no answer within" in lost.reason
         await asyncio.to_thread(_seen, proxy, "listen", opened + 1)
 
         def ring() -> bool:
@@ -97,7 +97,7 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
         proxy.silence(role)
         job = put(connection, "quick")
         lost = await hand.lost({"claim": "claimer", "finish": "finisher", "reap": "reaper"}[role])
-        assert "the database does not answer: nothing within 1.5 s" in lost.reason
+        assert "the database does not answer: no answer within 1.5 s" in lost.reason
         await asyncio.to_thread(_seen, proxy, role, opened + 1)
         await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select distinct status, attempts from rota.job_history") == [
@@ -242,7 +242,7 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(
         proxy.silence("client")
         with monkeypatch.context() as impatient:
             impatient.setattr("rota.store.db.ANSWER_S", 1.5)
-            with pytest.raises(DatabaseUnavailable, match=r"nothing within 1\.5 s"):
+            with pytest.raises(DatabaseUnavailable, match=r"no answer within 1\.5 s"):
                 await asyncio.wait_for(charge.aenqueue(), 30)
         await charge.aenqueue()
 

@@ -1,1 +1,2 @@
-"""`rota demo`: real work on real rows, each promise beside the SELECT that shows it kept."""
+"""`rota demo`: real jobs on real rows, and for each promise the SELECT that shows that it is
+kept."""

@@ -1,4 +1,5 @@
-"""What must be so in the end: one SELECT each, with the result that keeps the promise."""
+"""What must be true at the end of the demo: one SELECT for each promise, with the expected
+result."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ class Facts:
     report: str
     report_job: int
     killed: str
-    """The name of the worker that was killed, and below of the one that took over."""
+    """The name of the killed worker; below, of the worker that took over."""
     took_over: str
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One promise."""
+    """A promise, with the SELECT that tests it."""
 
     what: str
     select: str
@@ -39,19 +40,19 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class PromiseResult:
-    """One promise, looked at."""
+    """A promise with the result of its SELECT."""
 
     check: Promise
     result: tuple[Any, ...]
 
     @property
     def is_kept(self) -> bool:
-        """Whether the result is the expected one."""
+        """Whether the result is as expected."""
         return self.result == self.check.expected
 
 
 def look(connection: psycopg.Connection, checks: list[Promise]) -> list[PromiseResult]:
-    """Run each SELECT; a row that is missing is an empty result."""
+    """Run each SELECT; a missing row is an empty result."""
     return [
         PromiseResult(check, connection.execute(check.select.encode()).fetchone() or ())
         for check in checks
@@ -59,7 +60,7 @@ def look(connection: psycopg.Connection, checks: list[Promise]) -> list[PromiseR
 
 
 def promises(facts: Facts) -> list[Promise]:
-    """The SELECTs of this run."""
+    """Return the promises of this run."""
     return [*_of_sign_ups(facts), *_of_cleaning(), *_of_failures(facts), *_of_recovery(facts)]
 
 
@@ -83,7 +84,8 @@ def _of_sign_ups(facts: Facts) -> list[Promise]:
         ),
         Promise(
             "… and so is the job",
-            f"SELECT count(*) FROM rota_demo.jobs WHERE payload @> '{{\"user_id\": {facts.rolled_back}}}'",
+            'SELECT count(*) FROM rota_demo.jobs WHERE payload @> \'{"user_id": '
+            f"{facts.rolled_back}}}'",
             (0,),
         ),
     ]
@@ -93,12 +95,14 @@ def _of_cleaning() -> list[Promise]:
     return [
         Promise(
             "expired sessions are deleted, the others are not",
-            "SELECT count(*) FILTER (WHERE expires_at < now()), count(*) FROM rota_demo_app.app_session",
+            "SELECT count(*) FILTER (WHERE expires_at < now()), count(*) FROM "
+            "rota_demo_app.app_session",
             (0, SESSIONS - EXPIRED_SESSIONS),
         ),
         Promise(
             "stale files are deleted; the history says how many",
-            "SELECT (result->>'sessions')::int, (result->>'files')::int, (result->>'files_left')::int "
+            "SELECT (result->>'sessions')::int, (result->>'files')::int, "
+            "(result->>'files_left')::int "
             "FROM rota_demo.job_history WHERE job_type = 'clean_up'",
             (EXPIRED_SESSIONS, STALE_FILES, FILES - STALE_FILES),
         ),
@@ -108,23 +112,25 @@ def _of_cleaning() -> list[Promise]:
 def _of_failures(facts: Facts) -> list[Promise]:
     return [
         Promise(
-            "a job that failed twice succeeded at the third try",
+            "a job that failed twice succeeded at the third attempt",
             f"SELECT status, attempts FROM rota_demo.jobs WHERE id = {facts.partner_job}",
             ("succeeded", 3),
         ),
         Promise(
             "… and its failures are kept, with the response code",
-            "SELECT string_agg(format('%s: %s, %s', attempt, response_code, verdict), '; ' ORDER BY attempt) "
+            "SELECT string_agg(format('%s: %s, %s', attempt, response_code, verdict), '; ' ORDER "
+            "BY attempt) "
             f"FROM rota_demo.attempt WHERE job = {facts.partner_job}",
             ("1: 503, transient; 2: 503, transient",),
         ),
         Promise(
             "a poisoned job is dead after its attempts, with the reason",
-            f"SELECT status, attempts, last_error FROM rota_demo.job WHERE id = {facts.poisoned_job}",
+            "SELECT status, attempts, last_error FROM rota_demo.job WHERE id = "
+            f"{facts.poisoned_job}",
             ("dead", 3, "contacts.csv, line 3: 'nobody' is no address"),
         ),
         Promise(
-            "… and left nothing half done",
+            "… and left nothing half-done",
             "SELECT count(*) FROM rota_demo_app.app_user WHERE email LIKE '%@import.example'",
             (0,),
         ),
@@ -134,23 +140,26 @@ def _of_failures(facts: Facts) -> list[Promise]:
 def _of_recovery(facts: Facts) -> list[Promise]:
     return [
         Promise(
-            "the report was asked for twice, and is one job",
-            f"SELECT count(*), min(id) FROM rota_demo.jobs WHERE idempotency_key = '{facts.report}'",
+            "the report was requested twice, and is one job",
+            "SELECT count(*), min(id) FROM rota_demo.jobs WHERE idempotency_key = "
+            f"'{facts.report}'",
             (1, facts.report_job),
         ),
         Promise(
-            "the worker that was killed lost it",
+            "the killed worker lost it",
             f"SELECT worker, error_type FROM rota_demo.attempt WHERE job = {facts.report_job}",
             (facts.killed, "LeaseExpired"),
         ),
         Promise(
-            "… and another one finished it; the first loss costs no attempt",
-            f"SELECT locked_by, status, attempts, losses FROM rota_demo.job_history WHERE id = {facts.report_job}",
+            "… and another worker finished it; the first loss costs no attempt",
+            "SELECT locked_by, status, attempts, losses FROM rota_demo.job_history WHERE id = "
+            f"{facts.report_job}",
             (facts.took_over, "succeeded", 1, 1),
         ),
         Promise(
             "… with every user in it once",
-            f"SELECT count(*), sum(users) FROM rota_demo_app.app_report_page WHERE report = '{facts.report}'",
+            "SELECT count(*), sum(users) FROM rota_demo_app.app_report_page WHERE report = "
+            f"'{facts.report}'",
             (PAGES, facts.users),
         ),
         Promise(

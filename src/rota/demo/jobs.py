@@ -1,4 +1,7 @@
-"""The demo's App: what a small web shop does in the background. `rota work --app rota.demo.jobs:app` is its worker."""
+"""The demo's App: the background work of a small web shop.
+
+Its worker is `rota work --app rota.demo.jobs:app`.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ async def lifespan() -> AsyncIterator[Shop]:
 
 @jobs.job("send_welcome_email", queue="email", timeout="20s", takes_context=True)
 def send_welcome_email(ctx: Context, user_id: int) -> dict[str, str]:
-    """Put a mail into the outbox, under a name that a second run would use again, and note it in the user's row."""
+    """Write a mail to the outbox and note it in the user's row.
+
+    A second run would write the same file.
+    """
     shop: Shop = ctx.state
     with shop.pool.connection() as connection:
         row = connection.execute(
@@ -79,7 +85,7 @@ def send_welcome_email(ctx: Context, user_id: int) -> dict[str, str]:
 
 @jobs.job("clean_up", priority=-10, takes_context=True)
 def clean_up(ctx: Context) -> dict[str, int]:
-    """Delete expired sessions, and temporary files that nobody has touched for a day."""
+    """Delete expired sessions, and temporary files that were not changed for a day."""
     shop: Shop = ctx.state
     with shop.pool.connection() as connection:
         sessions = connection.execute(
@@ -97,7 +103,7 @@ def clean_up(ctx: Context) -> dict[str, int]:
 
 
 class PartnerError(Exception):
-    """The partner's server did not take it."""
+    """The partner's server refused the request."""
 
     def __init__(self, status_code: int) -> None:
         super().__init__(f"the partner answered {status_code}")
@@ -108,7 +114,7 @@ class PartnerError(Exception):
     "tell_partner", queue="webhook", max_attempts=5, retry=Fixed("1s", jitter=0), timeout="10s"
 )
 def tell_partner(url: str, user_id: int) -> dict[str, int]:
-    """POST a new user to the partner's server. What it answers decides whether to try again."""
+    """POST a new user to the partner's server. The status code decides whether a retry helps."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(
         address.hostname or "", address.port, timeout=PARTNER_TIMEOUT_S
@@ -130,7 +136,7 @@ def tell_partner(url: str, user_id: int) -> dict[str, int]:
 
 @jobs.job("import_contacts", max_attempts=3, retry=Fixed("1s", jitter=0), takes_context=True)
 def import_contacts(ctx: Context, file: str) -> int:
-    """Make a user of each line of a CSV file: all of them or none."""
+    """Create a user for each line of a CSV file: all of them or none."""
     shop: Shop = ctx.state
     with shop.pool.connection() as connection, (shop.files / file).open(newline="") as lines:
         for number, line in enumerate(csv.DictReader(lines), start=2):
@@ -146,7 +152,10 @@ def import_contacts(ctx: Context, file: str) -> int:
     "build_report", queue="report", lease="2s", retry=Fixed("1s", jitter=0), takes_context=True
 )
 async def build_report(ctx: Context, report: str, users: int) -> dict[str, int]:
-    """Count the users page by page. A second attempt goes on where the first one was: a page is there, whole, or it is not."""
+    """Count the users page by page.
+
+    A second attempt continues where the first one stopped: a page is complete, or absent.
+    """
     shop: Shop = ctx.state
     size = -(-users // PAGES)
     async with await psycopg.AsyncConnection.connect(shop.url, autocommit=True) as connection:
@@ -154,8 +163,15 @@ async def build_report(ctx: Context, report: str, users: int) -> dict[str, int]:
             await connection.execute(
                 """insert into rota_demo_app.app_report_page (report, page, users, worker)
                    select %(report)s, %(page)s, count(*), %(worker)s
-                   from (select from rota_demo_app.app_user where id > %(after)s and id <= %(to)s for share) counted
-                   where not exists (select from rota_demo_app.app_report_page where report = %(report)s and page = %(page)s)
+                   from (
+                     select from rota_demo_app.app_user
+                     where id > %(after)s and id <= %(to)s
+                     for share
+                   ) counted
+                   where not exists (
+                     select from rota_demo_app.app_report_page
+                     where report = %(report)s and page = %(page)s
+                   )
                    on conflict do nothing""",
                 {
                     "report": report,

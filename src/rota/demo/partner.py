@@ -1,4 +1,4 @@
-"""The partner's server: a real one, on the loopback, that has trouble twice."""
+"""The partner's server: a real one, on the loopback interface, that fails twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TROUBLE = 2
 
 @contextmanager
 def partner_server() -> Iterator[str]:
-    """Serve for a block; yields the URL."""
+    """Run the server for a block; yields its URL."""
     seen: Counter[str] = Counter()
 
     class Handler(BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ def partner_server() -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """The workers' log says it."""
+            """Log nothing: the workers' log has it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(

@@ -14,13 +14,13 @@ from rota.demo.jobs import FILES, LIFELINE
 from rota.errors import RotaError
 
 WAIT_S = 30.0
-"""Nothing here takes longer, also on a slow machine."""
+"""Longest wait: nothing here takes longer, even on a slow machine."""
 LOOK_EVERY_S = 0.02
 LOG_LINES = 15
 
 
 class WorkerProcess:
-    """A `rota work` of its own process. Killed at the latest when the block ends."""
+    """A `rota work` in its own process, which is killed at the latest when the block ends."""
 
     def __init__(self, url: str, files: Path, name: str) -> None:
         self._log = files / f"{name}.log"
@@ -59,12 +59,12 @@ class WorkerProcess:
         os.close(self._writer)
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye of any kind. Returns when the process is gone."""
+        """Send SIGKILL. Returns when the process has ended."""
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, as at a deploy; returns the exit status."""
+        """Send SIGTERM, as a deploy does. Returns the exit status."""
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(WAIT_S)
@@ -72,7 +72,11 @@ class WorkerProcess:
             raise self._failure_of(f"did not stop within {WAIT_S:g} s of SIGTERM") from None
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        """Look until the condition holds. Raises RotaError when the process ends first, or it takes too long."""
+        """Poll until the condition holds.
+
+        Raises:
+            RotaError: the process ended first, or it took too long.
+        """
         deadline = time.monotonic() + WAIT_S
         while not condition():
             if self._process.poll() is not None:
@@ -80,8 +84,8 @@ class WorkerProcess:
                     f"ended with status {self._process.returncode} before {what}"
                 )
             if time.monotonic() > deadline:
-                raise self._failure_of(f"worked for {WAIT_S:g} s, and still not: {what}")
-            time.sleep(LOOK_EVERY_S)  # it happens in another process, which tells nobody
+                raise self._failure_of(f"ran for {WAIT_S:g} s, but never: {what}")
+            time.sleep(LOOK_EVERY_S)  # it happens in another process, which sends no event
 
     def _failure_of(self, how: str) -> RotaError:
         last = "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])

@@ -1,4 +1,4 @@
-"""What the demo starts from: its two schemas, made anew, a few thousand rows and a directory of files."""
+"""The demo's starting point: two new schemas, a few thousand rows and a directory of files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,34 @@ LOCK = 1919906914
 
 TABLES = """
 create table rota_demo_app.app_user (
-  id bigint generated always as identity primary key, email text not null unique, welcomed_at timestamptz);
+  id bigint generated always as identity primary key,
+  email text not null unique,
+  welcomed_at timestamptz
+);
 create table rota_demo_app.app_session (
-  id bigint generated always as identity primary key, app_user bigint not null references rota_demo_app.app_user, expires_at timestamptz not null);
+  id bigint generated always as identity primary key,
+  app_user bigint not null references rota_demo_app.app_user,
+  expires_at timestamptz not null
+);
 create table rota_demo_app.app_report_page (
-  report text not null, page int not null, users int not null, worker text not null, primary key (report, page));
+  report text not null,
+  page int not null,
+  users int not null,
+  worker text not null,
+  primary key (report, page)
+);
 """
 _OWN_APP_TABLES = frozenset(re.findall(r"create table rota_demo_app\.(\w+)", TABLES))
 _PARTITION = re.compile(r"(job_history|attempt)_\d{8}")
 
 
 def set_up(connection: psycopg.Connection, url: str, files: Path) -> None:
-    """Make the schemas, the rows and the files.
+    """Create the schemas, the rows and the files.
 
     Raises:
-        SchemaError: another demo is at work, somebody else's tables are in the schemas, or the role may not create schemas.
+        SchemaError: another demo is running, the schemas hold foreign tables, or the role may not
+        create
+            schemas.
     """
     _be_alone(connection)
     _refuse_others_tables(connection)
@@ -46,11 +59,12 @@ def set_up(connection: psycopg.Connection, url: str, files: Path) -> None:
         _make_schemas(connection)
     except psycopg.errors.InsufficientPrivilege as error:
         raise SchemaError(
-            f"the demo needs CREATE on the database and to own its schemas: {error.diag.message_primary}"
+            "the demo needs the right to CREATE schemas in the database, and to own its own: "
+            f"{error.diag.message_primary}"
         ) from None
     except psycopg.errors.DependentObjectsStillExist as error:
         raise SchemaError(
-            f"the demo will not drop what it did not make: {error.diag.message_primary}"
+            f"the demo does not drop what it did not create: {error.diag.message_primary}"
         ) from None
     migrate.migrate(url, SCHEMA)
     _fill(connection)
@@ -58,26 +72,30 @@ def set_up(connection: psycopg.Connection, url: str, files: Path) -> None:
 
 
 def _be_alone(connection: psycopg.Connection) -> None:
-    if not _value(
-        connection, b"select pg_try_advisory_lock(%s)", [LOCK]
-    ):  # until the connection is closed
-        raise SchemaError("another `rota demo` is at work in this database")
+    # The lock lasts until the connection is closed.
+    if not _value(connection, b"select pg_try_advisory_lock(%s)", [LOCK]):
+        raise SchemaError("another `rota demo` is running in this database")
 
 
 def _refuse_others_tables(connection: psycopg.Connection) -> None:
     others = [
         f"{schema}.{table}"
         for schema, table, marked in connection.execute(
-            """select n.nspname, c.relname, obj_description(n.oid, 'pg_namespace') is not distinct from %s
-               from pg_class c join pg_namespace n on n.oid = c.relnamespace
-               where n.nspname = any (%s) and c.relkind in ('r', 'p', 'v', 'm', 'f') order by 1, 2""",
+            """select n.nspname, c.relname,
+                 obj_description(n.oid, 'pg_namespace') is not distinct from %s
+               from pg_class c
+               join pg_namespace n on n.oid = c.relnamespace
+               where n.nspname = any (%s)
+                 and c.relkind in ('r', 'p', 'v', 'm', 'f')
+               order by 1, 2""",
             [MARK, [SCHEMA, APP_SCHEMA]],
         )
         if not (marked and _is_own(schema, table))
     ]
     if others:
         raise SchemaError(
-            f"the demo drops its schemas when it starts, and these tables in them are not its own: {', '.join(others)}"
+            "the demo drops its schemas when it starts, and these tables in them are not its own: "
+            f"{', '.join(others)}"
         )
 
 
@@ -123,18 +141,23 @@ def _make_schemas(connection: psycopg.Connection) -> None:
 
 def _fill(connection: psycopg.Connection) -> None:
     connection.execute(
-        "insert into rota_demo_app.app_user (email) select format('user%%s@shop.example', n) from generate_series(1, %s) n",
+        """insert into rota_demo_app.app_user (email)
+           select format('user%%s@shop.example', n) from generate_series(1, %s) n""",
         [USERS],
     )
     connection.execute(
         """insert into rota_demo_app.app_session (app_user, expires_at)
-           select 1 + n %% %s, now() + case when n <= %s then interval '-1 hour' else interval '1 day' end from generate_series(1, %s) n""",
+           select
+             1 + n %% %s,
+             now() + case when n <= %s then interval '-1 hour' else interval '1 day' end
+           from generate_series(1, %s) n""",
         [USERS, EXPIRED_SESSIONS, SESSIONS],
     )
 
 
 def make_files(files: Path) -> None:
-    """Make the directory: an outbox, temporary files of which some are two days old, and an upload with a line that is wrong."""
+    """Create the outbox, temporary files, some of them two days old, and an upload with a wrong
+    line."""
     (files / "outbox").mkdir()
     (files / "tmp").mkdir()
     two_days_ago = time.time() - 2 * 86_400

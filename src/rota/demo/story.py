@@ -1,4 +1,4 @@
-"""The demo itself: what happens, in order."""
+"""The demo's plot: what happens, in order."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where the demo takes place."""
+    """The database and the directory of a demo."""
 
     url: str
     files: Path
     watch: psycopg.Connection
-    """An autocommit connection, to look."""
+    """An autocommit connection for SELECTs."""
     say: Say
 
     def count(self, query: str) -> int:
-        """The number that a SELECT says."""
+        """Return the number that a SELECT returns."""
         row = self.watch.execute(query.encode()).fetchone()
         return 0 if row is None else int(row[0])
 
 
 def run(say: Say) -> list[PromiseResult]:
-    """Play the demo and return its promises, looked at.
+    """Run the demo and return its promises with their results.
 
     Raises:
-        SchemaError: the schemas hold tables that are not the demo's, or cannot be made.
-        RotaError: it came to nothing half-way; it says where. No process is left behind.
+        SchemaError: the schemas hold tables that are not the demo's, or cannot be created.
+        RotaError: the demo failed half-way; it says where. No process is left behind.
     """
     url = find_url(None) or embedded.start()
     with ExitStack() as stack:
@@ -77,9 +77,10 @@ def run(say: Say) -> list[PromiseResult]:
         )
         if status := second.stop():
             raise RotaError(
-                f"the worker that took over was told to stop, and exited with status {status} instead of 0"
+                "the worker that took over was asked to stop, "
+                f"and exited with status {status} instead of 0"
             )
-        say("the second worker was told to stop, finished what it had, and exited with status 0")
+        say("the second worker was asked to stop, finished its jobs, and exited with status 0")
         _compare_files(files)
         return look(watch, promises(facts))
 
@@ -87,10 +88,12 @@ def run(say: Say) -> list[PromiseResult]:
 def _introduce(scene: Scene) -> None:
     say = scene.say
     say(
-        f"schemas rota_demo and rota_demo_app, made anew: {stage.USERS:,} users, {stage.SESSIONS:,} sessions, {stage.FILES} temporary files"
+        f"new schemas rota_demo and rota_demo_app: {stage.USERS:,} users, "
+        f"{stage.SESSIONS:,} sessions, {stage.FILES} temporary files"
     )
     say(
-        f"retries are shortened: the default is {DEFAULT_RETRY.in_words(DEFAULT_MAX_ATTEMPTS)}; here"
+        "retries are shortened: "
+        f"the default is {DEFAULT_RETRY.in_words(DEFAULT_MAX_ATTEMPTS)}; here"
     )
     for name in ("tell_partner", "import_contacts", "build_report"):
         settings = jobs.jobs.types[name].options
@@ -101,7 +104,7 @@ def _introduce(scene: Scene) -> None:
 
 
 def _sign_up(scene: Scene) -> int:
-    """Sign users up, and one more whose transaction is rolled back; return the id that one would have had."""
+    """Sign users up, and one more in a transaction that is rolled back; return the latter's id."""
     with psycopg.connect(scene.url) as connection:
         for number in range(SIGN_UPS):
             sign_up(connection, f"new{number}@shop.example")
@@ -109,13 +112,15 @@ def _sign_up(scene: Scene) -> int:
         rolled_back = sign_up(connection, "regrets@shop.example")
         connection.rollback()
     scene.say(
-        f"{SIGN_UPS} users signed up, each with a mail enqueued in the same transaction; one more, {rolled_back}, was rolled back"
+        f"{SIGN_UPS} users signed up, each with a mail enqueued in the same transaction; "
+        f"one more, {rolled_back}, was rolled back"
     )
     return rolled_back
 
 
 def sign_up(connection: psycopg.Connection, email: str) -> int:
-    """Insert a user and, in the caller's transaction, the job that welcomes them; return the user's id."""
+    """Insert a user and, in the same transaction, the job that welcomes them; return the user's
+    id."""
     row = connection.execute(
         "insert into rota_demo_app.app_user (email) values (%s) returning id", [email]
     ).fetchone()
@@ -128,12 +133,14 @@ def sign_up(connection: psycopg.Connection, email: str) -> int:
 
 
 def _work(scene: Scene, worker: WorkerProcess, partner: str) -> tuple[int, int]:
-    """Let the first worker do all that can be done; return the ids of the job that fails twice and of the one that dies."""
+    """Let the first worker run everything it can; return the ids of the flaky and the poisoned
+    job."""
     jobs.clean_up.enqueue()
     partner_job = jobs.tell_partner.enqueue(url=f"{partner}/users", user_id=stage.USERS + 1)
     poisoned_job = jobs.import_contacts.enqueue(file="contacts.csv")
     scene.say(
-        f"worker 1, process {worker.pid}: mails, a clean-up, a partner who is down {TROUBLE} times, a file that cannot be read"
+        f"worker 1, process {worker.pid}: mails, a clean-up, a partner that fails {TROUBLE} times, "
+        "a file that cannot be read"
     )
     worker.wait_until(
         lambda: not scene.count("select count(*) from rota_demo.job where status <> 'dead'"),
@@ -145,9 +152,11 @@ def _work(scene: Scene, worker: WorkerProcess, partner: str) -> tuple[int, int]:
 def _kill_and_recover(
     scene: Scene, stack: ExitStack, first: WorkerProcess
 ) -> tuple[int, WorkerProcess]:
-    """Kill the first worker in the middle of a report; return the report's id and the worker that finished it."""
+    """Kill the first worker in the middle of a report; return the report's id and its second
+    worker."""
     with psycopg.connect(scene.url) as slow:
-        # A transaction elsewhere that takes its time with one user: the report cannot get past that user's page, however fast the machine is.
+        # Another transaction holds a lock on one user, so the report cannot get past that user's
+        # page, however fast the machine is.
         user_id = (PAGE_OF_THE_KILL - 1) * -(-_ids() // jobs.PAGES) + 1
         slow.execute("select from rota_demo_app.app_user where id = %s for update", [user_id])
         report = jobs.build_report.using(idempotency_key=REPORT).enqueue(
@@ -156,19 +165,20 @@ def _kill_and_recover(
         again = jobs.build_report.using(idempotency_key=REPORT).enqueue(report=REPORT, users=_ids())
         if again.created or again.id != report.id:
             raise RotaError(
-                f"a second click on the report made job {again.id} beside job {report.id}"
+                f"a second request for the report made job {again.id} beside job {report.id}"
             )
-        scene.say(f"a report asked for twice is job {report.id} both times")
+        scene.say(f"a report requested twice is job {report.id} both times")
         pages = f"select count(*) from rota_demo_app.app_report_page where report = '{REPORT}'"
         first.wait_until(
             lambda: scene.count(pages) == PAGE_OF_THE_KILL - 1, "the report was in the middle"
         )
         first.kill()
         scene.say(
-            f"worker 1, process {first.pid}, was killed with SIGKILL after page {PAGE_OF_THE_KILL - 1} of {jobs.PAGES}"
+            f"worker 1, process {first.pid}, was killed with SIGKILL "
+            f"after page {PAGE_OF_THE_KILL - 1} of {jobs.PAGES}"
         )
     second = stack.enter_context(WorkerProcess(scene.url, scene.files, "second"))
-    scene.say(f"worker 2, process {second.pid}: waits for the lease to run out, and goes on")
+    scene.say(f"worker 2, process {second.pid}: waits for the lease to expire, then continues")
     second.wait_until(
         lambda: scene.count(f"select count(*) from rota_demo.job_history where id = {report.id}"),
         "the lost report was finished",
@@ -177,7 +187,7 @@ def _kill_and_recover(
 
 
 def _ids() -> int:
-    """The highest user id there may be: the one that was rolled back has one too."""
+    """Return the highest user id: the sign-up that was rolled back used one too."""
     return stage.USERS + SIGN_UPS + 1
 
 
@@ -189,12 +199,13 @@ def _name(scene: Scene, worker: WorkerProcess) -> str:
 
 
 def _compare_files(files: Path) -> None:
-    """What the clean-up says about files, held against the directory itself; PostgreSQL cannot look there."""
+    """Compare what the clean-up reports with the directory itself, which PostgreSQL cannot read."""
     left, mails = (
         sum(1 for _ in (files / "tmp").iterdir()),
         sum(1 for _ in (files / "outbox").glob("*.eml")),
     )
     if (left, mails) != (stage.FILES - stage.STALE_FILES, SIGN_UPS):
         raise RotaError(
-            f"the directory holds {left} temporary files and {mails} mails, and should hold other numbers"
+            f"the directory has {left} temporary files and {mails} mails, "
+            "which are not the expected numbers"
         )

@@ -1,7 +1,7 @@
-"""A private PostgreSQL under a directory, shared by every process that works there, gone with the last of them.
+"""A private PostgreSQL under a directory, shared by all processes there, and stopped by the last.
 
-How users are counted, and who stops the server when all of them were killed: `guard`. How it is started:
-`server`. As which user of the operating system: `account`.
+`guard` counts the users, and stops the server if all of them were killed. `server` starts it.
+`account` chooses the operating system's user that it runs as.
 """
 
 from __future__ import annotations
@@ -26,24 +26,29 @@ if sys.platform != "win32":
 
 logger = logging.getLogger("rota")
 
-_TRANSITION_S = 300.0  # how long to wait for others that start or stop it
+_TRANSITION_S = 300.0
+"""How long to wait for other processes that start or stop the server."""
 _GUARD_S = 60.0
-_LEAVE_S = 5.0  # how long a process that ends waits for others that stop it, and for the guard to have ended too
+_LEAVE_S = 5.0
+"""How long a process that ends waits for others that stop the server, and for the guard to end."""
 _POLL_S = 0.01
 
 _in_process = threading.RLock()
 _used: dict[Path, int] = {}
-"""The directories this process uses, each with the descriptor whose lock says so."""
+"""The directories that this process uses, each with the descriptor that holds its lock."""
 
 
 def start(directory: Path | None = None) -> str:
     """Return the URL of the directory's PostgreSQL, which runs at least as long as this process.
 
-    Creates and starts it where needed. Defaults to `.rota` in the working directory. Safe to call again, by many processes
-    at once and in a forked child; the first call in a process logs one warning that names the directory.
+    Creates and starts it if needed. Defaults to `.rota` in the working directory. Safe to call
+    again, from many processes at once and in a forked child. The first call in a process logs one
+    warning that names the directory.
 
     Raises:
-        EmbeddedError: The wheel is missing, this is Windows, `ROTA_ENV` is `production`, or PostgreSQL does not start.
+        EmbeddedError: the wheel is missing, this is Windows, `ROTA_ENV` is `production`, or
+        PostgreSQL
+            does not start.
     """
     directory = _resolve(directory)
     _refuse_production()
@@ -63,24 +68,27 @@ def start(directory: Path | None = None) -> str:
                 os.close(_used.pop(directory))
                 raise
     logger.warning(
-        "using a private PostgreSQL in %s, which stops with the last process that uses it; set ROTA_DATABASE_URL to use a real one",
+        "using a private PostgreSQL in %s, which stops with the last process that uses it; "
+        "set ROTA_DATABASE_URL to use a real one",
         directory,
     )
     return url
 
 
 def running(directory: Path | None = None) -> str | None:
-    """Return the URL of the directory's PostgreSQL if it is up, else None. Does not become a user of it."""
+    """Return the URL of the directory's PostgreSQL; None: it is down. Does not make this a user of
+    it."""
     directory = _resolve(directory)
     with _os_errors_of(directory):
         return server.url(directory)
 
 
 def stop(directory: Path | None = None) -> bool:
-    """Stop the directory's PostgreSQL now, whoever uses it. Return False if it was not running.
+    """Stop the directory's PostgreSQL now, even if other processes use it. Return False if it is
+    down.
 
     Raises:
-        EmbeddedError: It runs out of this process's reach, as in another container.
+        EmbeddedError: it runs where this process cannot reach it, such as in another container.
     """
     directory = _resolve(directory)
     if not (directory / guard.TRANSITION).exists():  # nothing was ever started here
@@ -90,7 +98,7 @@ def stop(directory: Path | None = None) -> bool:
 
 
 def reset(directory: Path | None = None) -> bool:
-    """Stop the directory's PostgreSQL and delete its data. Return False if there were none."""
+    """Stop the directory's PostgreSQL and delete its data. Return False if there was none."""
     directory = _resolve(directory)
     if not (directory / guard.TRANSITION).exists():  # nothing was ever started here
         return False
@@ -98,7 +106,7 @@ def reset(directory: Path | None = None) -> bool:
         _shut_down(directory)
         data = directory / guard.DATA
         existed = (data / "PG_VERSION").exists()
-        if existed:  # else it is none of ours
+        if existed:  # otherwise the directory is not ours
             shutil.rmtree(data)
         return existed
 
@@ -116,12 +124,13 @@ def _refuse_production() -> None:
 
 @contextlib.contextmanager
 def _os_errors_of(directory: Path) -> Iterator[None]:
-    """Say which directory an operating system's refusal is about, and whose the directory is."""
+    """Name the directory in an error of the operating system, and say whose it may be."""
     try:
         yield
     except PermissionError as error:
         raise EmbeddedError(
-            f"the private PostgreSQL in {directory} belongs to another user, or its directory does: {error}"
+            f"the private PostgreSQL in {directory} or its directory belongs to another user: "
+            f"{error}"
         ) from error
     except OSError as error:
         raise EmbeddedError(f"the private PostgreSQL in {directory}: {error}") from error
@@ -130,23 +139,22 @@ def _os_errors_of(directory: Path) -> Iterator[None]:
 def _make_directory(directory: Path) -> None:
     if not directory.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        directory.chmod(
-            0o711 if os.geteuid() == 0 else 0o700
-        )  # root's server is another user's and passes through
+        # Root's server runs as another user, who must be able to pass through.
+        directory.chmod(0o711 if os.geteuid() == 0 else 0o700)
     if not any(directory.iterdir()):
         (directory / ".gitignore").write_text("*\n")
 
 
 def _join(directory: Path) -> None:
     users = _used.get(directory, -1)
-    if not guard.is_open_on(
-        users, directory / guard.USERS
-    ):  # first use; or the descriptor or the directory was taken from us
+    # The first use; or the descriptor was closed or the directory deleted behind our back.
+    if not guard.is_open_on(users, directory / guard.USERS):
         _used[directory] = guard.join(directory)
 
 
 def _ensure_guard(directory: Path) -> None:
-    """Start the guard unless there is one. It is born with its lock on; its errors, if any, are in `guard.log`."""
+    """Start the guard unless there is one. It starts with its lock held; its errors are in
+    `guard.log`."""
     lock = guard.open_lock(directory / guard.GUARD)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,14 +165,17 @@ def _ensure_guard(directory: Path) -> None:
         with (directory / "guard.log").open("wb") as log:
             subprocess.run(
                 [sys.executable, "-I", "-S", guard.__file__, str(directory), str(lock)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(lock,), start_new_session=True, cwd="/",
-                env=server.environment(), check=True, timeout=_GUARD_S,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(lock,),
+                start_new_session=True, cwd="/", env=server.environment(), check=True,
+                timeout=_GUARD_S,
             )  # fmt: skip
     except BlockingIOError:
-        pass  # there is one
+        pass  # a guard is running
     except subprocess.SubprocessError as error:
         logger.warning(
-            "no guard for the private PostgreSQL: if its users are killed, stop it with `rota db stop` (%s)",
+            "no guard for the private PostgreSQL: if its users are killed, stop it with `rota db "
+            "stop` "
+            "(%s)",
             error,
         )
     finally:
@@ -182,15 +193,17 @@ def _shut_down(directory: Path) -> bool:
 
 @atexit.register
 def _leave() -> None:
-    """Stop the servers of which this process is the last user, so that none is left when a command returns.
+    """Stop the servers of which this process is the last user, so that no command leaves one
+    behind.
 
-    A forked child may run this too: its parent's lock is another copy, so it only ever finds itself the last when it is.
+    A forked child may run this too. Its parent holds another copy of the lock, so the child finds
+    itself the last user only if it is.
     """
     for directory in list(_used):
         users = _used.pop(directory)
         if guard.is_open_on(users, directory / guard.USERS):
-            os.close(users)  # closed, not unlocked: unlocking would speak for forked children too
-            with contextlib.suppress(OSError):  # the guard, or the next start, does it then
+            os.close(users)  # closed, not unlocked: unlocking would also unlock for forked children
+            with contextlib.suppress(OSError):  # the guard or the next start stops it then
                 _stop_if_unused(directory)
 
 
@@ -206,9 +219,8 @@ def _stop_if_unused(directory: Path) -> None:
         time.sleep(_POLL_S)
 
 
-if (
-    sys.platform != "win32"
-):  # no fork in the middle of a start: the child would keep a copy of its locks
+# No fork in the middle of a start: the child would keep a copy of its locks.
+if sys.platform != "win32":
     os.register_at_fork(
         before=_in_process.acquire,
         after_in_parent=_in_process.release,

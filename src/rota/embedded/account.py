@@ -1,7 +1,8 @@
-"""The operating system's user as whom the private PostgreSQL runs.
+"""The operating system's user that the private PostgreSQL runs as.
 
-PostgreSQL refuses to run as root. Where Rota does, the server runs as the owner of the data, at first the system user
-`pgserver`, which is created where needed (the wheel's own name for it). Elsewhere it runs as whoever starts it.
+PostgreSQL refuses to run as root. If Rota runs as root, the server runs as the owner of the data:
+at first the system user `pgserver` (the wheel's own name for it), which is created if needed.
+Otherwise it runs as the user that starts it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ if sys.platform != "win32":
 logger = logging.getLogger("rota")
 
 _NAME = "pgserver"
-_CREATE_S = 5.0  # useradd refuses while another process holds the lock on the user database
+_CREATE_S = 5.0
+"""How long to retry: useradd refuses while another process holds the lock on the user database."""
 
 
 class RunAs(TypedDict, total=False):
-    """What `subprocess` takes to start a process as another user; empty for oneself."""
+    """Arguments for `subprocess` to start a process as another user; empty for the current one."""
 
     user: int
     group: int
@@ -37,7 +39,7 @@ class RunAs(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Account:
-    """A user and their group; None for whoever runs this."""
+    """A user and their group; None: the current ones."""
 
     user: int | None = None
     group: int | None = None
@@ -49,12 +51,12 @@ class Account:
         return {"user": self.user, "group": self.group, "extra_groups": []}
 
     def own(self, path: Path) -> None:
-        """Give the path to this account."""
+        """Make this account the owner of the path."""
         if self.user is not None and self.group is not None:
             os.chown(path, self.user, self.group)
 
     def may_pass(self, directory: os.stat_result) -> bool:
-        """Whether this account may go through a directory of that mode and owner."""
+        """Whether this account may pass through a directory with that mode and owner."""
         if directory.st_uid == self.user:
             return bool(directory.st_mode & stat.S_IXUSR)
         if directory.st_gid == self.group:
@@ -63,7 +65,7 @@ class Account:
 
 
 def server_account(data: Path, binaries: Path) -> Account:
-    """Return whose processes the server's are, able to reach the data and the binaries."""
+    """Return the account to run the server as, able to reach the data and the binaries."""
     if os.geteuid() != 0:
         return Account()
     owner = data.stat() if data.exists() else None
@@ -84,14 +86,16 @@ def _pgserver() -> Account:
             refused = _create_pgserver()
         if refused and time.monotonic() > deadline:
             raise EmbeddedError(
-                f"PostgreSQL does not run as root, and the user {_NAME!r} to run it as cannot be created: {refused}"
+                f"PostgreSQL does not run as root, and the user {_NAME!r} to run it as cannot be "
+                "created: "
+                f"{refused}"
             )
         if refused:
             time.sleep(0.1)
 
 
 def _create_pgserver() -> str | None:
-    """Create the user. Return what went wrong, which may be that another process was faster."""
+    """Create the user. Return what went wrong; another process may have created it first."""
     command = [
         "useradd",
         "--system",
@@ -111,14 +115,14 @@ def _create_pgserver() -> str | None:
             check=False,
         )
     except FileNotFoundError:
-        return "there is no `useradd` here"
+        return "there is no `useradd`"
     return (
         made.stdout.strip() or f"useradd exits with {made.returncode}" if made.returncode else None
     )
 
 
 def _let_pass(account: Account, path: Path) -> None:
-    """Open the directories above `path` to be gone through, not listed, as far as they are closed to the account."""
+    """Let the account pass through the directories above `path`, without listing them."""
     for above in path.parents:
         now = above.stat()
         if not account.may_pass(now):
@@ -130,7 +134,8 @@ def _let_pass(account: Account, path: Path) -> None:
 
 
 def _let_read(installation: Path) -> None:
-    """Make the wheel's files readable for everybody, where a strict umask of root's kept them closed."""
+    """Make the wheel's files readable for all users, if a strict umask of root's made them
+    private."""
     postgres = installation / "bin" / "postgres"
     if postgres.stat().st_mode & stat.S_IXOTH:
         return

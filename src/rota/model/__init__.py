@@ -1,1 +1,1 @@
-"""What can be, and every decision. Pure: no input, no output, no clock."""
+"""What can be, and every decision. Pure: no I/O, no clock."""

@@ -1,4 +1,4 @@
-"""What is told of an alert, and when. Pure: the store writes it, upkeep tells it."""
+"""Which notifications an alert needs, and when. Pure: the store writes them, upkeep sends them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 OVER_AFTER = 2
-"""An alert is over when so many evaluations in a row did not find it: a figure that moves about its threshold is not told of twice a minute."""
+"""Evaluations in a row without a match after which an alert is over.
+
+With one, a figure that moves about its threshold would notify twice a minute.
+"""
 
 
 class AlertStep(StrEnum):
-    """What becomes of one subject of a rule."""
+    """What happens to one subject of a rule."""
 
     FIRES = "fires"
     REPEATS = "repeats"
     OVER = "over"
     MISSED = "missed"
-    """It was not found, this once: nothing is told yet."""
+    """Not found this once: no notification yet."""
     STILL = "still"
-    """It was told of already, and nothing new is to be told."""
+    """Still found, and already notified: nothing new to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlertMatch:
-    """What a rule finds now of one subject."""
+    """One subject that a rule finds now."""
 
     subject: str
     value: float
@@ -33,21 +36,21 @@ class AlertMatch:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What was told of a subject before."""
+    """The notifications of a subject so far."""
 
     subject: str
     told: int
-    """How often; it only grows."""
+    """How many were sent; it only grows."""
     is_over: bool
     missed: int
     """Evaluations in a row that did not find it."""
     told_s: float
-    """How long ago the last time was."""
+    """Seconds since the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to write of one subject, as it was seen."""
+    """What to write for one subject, with the count that was read."""
 
     step: AlertStep
     subject: str
@@ -58,7 +61,10 @@ class Decision:
 def decide(
     found: Iterable[AlertMatch], standing: Iterable[Standing], repeat_after_s: float | None
 ) -> list[Decision]:
-    """Decide about every subject that is found or stands; those that are over and stay so are left out."""
+    """Decide about every subject that is found or has an alert.
+
+    Alerts that are over and stay so are left out.
+    """
     findings = {finding.subject: finding for finding in found}
     before = {known.subject: known for known in standing}
     decided = []

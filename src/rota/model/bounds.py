@@ -1,4 +1,4 @@
-"""Bounds of the values that people give, and their checks."""
+"""Limits of the values that people pass, and their checks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from typing import Any
 
 from rota.errors import UsageError
 
-# Of a text in characters. The tables have the same numbers (tests/store/test_limits.py).
+# Lengths of texts, in characters. The tables have the same numbers (tests/store/test_limits.py).
 
 EXPIRES_S_MIN = 0.001
 NAME_MAX = 200
-"""Of a job type, a schedule, a release, an error's class, and of whoever acts."""
+"""For a job type, a schedule, a release, an error's class, and the name of a person who acts."""
 QUEUE_MAX = 100
 KEY_MAX = 255
 WHY_MAX = 500
 PRIORITY_MAX = 100
 ATTEMPTS_MAX = 10_000
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
-"""What the table takes: every client must be able to read the row, and add an expiry to it."""
+"""The latest instant of the tables: every client must be able to read the row and add an expiry."""
 
 
 def check_aware(value: Any, name: str) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise UsageError(
-            f"{name} must be a datetime with a time zone, not {value!r}; the database's clock decides, so say which zone you mean"
+            f"{name} must be a datetime with a time zone, not {value!r}: "
+            "the database's clock decides, so its zone must be known"
         )
     if value >= LATEST:
         raise UsageError(f"{name} must lie before the year {LATEST.year}, not {value!r}")

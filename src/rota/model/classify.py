@@ -1,4 +1,4 @@
-"""Whether another attempt can help. Pure: of an error its class, its number and its status code."""
+"""Whether another attempt can help. Pure: it reads an error's class, number and status code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """The verdict on an error, the rule that gave it, and the HTTP or SMTP code where there is one."""
+    """The verdict on an error, the rule that gave it, and the HTTP or SMTP code if there is one."""
 
     verdict: Verdict
     rule: str
@@ -30,10 +30,11 @@ class Classification:
 def classify(
     error: BaseException, retry_on: ErrorTypes = (), fatal_on: ErrorTypes = ()
 ) -> Classification:
-    """Say whether an error is worth another attempt.
+    """Classify an error as transient or fatal.
 
-    Of the classes in fatal_on and retry_on the one nearest in the error's method resolution order decides, fatal_on on a tie; then the
-    defaults. Only the error itself is looked at, not its cause; a group is fatal when all its errors are.
+    Of the classes in fatal_on and retry_on, the nearest in the error's method resolution order
+    decides, fatal_on on a tie; then the defaults. Only the error itself counts, not its cause. A
+    group is fatal if all its errors are.
     """
     code = _response_code(error)
     for kind in type(error).__mro__:
@@ -48,7 +49,7 @@ def classify(
 
 
 def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    # A loop, because groups nest as deep as whoever raised them liked.
+    # A loop, not recursion: groups can nest deeper than the stack.
     stack: list[BaseException] = [group]
     while stack:
         error = stack.pop()
@@ -58,7 +59,7 @@ def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield error
 
 
-# Names of classes anywhere among an error's bases, so that no library has to be imported to know its errors.
+# Class names anywhere among an error's bases, so that no library has to be imported to know them.
 _TIMEOUTS = frozenset(
     {
         "TimeoutError",
@@ -72,8 +73,9 @@ _TIMEOUTS = frozenset(
 )
 _CONNECTIONS = frozenset(
     {
-        "ConnectionError", "ClientConnectionError", "ConnectError", "NetworkError", "TransportError", "ProtocolError", "IncompleteRead",
-        "gaierror", "herror", "SSLError", "SMTPServerDisconnected", "OperationalError", "InterfaceError", "DatabaseUnavailable",
+        "ConnectionError", "ClientConnectionError", "ConnectError", "NetworkError",
+        "TransportError", "ProtocolError", "IncompleteRead", "gaierror", "herror", "SSLError",
+        "SMTPServerDisconnected", "OperationalError", "InterfaceError", "DatabaseUnavailable",
         "BadStatusLine", "EndpointConnectionError", "MaxRetryError", "NewConnectionError",
     }
 )  # fmt: skip
@@ -100,7 +102,7 @@ def _by_default(error: BaseException, code: int | None) -> Classification:
         return Classification(Verdict.FATAL, "payload", code)
     if code is not None and code >= 400:
         is_smtp = _smtp_code(error) is not None
-        # SMTP has it the other way round: 4xx means later, 5xx means never (RFC 5321, 4.2.1).
+        # In SMTP, 4xx means later and 5xx means never (RFC 5321, 4.2.1).
         is_transient = code < 500 if is_smtp else code >= 500 or code in (408, 425, 429)
         return Classification(
             Verdict.TRANSIENT if is_transient else Verdict.FATAL,
@@ -136,7 +138,7 @@ def _smtp_code(error: BaseException) -> int | None:
         and type(error).__name__ == "SMTPRecipientsRefused"
         and isinstance(refused, dict)
     ):
-        # smtplib gives {address: (code, text)}. One that may work later is worth another attempt.
+        # smtplib gives {address: (code, text)}. If one address may work later, a retry helps.
         codes = [
             _as_code(answer[0])
             for answer in refused.values()
@@ -149,7 +151,7 @@ def _smtp_code(error: BaseException) -> int | None:
 def _read(thing: object, name: str) -> object:
     try:
         return getattr(thing, name, None)
-    except (Exception, SystemExit):  # noqa: BLE001 - a property of somebody else's class; what it raises says nothing about this error
+    except (Exception, SystemExit):  # noqa: BLE001 - a foreign property; of another class
         return None
 
 

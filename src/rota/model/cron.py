@@ -1,8 +1,10 @@
-"""When a cron text fires. Pure: cronsim knows which times of a plain calendar a text names, this file when a zone's clock shows them.
+"""When a cron text fires. Pure.
 
-The rule where clocks are changed is Debian cron's (docs/decisions/0013-ticks-when-clocks-change.md):
-a text with fixed hours and minutes fires once for each time that it names, also when the clock shows that time twice or leaves it out;
-one whose minutes or hours begin with a star goes by what the clock shows, so it keeps its pace in real time.
+cronsim knows which times of a plain calendar a text names; this file knows when a zone's clock
+shows them. Where clocks change, the rule is Debian cron's
+(docs/decisions/0013-ticks-when-clocks-change.md). A text with fixed hours and minutes fires once
+for each time that it names, even if the clock shows that time twice or skips it. A text whose
+minutes or hours begin with a star follows the clock, and so keeps its pace in real time.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT_MAX = 512
-"""Characters of a cron text; one that lists all the minutes of an hour takes 170."""
+"""Most characters of a cron text; one that lists all the minutes of an hour has 170."""
 SHOWN_MAX = 80
-"""Characters of it in an error."""
+"""Most characters of it in an error."""
 YEARS_MAX = 50
-"""A text that names no time within so many years never fires. The rarest, 29 February on a given weekday, comes within 40."""
+"""A text that names no time within this many years never fires.
+
+The rarest, 29 February on a given weekday, comes within 40.
+"""
 
 EXAMPLE = "'30 2 * * 1-5' is half past two from Monday to Friday"
 FIELDS = {
@@ -48,22 +53,22 @@ NAMED = {
 }
 _SECOND = timedelta(seconds=1)
 _END = datetime(9999, 12, 30, tzinfo=UTC)
-"""As late as every zone's clock can still be told."""
+"""The latest instant that every zone's clock can show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A cron text in a time zone, checked; made by `parse`."""
+    """A valid cron text in a time zone; `parse` makes it."""
 
     text: str
-    """As it was given, but for its spaces."""
+    """As the caller gave it, with its spaces normalised."""
     zone: ZoneInfo
     fields: str
     """The five fields that it stands for."""
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it names hours and minutes, and so fires once for each also where clocks are changed."""
+        """Whether it names hours and minutes, and so fires once for each when clocks change too."""
         return not any(field.startswith("*") for field in self.fields.split()[:2])
 
 
@@ -83,13 +88,14 @@ def parse(text: str, timezone: str) -> Cron:
         raise UsageError(f"{_shorten(text)!r} is no cron text: {reason}; {EXAMPLE}")
     if next_fire(cron, datetime(2000, 1, 1, tzinfo=UTC)) is None:
         raise UsageError(
-            f"{_shorten(text)!r} never fires in {timezone}: within {YEARS_MAX} years no day has such a date and time; {EXAMPLE}"
+            f"{_shorten(text)!r} never fires in {timezone}: "
+            f"within {YEARS_MAX} years no day has such a date and time; {EXAMPLE}"
         )
     return cron
 
 
 def next_fire(cron: Cron, after: datetime) -> datetime | None:
-    """The first tick later than an aware instant, in UTC; None when none comes within 50 years."""
+    """Return the first tick after an aware instant, in UTC; None: none within 50 years."""
     try:
         return (_next_named if cron.is_fixed else _next_shown)(cron, _utc(after))
     except OverflowError:  # the calendar ends with the year 9999
@@ -97,14 +103,14 @@ def next_fire(cron: Cron, after: datetime) -> datetime | None:
 
 
 def next_fires(cron: Cron, after: datetime, count: int) -> list[datetime]:
-    """The next ticks later than an aware instant, in order, in UTC."""
+    """Return the next ticks after an aware instant, in order, in UTC."""
     return list(islice(_chain(cron, after), count))
 
 
 def latest_fires(cron: Cron, after: datetime, until: datetime, most: int) -> list[datetime]:
-    """The ticks later than `after`, up to and with `until`: the latest `most` of them, in order, in UTC.
+    """Return the latest `most` ticks after `after`, up to and including `until`, in order, in UTC.
 
-    What came before those is not walked through, however long ago `after` is.
+    Its cost does not depend on how long ago `after` is.
     """
     after, until = _utc(after), min(_utc(until), _END)
     few = list(islice(_between(cron, after, until), most + 1))
@@ -116,41 +122,52 @@ def latest_fires(cron: Cron, after: datetime, until: datetime, most: int) -> lis
         found = deque(_between(cron, start, until), most)
         if start == after or len(found) == most:
             return list(found)
-        count *= 2  # clocks were set forward in between, so that the calendar names more times than were shown
+        # Clocks were set forward in between, so the calendar names more times than were shown.
+        count *= 2
 
 
 def count_fires(cron: Cron, after: datetime, until: datetime, most: int) -> int:
-    """How many ticks are later than `after`, up to and with `until`; counted up to `most`."""
+    """Count the ticks after `after`, up to and including `until`, at most up to `most`."""
     return sum(1 for _ in islice(_between(cron, _utc(after), min(_utc(until), _END)), most))
 
 
 def _zone(timezone: str) -> ZoneInfo:
     try:
-        if timezone.lower() == "localtime":  # each machine's own
+        if timezone.lower() == "localtime":  # differs between machines
             raise ValueError
         return ZoneInfo(timezone)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise UsageError(
-            f"there is no time zone {timezone!r}: name one of the IANA database, such as Europe/Stockholm"
+            f"there is no time zone {timezone!r}: "
+            "use a name of the IANA database, such as Europe/Stockholm"
         ) from None
 
 
 def _wrong(fields: str) -> str | None:
-    """What is wrong with five fields; None if nothing is."""
+    """Say what is wrong with five fields; None: nothing."""
     count = len(fields.split())
     if fields.startswith("@"):
         return f"the names are {', '.join(NAMED)}"
     if count == 6:
-        return "it has six fields, and there are none for seconds or years: a schedule fires at most once a minute"
+        return (
+            "it has six fields, and Rota has none for seconds or years: "
+            "a schedule fires at most once a minute"
+        )
     if count != 5:
-        return f"it has {count} field{'' if count == 1 else 's'}, not the five for minute, hour, day of month, month, day of week"
+        return (
+            f"it has {count} field{'' if count == 1 else 's'}, "
+            "not the five for minute, hour, day of month, month, day of week"
+        )
     for place, (name, takes) in enumerate(FIELDS.items()):
         alone = ["*"] * 5
         alone[place] = fields.split()[place]
         try:
             CronSim(" ".join(alone), datetime(2000, 1, 1))  # noqa: DTZ001 - of the plain calendar
         except CronSimError:
-            return f"the {name} {_shorten(alone[place])!r} is wrong (it takes {takes}, lists with commas, ranges, steps as in */5)"
+            return (
+                f"the {name} {_shorten(alone[place])!r} is wrong "
+                f"(it takes {takes}, lists with commas, ranges, steps as in */5)"
+            )
     try:
         CronSim(fields, datetime(2000, 1, 1))  # noqa: DTZ001
     except CronSimError:
@@ -165,7 +182,7 @@ def _shorten(text: str) -> str:
 def _utc(instant: datetime) -> datetime:
     if instant.tzinfo is None:
         raise UsageError(
-            f"{instant!r} says no time zone: give an aware datetime, as datetime.now(UTC)"
+            f"{instant!r} has no time zone: pass an aware datetime, such as datetime.now(UTC)"
         )
     return instant.astimezone(UTC)
 
@@ -182,17 +199,20 @@ def _chain(cron: Cron, after: datetime) -> Iterator[datetime]:
 
 
 def _next_named(cron: Cron, after: datetime) -> datetime | None:
-    """Each time named is one tick: the first time that it is shown, or when the clock leaps over it."""
+    """Find the next tick of a fixed text: each named time ticks once.
+
+    It ticks when the clock first shows the time, or when the clock leaps over it.
+    """
     for wall in CronSim(cron.fields, _wall(after, cron.zone)):
         first, second = _instants(wall, cron.zone)
         tick = first if first <= second else _change(second, first, cron.zone)
-        if tick > after:  # else it was shown before the clock was set back
+        if tick > after:  # otherwise the clock showed it before it was set back
             return tick
     return None
 
 
 def _next_shown(cron: Cron, after: datetime) -> datetime | None:
-    """A tick is each minute at which the clock shows a time named."""
+    """Find the next tick of a starred text: each minute at which the clock shows a named time."""
     zone = cron.zone
     first, second = _instants(_wall(after, zone), zone)
     turn = _change(first, second, zone) if first == after.replace(microsecond=0) < second else None
@@ -200,9 +220,11 @@ def _next_shown(cron: Cron, after: datetime) -> datetime | None:
     while (wall := next(CronSim(cron.fields, start), None)) is not None and wall.year <= last_year:
         first, second = _instants(wall, zone)
         if turn is not None and turn <= first:
-            change, turn = turn, None  # before it comes, the clock shows earlier times again
+            # The clock shows earlier times again before this one comes.
+            change, turn = turn, None
         elif first > second:
-            change = _change(second, first, zone)  # the clock never shows it
+            # The clock never shows it.
+            change = _change(second, first, zone)
         else:
             return first if first > after else second
         after, start = change - _SECOND, _wall(change, zone) - _SECOND
@@ -210,7 +232,10 @@ def _next_shown(cron: Cron, after: datetime) -> datetime | None:
 
 
 def _earlier(cron: Cron, until: datetime, count: int) -> datetime | None:
-    """An instant with so many times named before `until` after it, by the plain calendar; None when there are not so many."""
+    """Return an instant with `count` named times between it and `until`, by the plain calendar.
+
+    None: there are fewer.
+    """
     try:
         back = CronSim(cron.fields, _wall(until, cron.zone), reverse=True)
         wall = next(islice(back, count - 1, None), None)
@@ -220,12 +245,15 @@ def _earlier(cron: Cron, until: datetime, count: int) -> datetime | None:
 
 
 def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
-    """What the clock shows: a time of the plain calendar."""
+    """Return what the clock shows: a time of the plain calendar."""
     return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """When the clock shows a time: twice the same; first and second; or the wrong way round when it never does, with the leap in between."""
+    """Return the instants at which the clock shows a time: the same one twice, or first and second.
+
+    In the wrong order if the clock never shows the time; the leap is then between them.
+    """
     first, second = (
         wall.replace(tzinfo=zone, fold=fold, microsecond=0).astimezone(UTC) for fold in (0, 1)
     )
@@ -233,7 +261,7 @@ def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 
 def _change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The second at which the clock is changed, of two instants around it."""
+    """Find the second at which the clock changes, between two instants around it."""
 
     def is_changed(second: int) -> bool:
         return (before + timedelta(seconds=second)).astimezone(zone).utcoffset() != offset

@@ -1,4 +1,5 @@
-"""What is kept of an error: its class, a message safe for an admin screen, a limited stack. Pure."""
+"""What is stored of an error: its class, a message safe for an admin screen, a limited stack.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,44 +9,50 @@ import traceback
 from pathlib import Path
 
 TEXT_MAX = 65536
-"""Longer error texts are cut to this before anything is searched in them."""
+"""Longer error texts are cut to this many characters before they are searched."""
 _OUR_FRAMES = str(Path(__file__).parent.parent / "worker")
 _URL_USER = re.compile(
     r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)"
 )
-# The patterns of the SQL function `redact` are these; tests/pure/test_redaction.py holds both to the same lines.
-_NAME = r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private)[_-]?key|token)(?:[_-]?(?:access[_-]?)?key)?[0-9]{0,3}"
+# The SQL function `redact` has the same patterns; tests/pure/test_redaction.py tests both.
+_NAME = (
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private)[_-]?key|token)"
+    r"(?:[_-]?(?:access[_-]?)?key)?[0-9]{0,3}"
+)
 _QUOTED = (
     r"[a-z]{0,2}\"(?:[^\"\\]|\\.){0,2000}\"?|[a-z]{0,2}'(?:[^'\\]|\\.){0,2000}'?"
     r"|\\\"(?:[^\"\\]|\\[^\"]){0,2000}(?:\\\")?"  # JSON within a text within JSON
     r"|[\w.]{1,100}\((?:\"[^\"]{0,2000}\"|'[^']{0,2000}')\)"  # SecretStr('…')
 )
-# Nor is the name of the next one a value ("bad token: api_key: …"): that goes with the next.
+# The name of a second secret is no value ("bad token: api_key: …"): the second pattern takes it.
 _NOTHING = (
     r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$)"
     rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=]\s)"
 )
 _BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
-# After a colon a bare word is mostly prose ("'password': missing"); a secret has a digit or a sign in it, or is long.
+# After a colon a bare word is mostly prose ("'password': missing"). A secret is long or has a digit
+# or a sign in it.
 _SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
 _ASSIGNED = re.compile(
     rf"(?i)({_NAME})(\s{{0,3}}={{1,2}}(?!=)\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_BARE})"
 )
 _SAID = re.compile(
-    rf"(?i)((?<!unexpected )(?<!expected ){_NAME})((?:\\?[\"'])?\s{{0,3}}:\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_SECRETLIKE})"
+    rf"(?i)((?<!unexpected )(?<!expected ){_NAME})((?:\\?[\"'])?\s{{0,3}}:\s{{0,3}}){_NOTHING}"
+    rf"(?:{_QUOTED}|{_SECRETLIKE})"
 )
 _AUTHORIZATION = re.compile(
-    r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
+    r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)"
+    r"((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
     rf"(?:{_SECRETLIKE})"
 )
 _BEARER = re.compile(
-    r"(?i)\b(bearer|basic) (?!(?:authenticat|authori[sz]|credential)[a-z]{0,5}(?![\w~+/=-])"  # prose: "Basic authentication is required"
+    # Prose is no secret: "Basic authentication is required".
+    r"(?i)\b(bearer|basic) (?!(?:authenticat|authori[sz]|credential)[a-z]{0,5}(?![\w~+/=-])"
     rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=])[a-z0-9._~+/=-]{{8,2000}}"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_escape = codecs.getencoder(
-    "unicode_escape"
-)  # found now, for it is a file: when there are no more descriptors, that must still be said
+# Loaded at import: the codec is a file, and must work when no descriptors are left.
+_escape = codecs.getencoder("unicode_escape")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -61,21 +68,30 @@ def error_type(error: BaseException) -> str:
 
 
 def message(error: BaseException, limit: int = 500) -> str:
-    """Return an error's text on one line of at most `limit` characters, without control characters and credentials; never empty."""
+    """Return an error's text on one line of at most `limit` characters; never empty.
+
+    Control characters and credentials are removed.
+    """
     try:
         text = str(error)
-    except (Exception, SystemExit):  # noqa: BLE001 - somebody else's __str__; the job must still be settled
+    except (Exception, SystemExit):  # noqa: BLE001 - foreign __str__
         text = "(the error's text cannot be shown: its __str__ raised)"
     return one_line(text, limit) or _cut(type(error).__name__, limit)
 
 
 def one_line(text: str, limit: int = 500) -> str:
-    """Return a text on one line of at most `limit` characters, without control characters and credentials: fit to be stored and shown."""
+    """Return a text on one line of at most `limit` characters, fit to be stored and shown.
+
+    Control characters and credentials are removed.
+    """
     return _cut(_on_one_line(_redact(_crudely_cut(text))), limit)
 
 
 def stack(error: BaseException, limit_bytes: int = 16384) -> str:
-    """Return the traceback without the worker's own frames and credentials; beyond `limit_bytes` of UTF-8 its middle is left out."""
+    """Return the traceback without the worker's own frames and without credentials.
+
+    If it is longer than `limit_bytes` of UTF-8, its middle is left out.
+    """
     top = frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_FRAMES):
         frames = frames.tb_next
@@ -83,13 +99,16 @@ def stack(error: BaseException, limit_bytes: int = 16384) -> str:
         text = "".join(
             traceback.TracebackException(type(error), error, frames or top, compact=True).format()
         )
-    except (Exception, SystemExit):  # noqa: BLE001 - formatting runs code of somebody else's classes; the job must still be settled
+    except (Exception, SystemExit):  # noqa: BLE001 - formatting runs foreign code
         text = f"{error_type(error)}: {message(error)}\n(its traceback cannot be shown)"
     return _middle_cut(_clean(_redact(_crudely_cut(text))), limit_bytes)
 
 
 def escape(text: str) -> str:
-    """Return a text on one line: whatever would end the line, move a cursor or colour a screen is written as an escape, as Python writes it."""
+    """Return a text on one line.
+
+    Characters that would end the line, move a cursor or colour a screen become Python escapes.
+    """
     if text.isprintable():
         return text
     return "".join(

@@ -10,7 +10,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """Where a job stands. Stored as these words."""
+    """The status of a job, stored as these words."""
 
     QUEUED = "queued"
     WAITING = "waiting"
@@ -22,7 +22,7 @@ class Status(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is in history: nothing more will happen to it."""
+        """Whether the job is in history: nothing more happens to it."""
         return self in OVER
 
     @property
@@ -32,11 +32,11 @@ class Status(StrEnum):
 
 
 OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
-"""The statuses that rows of `job_history` have; the others are those of `job`."""
+"""The statuses of rows of `job_history`; the others are those of `job`."""
 
 
 class Action(StrEnum):
-    """What people do to jobs. The words are verbs of TRANSITIONS, and of the table `action`."""
+    """What people do to jobs: verbs of TRANSITIONS and of the table `action`."""
 
     RETRY_NOW = "retry_now"
     CANCEL = "cancel"
@@ -47,7 +47,10 @@ class Action(StrEnum):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was when it was read: one row of the view `rota.jobs`. Names are the column names; instants are aware datetimes."""
+    """A job as it was when it was read: one row of the view `rota.jobs`.
+
+    Names are the column names; instants are aware datetimes.
+    """
 
     id: int
     origin_id: int
@@ -64,15 +67,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     meta_json: str | None
     schedule: str | None = None
-    """Of which schedule it is a run."""
+    """The schedule of which it is a run; None: it is no run."""
     scheduled_for: datetime | None = None
-    """Of which of the schedule's ticks; None when somebody triggered it."""
+    """The schedule's tick; None: a person triggered it."""
     created_at: datetime
     status: Status = Status.RUNNING
     locked_by: str | None = None
     locked_until: datetime | None = None
     losses: int = 0
-    """How often a worker was lost with the job, which may have begun."""
+    """How often a worker was lost with the job after it may have begun."""
     cancel_requested_at: datetime | None = None
     cancel_reason: str | None = None
     progress_json: str | None = None
@@ -91,22 +94,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload as stored, undecoded to the handler's types."""
+        """The payload as stored, not converted to the handler's types."""
         return msgspec.json.decode(self.payload_json, type=dict[str, Any])
 
     @property
     def meta(self) -> Any:
-        """What the producer attached; no handler argument. None when nothing was."""
+        """What the producer attached beside the arguments; None: nothing."""
         return None if self.meta_json is None else msgspec.json.decode(self.meta_json)
 
     @property
     def result(self) -> Any:
-        """What the handler returned, in its JSON form; None when it returned nothing or the job is not over."""
+        """What the handler returned, in its JSON form; None: nothing, or the job is not over."""
         return None if self.result_json is None else msgspec.json.decode(self.result_json)
 
     @property
     def progress(self) -> Progress | None:
-        """What the handler said last of how far it is; None when it said nothing."""
+        """The progress that the handler last reported; None: it reported none."""
         return (
             None
             if self.progress_json is None
@@ -115,12 +118,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resolution(self) -> Any:
-        """Of a dead job that was archived: by whom, when and why; None otherwise."""
+        """For an archived dead job: who archived it, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a handler has come, as it said itself."""
+    """The progress that a handler reported."""
 
     done: float
     total: float | None

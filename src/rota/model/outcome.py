@@ -1,4 +1,5 @@
-"""What an attempt can come to: what its handler says, or what happened to it. Values, decided upon by `settle`."""
+"""How an attempt can end: what its handler says, or what happened to it. `settle` decides on
+these."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rota.model.units import Duration, seconds
 
 
 class Outcome(Exception):
-    """What becomes of a job, said by its handler: raise it or return it."""
+    """What a handler says about its job: raise it or return it."""
 
     reason: str
 
@@ -22,7 +23,10 @@ class Outcome(Exception):
 
 
 class Retry(Outcome):
-    """Try again: after the time given (at least 1 s), else after what the retry policy says. Charged like a failure; dead after max_attempts."""
+    """Retry the job after the given time (at least 1 s), by default after the retry policy's delay.
+
+    The attempt is charged like a failure; after max_attempts the job is dead.
+    """
 
     after_s: float | None
 
@@ -32,7 +36,7 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Not now: run again after the time given (at least 1 s). The attempt is not charged."""
+    """Run the job again after the given time (at least 1 s). The attempt is not charged."""
 
     after_s: float
 
@@ -45,7 +49,7 @@ class Snooze(Outcome):
 
 
 class Dead(Outcome):
-    """Give up: no further attempt, a person must look."""
+    """End the job as dead: no further attempt, a person must look."""
 
 
 class Cancel(Outcome):
@@ -60,14 +64,15 @@ class Succeeded(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Errored:
-    """The handler raised, or ran out of time."""
+    """The handler raised, or exceeded its timeout."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised in a process of its own, where its error was judged: not every exception survives the way out."""
+    """The handler raised in its own process, which judged the error: not every exception
+    pickles."""
 
     failure: Failure
 
@@ -81,15 +86,15 @@ class PayloadMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The job was claimed, and its turn came past expires_at; it never started."""
+    """The job was claimed but not started before expires_at."""
 
     late_s: float
-    """Seconds from expires_at until its turn came."""
+    """Seconds from expires_at to the moment at which it would have started."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker gives the job back as it was: its handler never began."""
+    """The worker hands the job back: its handler never began."""
 
     why: str
     delay_s: float | None = None
@@ -98,7 +103,7 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The worker is going down and stopped the handler, or leaves it behind."""
+    """The worker is shutting down and stopped the handler, or leaves it behind."""
 
     why: str
 
@@ -109,7 +114,7 @@ End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | In
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is kept of an error: short, safe for an admin screen, limited in size."""
+    """What is stored of an error: short, safe for an admin screen, limited in size."""
 
     error_type: str
     message: str

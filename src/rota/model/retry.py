@@ -11,11 +11,11 @@ from rota.errors import UsageError
 from rota.model.units import Duration, seconds, words
 
 LEAST_S = 1.0
-"""A retry always lies in the future, by at least this."""
+"""The shortest delay: a retry always lies in the future."""
 MOST_S = 365 * 86400.0
-"""Where every policy stops growing."""
+"""The longest delay of any policy."""
 PLAN_MAX = 100
-"""The stored plan has at most so many delays; whoever reads it repeats the last one."""
+"""Most delays of the stored plan; its readers repeat the last one."""
 DEFAULT_MAX_ATTEMPTS = 10
 
 ErrorTypes = tuple[type[BaseException], ...]
@@ -23,10 +23,10 @@ ErrorTypes = tuple[type[BaseException], ...]
 
 @dataclass(frozen=True)
 class RetryPolicy(ABC):
-    """How long to wait after an attempt that failed. Delays are 1 s to 365 days, before jitter."""
+    """How long to wait after a failed attempt. Delays are 1 s to 365 days, before jitter."""
 
     jitter: float = field(default=0.25, kw_only=True)
-    """How far a delay may stray from the plan, as a share of it: 0 … below 1."""
+    """How far a delay may differ from the plan, as a share of it: from 0 to below 1."""
 
     def __post_init__(self) -> None:
         given: object = self.jitter
@@ -36,32 +36,39 @@ class RetryPolicy(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Raise UsageError when a duration is out of range."""
+        """Raise UsageError if a duration is out of range."""
 
     @abstractmethod
     def _raw_delay_s(self, attempt: int) -> float:
-        """The delay after this attempt (1 is the first), not yet kept within its bounds."""
+        """Return the delay after this attempt (1 is the first), before its bounds apply."""
 
     def delay_s(self, attempt: int) -> float:
-        """Return the seconds to wait after this attempt, the first being 1, before jitter."""
+        """Return the seconds to wait after this attempt (1 is the first), before jitter."""
         return min(max(LEAST_S, self._raw_delay_s(max(1, attempt))), MOST_S)
 
     def delay_with_jitter_s(self, attempt: int, job_id: int, claims: int) -> float:
-        """Return the seconds to wait, strayed by a hash of (id, claims): the same in every process and release of Python."""
+        """Return the seconds to wait, with jitter.
+
+        The jitter is a hash of (id, claims): the same in every process and release of Python.
+        """
         stray = self.jitter * (2 * _fraction(job_id, claims) - 1)
         return max(LEAST_S, self.delay_s(attempt) * (1 + stray))
 
     def plan_s(self, max_attempts: int) -> tuple[float, ...]:
-        """Return the delays between `max_attempts` attempts, before jitter; at most a hundred of them."""
+        """Return the delays between `max_attempts` attempts, at most a hundred, before jitter."""
         return tuple(self.delay_s(attempt) for attempt in range(1, min(max_attempts, PLAN_MAX + 1)))
 
     def in_words(self, max_attempts: int) -> str:
-        """Return the plan to read: "10 s, 20 s, 40 s, dead after 70 s". The total is the sum of the delays, before jitter."""
+        """Return the plan for people: "10 s, 20 s, 40 s, dead after 70 s".
+
+        The total is the sum of the delays, before jitter.
+        """
         return plan_in_words(self.plan_s(PLAN_MAX), max_attempts)
 
 
 def plan_in_words(plan_s: Sequence[float], max_attempts: int) -> str:
-    """Return a plan to read, from the delays between attempts in seconds; the last one repeats."""
+    """Return a plan for people, from the delays between attempts in seconds; the last one
+    repeats."""
     if max_attempts <= 1:
         return "no retry, dead after the first failure"
     shown_s = plan_s[: max_attempts - 1]
@@ -157,7 +164,10 @@ def _delay_s(value: Duration, name: str) -> float:
 
 
 def _fraction(job_id: int, claims: int) -> float:
-    """A number from 0 to below 1 that looks random. Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Return a pseudo-random number from 0 to below 1.
+
+    Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+    """
     mask = (1 << 64) - 1
     mixed = (job_id * 0x9E3779B97F4A7C15 + claims * 0xD1B54A32D192ED03) & mask
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask

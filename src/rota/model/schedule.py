@@ -1,6 +1,6 @@
 """What a schedule is, and which of its ticks are due. Pure: no I/O, no clock.
 
-`plan` decides from what the row says and from the database's now; the store writes the decision.
+`plan` decides from the row and from the database's now; the store writes the decision.
 """
 
 from __future__ import annotations
@@ -23,14 +23,21 @@ CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "allow"]
 
 CATCH_UP_MAX = 100
-"""Ticks that `catch_up="all"` makes up for at once, the latest ones. More than that is an incident, not a schedule."""
+"""Most ticks that `catch_up="all"` enqueues at once, the latest ones.
+
+More than that is an incident, not a schedule.
+"""
 COUNTED_MAX = 1_000
-"""Ticks that came are counted so far, which takes 30 ms; a year of minutes would hold up the loop for a quarter of one."""
+"""Ticks that have come are counted up to this, which takes 30 ms.
+
+To count a year of minutes would block the loop for a quarter of a second.
+"""
 MISSED_S = 300.0
-"""So late a tick is missed for `catch_up="skip"`: longer than from one drain of a crontab to the next."""
+"""From this age on a tick is missed for `catch_up="skip"`: longer than the gap between two
+drains."""
 JITTER_S_MAX = 86_400.0
 NEXT_TIMES_MAX = 1_000
-"""Of a schedule, told at once: each is computed, and there is no last one."""
+"""Most next ticks of a schedule that one call returns: each is computed, and they never end."""
 MIDNIGHT = "0 0 * * *"
 
 
@@ -44,11 +51,11 @@ class Due:
     catch_up: str
     jitter_s: float | None
     next_run_at: datetime | None
-    """The tick that was announced; None: none is yet, plan from `since` on."""
+    """The tick that was announced; None: not planned yet, plan from `since` on."""
     since: datetime
-    """Ticks up to then are none."""
+    """Ticks up to this instant do not count."""
     unfit: str | None = None
-    """Why its job cannot be."""
+    """Why its job cannot be enqueued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +63,28 @@ class Tick:
     """A run to enqueue."""
 
     at: datetime
-    """Of the tick: the job's `scheduled_for`."""
+    """The time of the tick: the job's `scheduled_for`."""
     run_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done about a schedule now."""
+    """What to do about a schedule now."""
 
     ticks: tuple[Tick, ...]
     next_run_at: datetime
     missed: int
-    """Ticks that were due and are passed over."""
+    """Number of ticks that were due and are skipped."""
     is_more: bool = False
     """Whether there were more than were counted."""
 
 
 def plan(due: Due, now: datetime) -> Plan:
-    """Decide which ticks to enqueue at `now`, and which is the next after it. Raises UsageError when it cannot be planned."""
+    """Decide which ticks to enqueue at `now`, and which tick is next.
+
+    Raises:
+        UsageError: the schedule cannot be planned.
+    """
     if due.unfit is not None:
         raise UsageError(due.unfit)
     cron = parse(due.cron, due.timezone)
@@ -91,9 +102,11 @@ def plan(due: Due, now: datetime) -> Plan:
 
 
 def _find_passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
-    """The ticks that have come and are not dealt with, in order: the latest, one more than are caught up with; and how many they are in all.
+    """Return the latest ticks that have come and are not handled, in order, and how many there are.
 
-    An announced one counts, whatever a newer zone file or a hand has made of it."""
+    It returns one more than are caught up with. An announced tick counts, whatever a newer zone
+    file or a change by hand has made of it.
+    """
     announced = [] if due.next_run_at is None else [due.next_run_at]
     after = due.next_run_at or due.since
     if after > now:
@@ -112,7 +125,10 @@ def _is_missed(catch_up: str, at: datetime, now: datetime) -> bool:
 
 
 def _spread(name: str, at: datetime, jitter_s: float | None) -> timedelta:
-    """How long after its tick a run is due: a hash of (name, tick), the same in every process and release of Python."""
+    """Return how long after its tick a run is due.
+
+    It is a hash of (name, tick): the same in every process and release of Python.
+    """
     if not jitter_s:
         return timedelta(0)
     digest = sha256(f"{name}\0{at.timestamp():.6f}".encode()).digest()
@@ -120,33 +136,36 @@ def _spread(name: str, at: datetime, jitter_s: float | None) -> timedelta:
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it was when it was read: one row of `rota.schedule`. Names are the column names; instants are aware datetimes."""
+    """A schedule as it was when it was read: one row of `rota.schedule`.
+
+    Names are the column names; instants are aware datetimes.
+    """
 
     name: str
     origin: str
-    """Who made it: code, api, cli or sql."""
+    """What made it: code, api, cli or sql."""
     job_type: str
     payload_json: str
     queue: str | None
-    """None, here and below: the type's."""
+    """None, here and below: the type's value."""
     priority: int | None
     max_attempts: int | None
     expires_s: float | None
     meta_json: str | None
     cron: str | None
-    """None: it runs when somebody triggers it."""
+    """None: it runs when a person triggers it."""
     timezone: str
     catch_up: str
     overlap: str
     jitter_s: float | None
     paused_at: datetime | None
     paused_by: str | None
-    """`rota` when it cannot be planned or enqueued as it is."""
+    """`rota` if it cannot be planned or enqueued as it is."""
     paused_why: str | None
     disabled_at: datetime | None
     """Since when the newest release no longer declares it."""
     next_run_at: datetime | None
-    """The next tick; None while there is none, or the next pass has still to plan it."""
+    """The next tick; None: there is none, or the next pass has still to plan it."""
     since: datetime
     last_run_at: datetime | None
     last_job: int | None
@@ -154,7 +173,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     now: datetime
-    """The database's clock when it was read."""
+    """The database's clock at the time of the read."""
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -163,7 +182,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def meta(self) -> dict[str, Any] | None:
-        """What is kept with its jobs beside their arguments."""
+        """What is stored with its jobs beside their arguments."""
         return (
             None
             if self.meta_json is None
@@ -176,13 +195,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.cron is not None and self.paused_at is None and self.disabled_at is None
 
     def next_times(self, count: int = 10) -> list[datetime]:
-        """The next ticks, in the schedule's zone; those that it would have if it were neither paused nor disabled. None for one without a cron text.
+        """Return the next ticks, in the schedule's zone; without a cron text, none.
+
+        A pause or being disabled is ignored.
 
         Args:
             count: how many, 0 … 1,000.
 
         Raises:
-            UsageError: the cron text or the zone cannot be, or the count is out of range.
+            UsageError: the cron text or the zone is invalid, or the count is out of range.
         """
         check_integer(count, "count", 0, NEXT_TIMES_MAX)
         return next_times(self.cron, self.timezone, self.now, count)
@@ -193,21 +214,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     job: int
     scheduled_for: datetime | None
-    """The tick; None when somebody triggered it."""
+    """The tick; None: a person triggered it."""
     enqueued_at: datetime
     status: str
-    """Of the job. `cancelled` with the error type `Overlap`: skipped, because an earlier run was still going."""
+    """The job's. `cancelled` with the error type `Overlap`: skipped, because an earlier run was not
+    over."""
     attempts: int | None
     started_at: datetime | None
     ended_at: datetime | None
     ran_s: float | None
-    """How long its last attempt took; None while none has ended."""
+    """How long its last attempt took; None: none has ended."""
     error_type: str | None
     last_error: str | None
 
 
 def next_times(cron: str | None, timezone: str, after: datetime, count: int) -> list[datetime]:
-    """The next ticks after an instant, in the zone. Raises UsageError."""
+    """Return the next ticks after an instant, in the zone. Raises UsageError."""
     if cron is None:
         return []
     parsed = parse(cron, timezone)

@@ -1,4 +1,4 @@
-"""How an attempt is settled: what becomes of a job, from its facts, what its handler came to, and its type's rules.
+"""How an attempt is settled: from the job's facts, how its attempt ended, and its type's rules.
 
 Pure: no I/O, no clock. The store writes what is decided here.
 """
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """What the store is to write for an attempt."""
+    """What the store writes for an attempt."""
 
     verb: str
     status: Status
     charged: bool = True
     loss: bool = False
-    """Whether the job had begun and its worker is leaving it: it counts among the job's losses."""
+    """Whether the worker leaves a job that had begun: it counts among the job's losses."""
     delay_s: float | None = None
-    """Seconds from the database's now until run_at; None leaves run_at as it is."""
+    """Seconds from the database's now until run_at; None keeps run_at."""
     failure: Failure | None = None
     result_json: str | None = None
     reason: str | None = None
@@ -53,7 +53,7 @@ class Transition(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """What a job type says about its attempts."""
+    """A job type's rules for its attempts."""
 
     max_attempts: int
     retry: RetryPolicy
@@ -64,7 +64,10 @@ class RetryRules:
 
 
 def settle(job: Job, end: End, rules: RetryRules, *, start_recorded: bool = False) -> Transition:
-    """Decide what becomes of a running job. The same facts always give the same answer: the jitter is a hash of (id, claims)."""
+    """Decide what becomes of a running job.
+
+    The same facts always give the same answer: the jitter is a hash of (id, claims).
+    """
     match end:
         case Succeeded(result_json):
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)
@@ -115,21 +118,31 @@ def _settle_expired(job: Job, late_s: float) -> Transition:
 
 
 def _explain_delay(job: Job, late_s: float) -> str:
-    """What kept a claimed job from being started in time, as far as its worker knows; `held_up` in SQL says it of one that nobody claimed."""
+    """Say what kept a claimed job from starting in time, as far as its worker knows.
+
+    The SQL function `held_up` explains it for a job that no worker claimed.
+    """
     if job.expires_at is None or job.started_at is None or job.started_at < job.expires_at:
-        return f"it was claimed in time, but its worker's slots were busy until {late_s:.1f} s too late"
+        return (
+            "it was claimed in time, but its worker's slots were busy "
+            f"until {late_s:.1f} s too late"
+        )
     if job.run_at >= job.expires_at:
         return f"it was not due before {job.run_at}"
-    return f"it was due at {job.run_at} and came to be started {late_s:.1f} s too late: the workers were busy, or none was up"
+    return (
+        f"it was due at {job.run_at} and would have started {late_s:.1f} s too late: "
+        "the workers were busy, or none was alive"
+    )
 
 
 def _reason_of(outcome: Outcome) -> str | None:
-    """What the handler gave as its reason, made storable and safe as an error's message is; None when it gave none."""
+    """Return the handler's reason, as storable and safe as an error's message; None: it gave
+    none."""
     return message(outcome) if outcome.reason else None
 
 
 def judge(error: BaseException, rules: RetryRules) -> Failure:
-    """Say of an error what is kept of it, and whether another attempt can help."""
+    """Return what to store of an error, with the verdict whether another attempt can help."""
     seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
     return Failure(
         error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error)
@@ -145,7 +158,11 @@ def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition
 def _settle_interrupted(
     job: Job, why: str, rules: RetryRules, *, start_recorded: bool
 ) -> Transition:
-    """As the reaper does with a lost job: the first time it comes back uncharged, unless its start was recorded; then the loss counts."""
+    """Settle an interrupted attempt as the reaper settles a lost job.
+
+    The first time the job comes back uncharged, unless its start was recorded; then the loss
+    counts.
+    """
     if not start_recorded:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")

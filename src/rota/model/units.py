@@ -1,4 +1,4 @@
-"""Durations and sizes of memory, as people write them and as they are counted."""
+"""Durations and sizes of memory, as people write them and as numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from rota.errors import UsageError
 
 Duration = timedelta | str
-"""How long: a `timedelta`, or a string such as "250ms", "20s", "5m", "1h30m", "1.5h", "1d", "2w"."""
+"""A duration: a `timedelta`, or a string such as "250ms", "20s", "5m", "1h30m", "1.5h", "1d",
+"2w"."""
 
 LONGEST_S = 36525 * 86400.0
 """A hundred years. Now plus this is still an instant that PostgreSQL and Python can hold."""
@@ -25,13 +26,15 @@ def seconds(
     """Return a duration in seconds.
 
     Args:
-        value: a `timedelta`, or numbers with the units w, d, h, m, s, ms, the larger unit first; each at most once.
-        name: the argument it was given as, for the error.
+        value: a `timedelta`, or numbers with the units w, d, h, m, s, ms, the larger unit first,
+        each
+            at most once.
+        name: the argument's name, for the error.
         least: the shortest that is accepted, in seconds. Defaults to 0.
         most: the longest that is accepted, in seconds. Defaults to a hundred years.
 
     Raises:
-        UsageError: it is a bare number, negative, out of range or no duration at all.
+        UsageError: the value is a bare number, negative, out of range or no duration.
     """
     result_s = _parse(value, name)
     shortest_s, longest_s = least or 0.0, LONGEST_S if most is None else most
@@ -46,9 +49,10 @@ def seconds(
 
 
 def words(seconds: float) -> str:
-    """Return a duration to read: "250 ms", "10 s", "2 min 40 s", "85 min", "1 h 30 min", "3 d".
+    """Format a duration for people: "250 ms", "10 s", "2 min 40 s", "85 min", "1 h 30 min", "3 d".
 
-    A unit is used for exactly one of it and from one and a half on. Below ten of it the next smaller one says the rest: exact to 5 %.
+    A unit is used for exactly one of it, and from one and a half on. Below ten of it, the next
+    smaller unit gives the rest: exact to 5 %.
     """
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
@@ -75,7 +79,8 @@ def _parse(value: Any, name: str) -> float:
         raise UsageError(f"{name} must not be negative, not {_show(value)}")
     if match is None:
         raise UsageError(
-            f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", not {_show(value)}'
+            f'{name} must be a timedelta or a string such as "20s", "5m", "1h30m" or "250ms", '
+            f"not {_show(value)}"
         )
     return sum(
         float(number) * unit_s

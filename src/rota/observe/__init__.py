@@ -1,1 +1,1 @@
-"""What can be seen of the work: events, the doctor."""
+"""What people and programs can see of the work: events, the doctor."""

@@ -14,23 +14,15 @@ def find_pause_s(first_s: float, most_s: float, tries: int) -> float:
 class BackOff:
     """The pauses between tries of one thing."""
 
-    __slots__ = ("_tries", "first_s", "most_s")
+    __slots__ = ("first_s", "most_s", "tries")
 
     def __init__(self, first_s: float, most_s: float) -> None:
         self.first_s = first_s
         self.most_s = most_s
-        self._tries = 0
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether no pause has been taken since the last reset."""
-        return self._tries == 0
+        self.tries = 0
+        """Pauses since the last success, which sets it to 0."""
 
     def next_s(self) -> float:
         """Return how long to pause now; the next pause is twice as long."""
-        self._tries += 1
-        return find_pause_s(self.first_s, self.most_s, self._tries)
-
-    def reset(self) -> None:
-        """Begin again with the first pause."""
-        self._tries = 0
+        self.tries += 1
+        return find_pause_s(self.first_s, self.most_s, self.tries)

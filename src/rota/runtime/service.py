@@ -74,7 +74,7 @@ class Service(ABC):
 
     def wake_now(self) -> None:
         """End the pause, also that of a database that is away."""
-        self.back_off.reset()
+        self.back_off.tries = 0
         self._awake.set()
         self._awake_now.set()
 
@@ -96,7 +96,7 @@ class Service(ABC):
     def note_answer(self) -> None:
         """Note that the database answers. Called after every turn; a long turn calls it itself."""
         if self.away_since is not None:
-            self.back_off.reset()
+            self.back_off.tries = 0
             self.away_since = None
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:

@@ -24,16 +24,23 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 10
-"""Nothing that Rota runs by itself may wait for ever; its statements take milliseconds."""
+"""No statement of Rota's own may wait for ever; they take milliseconds."""
 ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
-"""A connection of a loop that brings no answer for so long is cut. The server's own timeout comes first, where the server can be heard; this is for
-when it cannot: behind a proxy or a firewall that swallows what is sent, while the kernels on either side believe in the connection."""
+"""Longest wait of an event loop for an answer; then the connection is cut.
+
+The server's own timeout comes first, if the server can be heard. This limit is for a proxy or a
+firewall that swallows packets, while the kernels on both sides believe in the connection.
+"""
 UNACKNOWLEDGED_S = 15
-"""After so long without a sign from the other kernel the connection is broken, in plain code as well; on Linux."""
+"""TCP_USER_TIMEOUT (Linux): seconds after which a connection breaks whose peer acknowledges
+nothing."""
 
 
 class Database:
-    """One schema of one database: what an App and its workers connect to. Connects to nothing until used; safe to create before a fork."""
+    """One schema of one database: what an App and its workers connect to.
+
+    It connects when it is first used. It is safe to create before a fork.
+    """
 
     def __init__(self, url: str, schema: str = "rota", *, notify: bool = True) -> None:
         self._conninfo = own.parse_url(url)
@@ -46,7 +53,8 @@ class Database:
         )
 
     def strip_settings(self) -> Database:
-        """The same database, connected to without settings of a session and without LISTEN, as behind a transaction pooler."""
+        """Return the same database without session settings and LISTEN, as behind a transaction
+        pooler."""
         return Database(self._url, self.schema, notify=False)
 
     def conninfo(
@@ -56,9 +64,11 @@ class Database:
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> str:
-        """The connection string of Rota's own connections; `role` is what they are called in pg_stat_activity."""
+        """Return the connection string of Rota's own connections; `role` is their name in
+        pg_stat_activity."""
         asked = (
-            f"-c statement_timeout={statement_timeout_s * 1000:.0f}ms -c lock_timeout={lock_timeout_s * 1000:.0f}ms -c timezone=UTC -c jit=off "
+            f"-c statement_timeout={statement_timeout_s * 1000:.0f}ms -c "
+            f"lock_timeout={lock_timeout_s * 1000:.0f}ms -c timezone=UTC -c jit=off "
             "-c default_transaction_isolation=read\\ committed"
         )
         given = dict(self._conninfo)
@@ -77,7 +87,8 @@ class Database:
 
     @property
     def prepare_threshold(self) -> int | None:
-        """After how many runs a statement is prepared: at once, but never behind a transaction pooler."""
+        """Runs after which a statement is prepared: at once, but never behind a transaction
+        pooler."""
         return 0 if self.notify else None
 
     async def connect(
@@ -139,7 +150,7 @@ class Database:
 
 
 class Border:
-    """Where errors leave the store: a block that raises what `tell` returns of a StoreError."""
+    """The place where errors leave the store: raises what `tell` returns for a StoreError."""
 
     def __init__(self, *, is_own: bool) -> None:
         self._is_own = is_own
@@ -160,4 +171,4 @@ class Border:
             raise told
         finally:
             told.__context__ = context  # the driver's error is shown as the driver raised it
-            del told  # else it would keep the frames of its traceback
+            del told  # otherwise it keeps the frames of its traceback alive

@@ -1,9 +1,9 @@
-"""What a driver is to the operations, and how it drives one.
+"""The interface of drivers, and how one drives an operation.
 
 An operation is a generator: it yields a `Query` and is sent the rows, or thrown a `StoreError`.
 So each operation is written once, for plain code and for event loops, and for every driver.
 
-A driver is one connection as an operation sees it: a class of one small file in `drivers/`, made
+A driver is one connection as an operation sees it: a class in a small file of `drivers/`, made
 for one operation. `tests/store/conformance/` says what every driver must do.
 """
 
@@ -30,7 +30,7 @@ class Query:
     name: str
     params: Params = field(default_factory=dict)
     command: str | None = None
-    """Run instead of the file: a command that the database has put together. It returns no rows."""
+    """A command that the database has built, to run instead of the file. It returns no rows."""
 
 
 Operation = Generator[Query, list[Row], T]
@@ -40,15 +40,16 @@ class Translator(Protocol):
     """What plain and async drivers share."""
 
     errors: ClassVar[tuple[type[Exception], ...]]
-    """Every error that the driver raises for what the server or the network does."""
+    """Every error that the driver raises for the server or the network."""
 
     @property
     def joins_transaction(self) -> bool:
-        """Whether what runs now is part of a transaction that the connection's owner ends."""
+        """Whether the current statement is part of a transaction that the connection's owner
+        ends."""
         ...
 
     def translate(self, error: Exception) -> StoreError:
-        """Make the error of the seam of one of `errors`. It sends nothing."""
+        """Return the StoreError for one of `errors`. It sends nothing."""
         ...
 
 
@@ -56,7 +57,7 @@ class Driver(Translator, Protocol):
     """A connection in plain code."""
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
-        """Run a statement and return its rows as tuples; none where it has none.
+        """Run a statement and return its rows as tuples; no rows if it returns none.
 
         Parameters stand as `%(name)s` and a percent sign as `%%`; with `params` None the text is
         sent as it is. Every type of a column and parameter is PostgreSQL's: lists are arrays,
@@ -67,7 +68,7 @@ class Driver(Translator, Protocol):
     def transaction(self) -> AbstractContextManager[object]:
         """Begin, and commit after the block; in an open transaction a savepoint and its release.
 
-        An error in the block rolls back to the beginning of the block and goes on.
+        An error in the block rolls back to the beginning of the block and propagates.
         """
         ...
 
@@ -91,7 +92,7 @@ def drive(
     *,
     atomic: bool = False,
 ) -> T:
-    """Run an operation; `atomic`: in one transaction, also in autocommit. Raises StoreError."""
+    """Run an operation; `atomic`: in one transaction, even in autocommit. Raises StoreError."""
     if atomic and not driver.joins_transaction:
         try:
             with driver.transaction():
@@ -122,7 +123,7 @@ async def adrive(
     atomic: bool = False,
     limit: AbstractContextManager[object] | None = None,
 ) -> T:
-    """As `drive`. `limit` is entered anew for each statement, and may end it."""
+    """Run an operation as `drive` does. `limit` is entered for each statement, and may end it."""
     if atomic and not driver.joins_transaction:
         try:
             async with driver.transaction():

@@ -1,8 +1,8 @@
-"""What crosses the seam between a driver and the operations instead of rows.
+"""What a driver gives the operations instead of rows.
 
-A driver translates each of its errors once, by `store_error`, or by a class of this file where
-the server was never asked. Operations decide by the class. `tell` says it in the words of
-`rota.errors`, where it leaves the store.
+A driver translates each of its errors once: with `store_error`, or to a class of this file if the
+server was never asked. Operations decide by the class. Where an error leaves the store, `tell`
+translates it to `rota.errors`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rota.errors import (
 
 
 class StoreError(Exception):
-    """A statement came to nothing. In an open transaction everything since its savepoint is lost.
+    """A statement failed. In an open transaction everything since its savepoint is lost.
 
     `str` is the whole text of the driver.
     """
@@ -36,13 +36,13 @@ class StoreError(Exception):
     ) -> None:
         super().__init__(text)
         self.name = name or type(self).__name__
-        """What the driver calls the condition, as in `LockNotAvailable`."""
+        """The driver's name for the condition, such as `LockNotAvailable`."""
         self.sqlstate = sqlstate
         """None: the error does not come from the server."""
         self.constraint = constraint
         self.table = table
         self.driver_error = self.__cause__ = driver_error
-        """The error as the driver raised it, for an application that knows its driver's."""
+        """The error as the driver raised it, for an application that knows its driver."""
 
     @property
     def first_line(self) -> str:
@@ -59,19 +59,20 @@ class StoreError(Exception):
 class ServerTrouble(StoreError):
     """The server is away, read-only or out of room. No row is at fault, and none can be written.
 
-    Nothing of the statement is done, unless the connection broke on its commit: then nobody knows.
+    The statement had no effect, unless the connection broke on its commit: then the effect is
+    unknown.
     """
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the server only reads, as a former primary does after a failover."""
+        """Whether the server is read-only, as a former primary is after a failover."""
         return self.sqlstate == READ_ONLY
 
 
 class SessionShared(ServerTrouble):
-    """A prepared statement is missing or another one: a transaction pooler lends out sessions.
+    """A prepared statement is missing or is another one: a transaction pooler shares sessions.
 
-    Nothing of the statement is done.
+    The statement had no effect.
     """
 
 
@@ -80,16 +81,16 @@ class PoolExhausted(ServerTrouble):
 
 
 class RowLocked(StoreError):
-    """The statement waited for another transaction, or took too long, and was given up.
+    """The statement waited for another transaction, or took too long, and was cancelled.
 
-    Nothing of it is done; the same statement may succeed later.
+    It had no effect; the same statement may succeed later.
     """
 
 
 class RowRefused(StoreError):
     """The server refuses the statement, and one row may be the reason; others can be written.
 
-    Nothing of it is done. Tried again it is refused again, until somebody mends the cause.
+    It had no effect. A retry is refused again, until a person fixes the cause.
     """
 
 
@@ -98,7 +99,7 @@ class Unstorable(RowRefused):
 
 
 class Unencodable(Unstorable):
-    """The connection's encoding lacks a character. Nothing was sent; the transaction goes on."""
+    """The connection's encoding lacks a character. Nothing was sent; the transaction continues."""
 
 
 class PayloadRefused(RowRefused):
@@ -113,7 +114,7 @@ class PayloadRefused(RowRefused):
 
 
 class ObjectMissing(RowRefused):
-    """A table, function or schema is not there: Rota's, or one that a trigger on a row names."""
+    """A table, function or schema is missing: Rota's, or one that a trigger on a row names."""
 
 
 class PrivilegeMissing(RowRefused):
@@ -121,17 +122,19 @@ class PrivilegeMissing(RowRefused):
 
 
 class PartitionMissing(StoreError):
-    """The day has no partition yet. Nothing is done; make it and repeat the statement."""
+    """The day has no partition yet. The statement had no effect; create it and repeat the
+    statement."""
 
 
 READ_ONLY = "25006"
 INVALID_PARAMETER = "22023"
-"""What Rota's SQL functions raise for an argument that cannot be."""
+"""What Rota's SQL functions raise for an invalid argument."""
 _CHECK_VIOLATION = "23514"
 _AWAY = ("08", "57P")
-"""A server that goes down, comes up, or cannot be reached."""
+"""A server that shuts down, starts, or cannot be reached."""
 _WHOLE_SERVER = (*_AWAY, READ_ONLY, "53", "58", "28", "3D")
-"""Also one without disk, memory or connections, with failing files, or that refuses the login."""
+"""These, or a server without disk, memory or connections, with failing files, or refusing the
+login."""
 _WAITED = ("55P03", "57014", "40P01", "40001")
 """Lock timeout, statement timeout or cancel, deadlock, serialization failure."""
 _CLASSES: tuple[tuple[tuple[str, ...], type[StoreError]], ...] = (
@@ -152,7 +155,7 @@ def store_error(
     table: str | None = None,
     driver_error: Exception | None = None,
 ) -> StoreError:
-    """Make the error of the seam of what a server said."""
+    """Return the StoreError for a server's error."""
     kind = _classify(sqlstate, constraint or "", table)
     return kind(
         text,
@@ -174,14 +177,17 @@ def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreEr
     return next(kinds, RowRefused)
 
 
-# In the words of rota.errors
+# Translation to rota.errors
 
 _OF_THE_SERVER = (
     *("08", "24", "25", "26", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "40"),
     *("53", "54", "55", "57", "58", "F0", "HV", "XX"),
 )
-"""The connection, the transaction or the server is the reason. Any other SQLSTATE, also one that a
-trigger of the user's makes up, says that the statement itself is refused."""
+"""The connection, the transaction or the server is the reason.
+
+Any other SQLSTATE, even one that a user's trigger makes up, means that the statement itself is
+refused.
+"""
 _LOGIN = ("28P01", "28000")
 _LOGIN_TEXTS = (
     "authentication failed",
@@ -189,17 +195,19 @@ _LOGIN_TEXTS = (
     "no pg_hba.conf entry",
     'FATAL:  role "',
 )
-"""A connection that is refused has no SQLSTATE in psycopg, only a text. A server that writes in
-another language is taken for one that does not answer."""
+"""A refused connection has no SQLSTATE in psycopg, only a text.
+
+A server that writes in another language is taken for one that does not answer.
+"""
 _POOLER = "a pooler refuses Rota's session settings"
 
 
 def tell(error: StoreError, *, is_own: bool) -> Exception:
-    """Return what the application is told.
+    """Return the error that the application gets.
 
-    `is_own`: on a connection of Rota's. There an absent server or a lock that lasts is
-    DatabaseUnavailable. On the application's connection it is the driver's error: the application
-    knows what that means for its transaction.
+    On a connection of Rota's (`is_own`), an absent server or a lasting lock is DatabaseUnavailable.
+    On the application's connection it is the driver's error: the application knows what that means
+    for its transaction.
     """
     told = _say(error)
     if told is None and (error.driver_error is None or (is_own and not is_of_statement(error))):
@@ -227,10 +235,10 @@ def _say(error: StoreError) -> RotaError | None:
 
 
 def tell_worker(error: StoreError) -> DatabaseUnavailable:
-    """Return what a loop of a worker is told: whatever it is, it tries again.
+    """Return the error that a loop of a worker gets: always one after which it tries again.
 
-    A worker does not end because a trigger of the user's raises, nor because a login is refused
-    for a while: its start has checked the schema and the configuration.
+    A worker does not end because a user's trigger raises or a login is refused for a while: its
+    start has checked the schema and the configuration.
     """
     is_of_schema = isinstance(error, ObjectMissing | PrivilegeMissing)
     text = f"the database refuses: {_say(error)}" if is_of_schema else str(unavailable(error))
@@ -238,7 +246,7 @@ def tell_worker(error: StoreError) -> DatabaseUnavailable:
 
 
 def unavailable(error: StoreError) -> RotaError:
-    """Return what it means for the caller that a statement or a connection came to nothing."""
+    """Return what a failed statement or connection means for the caller."""
     if (wrong := _wrong_configuration(error)) is not None:
         return ConfigurationError(wrong)
     is_trouble = isinstance(error, ServerTrouble)
@@ -255,14 +263,14 @@ def is_of_pooler(error: ConfigurationError) -> bool:
 
 
 def is_of_statement(error: StoreError) -> bool:
-    """Whether the statement itself is refused, whatever else the server does."""
+    """Whether the statement itself is refused, whatever state the server is in."""
     if not isinstance(error, RowRefused):
         return False
     return error.sqlstate is None or not error.sqlstate.startswith(_OF_THE_SERVER)
 
 
 def _wrong_configuration(error: StoreError) -> str | None:
-    """Say what of the URL or of notify is wrong; None: nothing that can be seen here."""
+    """Say what is wrong with the URL or with notify; None: nothing that shows here."""
     says = error.first_line
     if isinstance(error, SessionShared):
         wrong = "connections share sessions, as behind a transaction pooler"

@@ -1,7 +1,7 @@
-"""One bisection of a refused batch: which items the database refuses, while the others are written.
+"""Bisection of a refused batch: finds the items that the database refuses, and writes the others.
 
-A statement writes all of a batch or nothing. Where one row may be at fault, the batch is halved
-until the row stands alone: one bad row among a thousand costs twenty statements.
+A statement writes all of a batch or nothing. If one row may be at fault, the batch is halved until
+the row stands alone: one bad row among a thousand costs twenty statements.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from rota.store.errors import RowLocked, RowRefused
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Refusals = dict[int, str]
-"""What the database says of each job that it refuses."""
+"""The database's error for each job that it refuses."""
 Split = tuple[Sequence[Item], Sequence[Item]]
 
 WAIT_S = 20.0
-"""How long a bisection goes on when statements wait or take too long: each costs its timeout."""
+"""Longest bisection while statements wait or take too long: each costs its timeout."""
 
 
 @dataclass(slots=True)
 class Isolated(Generic[Item, Answer]):
-    """What became of a batch. Each item is in one statement that was answered, or in one list."""
+    """The result for a batch. Each item is in one answered statement, or in one list."""
 
     answers: list[Answer] = field(default_factory=list)
     """One for each statement that was not refused."""
     refused: list[tuple[Item, str]] = field(default_factory=list)
-    """Each item that the database refuses, and what it says."""
+    """Each item that the database refuses, with its error."""
     locked: list[Item] = field(default_factory=list)
     """Items that another transaction has locked; only with `split_locked`."""
 
@@ -42,7 +42,8 @@ class Isolated(Generic[Item, Answer]):
         *,
         is_late: bool = False,
     ) -> list[Sequence[Item]]:
-        """Note the refusal of a part of one item, or of any when it is late; else halve it."""
+        """Note the refusal of a part with one item, or of any part when it is late; otherwise halve
+        it."""
         if len(part) > 1 and not is_late:
             return _halve(part)
         others = f"this one, or one of the {len(part) - 1} after it that were left with it"
@@ -55,47 +56,51 @@ def isolate(
     items: Sequence[Item],
     write: Callable[[Sequence[Item]], Operation[Answer]],
     *,
-    is_tried: bool = False,
+    tried: RowRefused | RowLocked | None = None,
     waits_until: float | None = None,
     split_locked: Callable[[Sequence[Item]], Operation[Split[Item]]] | None = None,
 ) -> Operation[Isolated[Item, Answer]]:
-    """Write all items; where one may be at fault, each half, and so on down to the one.
+    """Write all items; if one may be at fault, write each half, down to single items.
 
-    Run it in autocommit: a refused statement must not take the others with it. A statement that
-    waited or took too long raises, unless a parameter says what to do.
+    Run it in autocommit: a refused statement must not undo the others. A statement that waited or
+    took too long raises, unless a parameter says what to do.
 
     Args:
-        is_tried: all items together were refused already: begin with the halves.
-        waits_until: halve also what waits, until this monotonic time. Past it the first item of
-            a part is named for all of it, and the others stay as they are.
-        split_locked: splits items into those that no other transaction has locked and the rest.
-            What waits goes on with the first; where none is locked, it raises.
+        tried: the error of a statement that tried all items together already.
+        waits_until: also halve a part that waits, until this monotonic time. After that the first
+            item of a part is named for all of it, and the others stay as they are.
+        split_locked: splits items into those that no other transaction has locked and the rest. A
+            part that waits continues with the former; if all are locked, it raises.
     """
     isolated: Isolated[Item, Answer] = Isolated()
-    parts = _halve(items) if is_tried else [items]
+    parts, error = [items], tried
     while parts:
-        if not (part := parts.pop()):
+        part = parts.pop()
+        if part and error is None:
+            try:
+                isolated.answers.append((yield from write(part)))
+            except (RowRefused, RowLocked) as met:
+                error = met
+        if error is None:
             continue
-        try:
-            isolated.answers.append((yield from write(part)))
-        except RowRefused as error:
+        if isinstance(error, RowRefused):
             parts += isolated.refuse_or_halve(part, error)
-        except RowLocked as error:
-            if split_locked is not None:
-                free, locked = yield from split_locked(part)
-                isolated.locked += locked
-                if not locked and len(part) > 1:
-                    raise
-                parts += [free] if locked else isolated.refuse_or_halve(part, error)
-            elif waits_until is None:
-                raise
-            else:
-                is_late = monotonic() > waits_until
-                parts += isolated.refuse_or_halve(part, error, is_late=is_late)
+        elif split_locked is not None:
+            free, locked = yield from split_locked(part)
+            isolated.locked += locked
+            if not locked and len(part) > 1:
+                raise error
+            parts += [free] if locked else isolated.refuse_or_halve(part, error)
+        elif waits_until is None:
+            raise error
+        else:
+            is_late = error is not tried and monotonic() > waits_until
+            parts += isolated.refuse_or_halve(part, error, is_late=is_late)
+        error = None
     return isolated
 
 
 def _halve(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Both halves, the first one last: it is taken first."""
+    """Return both halves, the first one last, because the caller pops from the end."""
     half = len(items) // 2
     return [items[half:], items[:half]]

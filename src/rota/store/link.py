@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class StoreLink:
-    """A connection of a worker's own, opened when first used and again after it broke.
+    """A worker's own connection, opened when it is first used and again after it broke.
 
     It runs one operation at a time.
     """
@@ -38,12 +38,15 @@ class StoreLink:
         self._statement_timeout_s = statement_timeout_s
         self._lock_timeout_s = lock_timeout_s
         self._connection: OwnConnection | None = None
-        # While one operation waits for its answer, the next one's time does not run.
+        # While one operation waits for its answer, the time limit of the next does not run.
         self._turn = asyncio.Lock()
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run an operation. Raises DatabaseUnavailable, also when the database refuses it: what
-        is the matter is for people to see and mend, and the worker tries again."""
+        """Run an operation.
+
+        Raises DatabaseUnavailable, even if the database refuses it: people see and fix the reason,
+        and the worker tries again.
+        """
         async with self.borrow() as connection:
             limit = Deadline(connection, self._answer_s)
             statements = self._database.statements
@@ -51,8 +54,9 @@ class StoreLink:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[OwnConnection]:
-        """The connection, for a block. After an error that leaves it in doubt, the next block
-        opens a new one."""
+        """Lend the connection for a block. After an error that leaves it in doubt, the next block
+        opens a new one.
+        """
         async with self._turn:
             with _tell_worker():
                 connection = await self._open()

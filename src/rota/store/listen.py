@@ -9,14 +9,18 @@ from rota.store.drivers.own import Deadline
 from rota.store.link import StoreLink
 
 PROBE_S = 10.0
-"""How often a listener asks the server for a sign of life: a connection that died without a word would bring no ring, and no error either."""
+"""How often a listener asks the server for an answer: a connection that died silently brings no
+NOTIFY and no error."""
 PROBE_ANSWER_S = 5.0
-"""How long that may take: the server answers it without looking at anything."""
+"""Longest wait for that answer, for which the server reads nothing."""
 
 
 async def notifications(link: StoreLink, *channels: str) -> AsyncIterator[tuple[str, str] | None]:
-    """Listen, and yield the channel and the payload of each NOTIFY; first of all, and after each sign of life, None. Raises DatabaseUnavailable when
-    the connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken."""
+    """Listen, and yield the channel and the payload of each NOTIFY.
+
+    First, and after each answer to a probe, it yields None. Raises DatabaseUnavailable when the
+    connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken.
+    """
     async with link.borrow() as connection:
         limit = Deadline(connection, PROBE_ANSWER_S)
         with limit:
@@ -27,6 +31,6 @@ async def notifications(link: StoreLink, *channels: str) -> AsyncIterator[tuple[
                 yield notification.channel, notification.payload
             with limit:
                 is_read_only = await connection.is_read_only()
-            if is_read_only:  # after a failover: nobody rings there any more
+            if is_read_only:  # after a failover no NOTIFY comes from this server
                 raise DatabaseUnavailable("the database refuses: its server has become read-only")
             yield None

@@ -1,14 +1,14 @@
 """Make and check the schema.
 
-Two kinds of SQL make it. A *migration* makes tables, constraints and indexes; migrations are numbered, go
-forward only, and are never edited once released. A *definition* is a function, a view or a trigger: it
-stands in a file of its own and is replaced whenever its text differs from what the database recorded. With
-each recorded text stands the release that wrote it, and an older release leaves the texts of a newer one
-alone.
+Two kinds of SQL make it. A *migration* makes tables, constraints and indexes. Migrations are
+numbered, only go forward, and are never edited once released. A *definition* is a function, a view
+or a trigger. It has a file of its own and is replaced whenever its text differs from what the
+database recorded. The release that wrote a text is recorded with it; an older release leaves the
+texts of a newer one alone.
 
-All of it happens in one transaction under one lock, so ten that start at once apply each file once. The
-files name no schema: they are run with the schema in front of the `search_path`, and each function keeps
-that path (`set search_path from current`).
+All of it happens in one transaction under one lock, so ten processes that start at once apply each
+file once. The files name no schema: they run with the schema in front of the `search_path`, and
+each function keeps that path (`set search_path from current`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OLDEST = re.compile(
     r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)"
 )
 
-# Not "create schema if not exists": that asks for CREATE on the database even where a DBA has made the
+# Not "create schema if not exists", which needs CREATE on the database even if a DBA has made the
 # schema already.
 _BEGIN = """\
 do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$;
@@ -111,24 +111,27 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
-    """As definition_texts names it: a trigger has the name of its function, and says what it is."""
+    """The name that definition_texts uses: a trigger has the name of its function, and
+    `(trigger)`."""
     text: str
 
     @property
     def hash(self) -> str:
-        """By which the text is known in the database."""
+        """The hash by which the database knows the text."""
         return sha256(self.text.encode()).hexdigest()
 
     def replacement(self, *, is_new: bool) -> str:
-        """The statements that make it. Only a new function is taken from PUBLIC: later grants are a DBA's."""
+        """The statements that make it. Only a new function is revoked from PUBLIC: later grants are
+        a DBA's."""
         return self.text if is_new else _REVOKE.sub("", self.text)
 
     def record(self) -> str:
-        """The statement that writes down which text of which release the database has."""
+        """The statement that records which release wrote which text."""
         return (
             "insert into definition (name, hash, release) "
             f"values ('{self.name}', '{self.hash}', '{VERSION}')\n"
-            "on conflict (name) do update set hash = excluded.hash, release = excluded.release, applied_at = now();"
+            "on conflict (name) do update set hash = excluded.hash, release = excluded.release, "
+            "applied_at = now();"
         )
 
 
@@ -146,7 +149,7 @@ class Migrated:
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """All migrations of this release, in order."""
+    """Return all migrations of this release, in order."""
     return tuple(
         Migration(
             int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
@@ -157,10 +160,10 @@ def migrations() -> tuple[Migration, ...]:
 
 @cache
 def definitions() -> tuple[Definition, ...]:
-    """All definitions of this release, in the order in which they can be made.
+    """Return all definitions of this release, in the order in which they can be made.
 
-    A view calls functions, a function may return the rows of a view, and a trigger needs a table: so
-    functions come first, then views with the functions that return their rows, then triggers.
+    A view calls functions, a function may return the rows of a view, and a trigger needs a table.
+    So functions come first, then views with the functions that return their rows, then triggers.
     """
     return tuple(
         Definition(f"{file.name.removesuffix('.sql')}{suffix}", file.read_text(encoding="utf-8"))
@@ -175,9 +178,10 @@ def definitions() -> tuple[Definition, ...]:
 
 
 def as_sql(schema: str = "rota", after: int = 0) -> str:
-    """The migrations after number `after` and all definitions as plain SQL, for Alembic, Django or a DBA.
+    """Return the migrations after number `after` and all definitions as SQL, for Alembic, Django or
+    a DBA.
 
-    Run it in one transaction, as the owner of the schema to be. It refuses a schema with definitions of a
+    Run it in one transaction, as the owner of the schema. It refuses a schema with definitions of a
     newer release, and leaves the session's `search_path` as it was.
     """
     title = f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n"
@@ -212,7 +216,8 @@ def _script(
 def _record(migration: Migration) -> str:
     return (
         "insert into migration (number, name, oldest_release, release) "
-        f"values ({migration.number}, '{migration.name}', '{migration.oldest_release}', '{VERSION}');"
+        f"values ({migration.number}, '{migration.name}', '{migration.oldest_release}', "
+        f"'{VERSION}');"
     )
 
 
@@ -226,13 +231,15 @@ def migrate(
     """Apply what is missing, all of it or nothing.
 
     Args:
-        payload_bytes_max: the payload limit from now on. Defaults to what it is.
-        keep: for how long `history`, `attempts` or `dead` jobs are kept from now on, at least a day. Defaults to what it is.
+        payload_bytes_max: the new payload limit. Defaults to the current one.
+        keep: how long `history`, `attempts` or `dead` jobs are kept, at least a day. Unchanged if
+        omitted.
 
     Raises:
-        SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the payload limit is out of range, or the
-            schema holds what no migration is noted for.
-        SchemaTooNew: a newer release that this one cannot live with has migrated the schema.
+        SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
+        payload
+            limit is out of range, or the schema holds objects that no recorded migration made.
+        SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
     if (
@@ -240,7 +247,8 @@ def migrate(
         and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST
     ):
         raise SchemaError(
-            f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} bytes, not {payload_bytes_max:,}"
+            f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} "
+            f"bytes, not {payload_bytes_max:,}"
         )
     database = Database(url, schema)
     with (
@@ -259,9 +267,10 @@ def migrate(
             psycopg.errors.DuplicateObject,
         ) as error:
             raise SchemaError(
-                f"schema {schema!r} holds what Rota would make, but not the rows that say which migrations made it"
-                f" ({error.diag.message_primary}): if it came from a dump without data, DROP SCHEMA {schema} CASCADE and migrate again;"
-                " if it is another program's, take another name (--schema)"
+                f"schema {schema!r} holds objects that Rota would make, but no record of the "
+                f"migrations ({error.diag.message_primary}): if it came from a dump without data, "
+                f"DROP SCHEMA {schema} CASCADE and migrate again; if it belongs to another "
+                "program, use another name (--schema)"
             ) from error
 
 
@@ -271,16 +280,19 @@ def _apply(
     payload_bytes_max: int | None,
     keep: Mapping[str, timedelta],
 ) -> Migrated:
-    # An advisory lock and not one on the table: the table is not there yet. LOCAL, so that it ends with the transaction.
+    # An advisory lock, because the table may not exist yet. LOCAL, so that it ends with the
+    # transaction.
     connection.execute(
-        "set local lock_timeout = '60s'; set local statement_timeout = 0; set local client_min_messages = warning"
+        "set local lock_timeout = '60s'; set local statement_timeout = 0; set local "
+        "client_min_messages = warning"
     )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
     applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
     if applied and recorded is None:
         raise SchemaError(
-            f"schema {schema!r} was made before functions left the migrations, by a Rota that was never released:"
-            f" DROP SCHEMA {schema} CASCADE and migrate again (a private server: `rota db reset`)"
+            f"schema {schema!r} was made by an unreleased Rota, before functions left the "
+            f"migrations: DROP SCHEMA {schema} CASCADE and migrate again "
+            "(a private server: `rota db reset`)"
         )
     recorded = recorded or ()
     missing = pending(applied, schema)
@@ -291,13 +303,15 @@ def _apply(
     if payload_bytes_max is not None:
         connection.execute(
             sql.SQL(
-                "create or replace function {}.payload_bytes_max() returns int language sql immutable parallel safe as {}"
+                "create or replace function {}.payload_bytes_max() returns int language sql "
+                "immutable parallel safe as {}"
             ).format(sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}"))
         )
     for what, period in keep.items():
         connection.execute(
             sql.SQL(
-                "insert into {}.retention (what, keep) values (%s, %s) on conflict (what) do update set keep = excluded.keep"
+                "insert into {}.retention (what, keep) values (%s, %s) on conflict (what) do "
+                "update set keep = excluded.keep"
             ).format(sql.Identifier(schema)),
             [what, period],
         )
@@ -309,7 +323,8 @@ def _apply(
 def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
     """Compare this release's definitions with rows of (name, hash, release).
 
-    Returns those to make or to replace, and by name the newer release of each that is to be left alone.
+    Returns those to make or to replace, and by name the newer release of each that is to be left
+    alone.
     """
     there = {name: (hash_, release) for name, hash_, release, *_ in recorded}
     stale: list[Definition] = []
@@ -326,21 +341,26 @@ def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
 
 
 def pending(applied: Sequence[Row], schema: str) -> list[Migration]:
-    """The migrations that are not among those applied: rows of (number, name, oldest release). Raises SchemaTooNew when one is not for this release."""
+    """Return the migrations that are not applied, given rows of (number, name, oldest release).
+
+    Raises SchemaTooNew if one of the rows is not for this release.
+    """
     for number, name, oldest in applied:
         if number > migrations()[-1].number and _version(oldest) > _version(VERSION):
             raise SchemaTooNew(
-                f"schema {schema!r} has migration {name}, which needs Rota {oldest} or newer; this is {VERSION}: install the newer release"
+                f"schema {schema!r} has migration {name}, which needs Rota {oldest} or newer; this "
+                f"is {VERSION}: install the newer release"
             )
     numbers = {row[0] for row in applied}
     return [migration for migration in migrations() if migration.number not in numbers]
 
 
 def check(schema: str, *, server_text: bool = False) -> Operation[None]:
-    """Raise SchemaMissing when the schema lacks something of this release, SchemaTooNew when it is too new for it.
+    """Raise SchemaMissing if the schema lacks something of this release, SchemaTooNew if it is too
+    new.
 
-    With `server_text`, what the server itself says of each function, view and trigger is compared as well:
-    SchemaError names those that somebody has changed by hand.
+    With `server_text`, the server's own text of each function, view and trigger is compared too:
+    SchemaError names those that were changed by hand.
     """
     missing = pending((yield Query("migrations")), schema)
     if missing:
@@ -354,13 +374,14 @@ def check(schema: str, *, server_text: bool = False) -> Operation[None]:
         changed = [row[0] for row in (yield Query("definitions_changed"))]
         if changed:
             raise SchemaError(
-                f"in schema {schema!r} these are no longer as `rota migrate` made them: {', '.join(changed)}. To make them"
-                f" anew, delete the rows of these names from {schema}.definition and run `rota migrate`"
+                f"in schema {schema!r} these were changed since `rota migrate`: "
+                f"{', '.join(changed)}. To restore them, delete the rows of these names from "
+                f"{schema}.definition and run `rota migrate`"
             )
 
 
 def refuse_unfit_server(connection: psycopg.Connection) -> None:
-    """Raise SchemaError for a server that cannot carry Rota."""
+    """Raise SchemaError for a server that Rota cannot run on."""
     info = connection.info
     if info.server_version < POSTGRESQL_MIN:
         raise SchemaError(
@@ -369,14 +390,16 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
     encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise SchemaError(
-            f"database {info.dbname!r} has encoding {encoding}: Rota needs UTF8 (CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0)"
+            f"database {info.dbname!r} has encoding {encoding}: Rota needs UTF8 (CREATE DATABASE … "
+            "ENCODING 'UTF8' TEMPLATE template0)"
         )
     row = connection.execute(
         "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool"
     ).fetchone()
     if row is not None and row[0]:
         raise SchemaError(
-            f"the server at {info.host or 'the local socket'} is read-only (a standby?): connect to the primary"
+            f"the server at {info.host or 'the local socket'} is read-only (a standby?): connect "
+            "to the primary"
         )
 
 
@@ -390,7 +413,7 @@ def _read_applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
 
 
 def _read_definitions(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
-    """Rows of `definition`; None: there is no such table."""
+    """Return the rows of `definition`; None: the table is missing."""
     found = connection.execute(
         "select to_regclass(%s) is not null", [f"{schema}.definition"]
     ).fetchone()
@@ -408,15 +431,17 @@ def _missing_privilege(
     ).fetchone()
     if row is not None:
         return SchemaError(
-            f"role {user!r} does not own schema {schema!r}: run `rota migrate` as its owner, {row[0]!r} ({error.diag.message_primary})"
+            f"role {user!r} does not own schema {schema!r}: run `rota migrate` as its owner, "
+            f"{row[0]!r} ({error.diag.message_primary})"
         )
     return SchemaError(
-        f"role {user!r} may not create schema {schema!r}: GRANT CREATE ON DATABASE {connection.info.dbname} TO {user} ({error.diag.message_primary})"
+        f"role {user!r} may not create schema {schema!r}: GRANT CREATE ON DATABASE "
+        f"{connection.info.dbname} TO {user} ({error.diag.message_primary})"
     )
 
 
 def newest(releases: Iterable[str]) -> str:
-    """The newest of these releases."""
+    """Return the newest of these releases."""
     return max(releases, key=_version)
 
 

@@ -1,4 +1,5 @@
-"""The connections that an App keeps for enqueueing and reading: a pool for plain code, and one for each event loop."""
+"""The connections of an App for enqueueing and reading: a pool for plain code, one per event
+loop."""
 
 from __future__ import annotations
 
@@ -20,23 +21,27 @@ from rota.store.drivers.psycopg3 import translate
 from rota.store.errors import PoolExhausted, ServerTrouble, StoreError
 
 POOL_MAX = 4
-"""Connections an App holds at most for enqueueing and reading, in each of its two pools (sync, async)."""
+"""Most connections in each of an App's two pools (sync, async)."""
 IDLE_S = 60
-"""A pooled connection that nobody used for so long is closed."""
+"""Seconds after which an unused pooled connection is closed."""
 PREPARE_AFTER = 5
-"""A statement that a pooled connection has run so often is prepared."""
+"""Runs after which a pooled connection prepares a statement."""
 
 SyncPool = ConnectionPool[psycopg.Connection]
 
 _CLOSE_S = 5.0
-_EXIT_S = 1.0  # one that is just connecting to a server that does not answer does not hear that it is over
+_EXIT_S = 1.0
+"""A worker of the pool that is connecting to an absent server does not notice the end."""
 
 _all: weakref.WeakSet[Pools] = weakref.WeakSet()
 
 
 class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
-    """A pool whose workers end when they are cancelled, as `asyncio.run` cancels what is left over and waits for it. One that is just connecting
-    would take that for a failed try, go on, and keep `asyncio.run` waiting for ever."""
+    """A pool whose workers end when they are cancelled.
+
+    `asyncio.run` cancels the remaining tasks and waits for them. A worker that is connecting would
+    take that for a failed attempt, continue, and keep `asyncio.run` waiting for ever.
+    """
 
     @classmethod
     async def worker(cls, q: Any) -> None:
@@ -44,7 +49,7 @@ class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
 
 
 class _UntilCancelled:
-    """A queue of tasks that gives none to who was cancelled."""
+    """A queue of tasks that gives none to a cancelled worker."""
 
     def __init__(self, tasks: Any) -> None:
         self._tasks = tasks
@@ -57,7 +62,10 @@ class _UntilCancelled:
 
 
 class _Opened:
-    """What one process has opened or is opening. The lock guards both, and is held for moments only: never while a server is waited for."""
+    """The pools that one process has opened or is opening.
+
+    The lock guards them, and is held for moments only: never while the process waits for a server.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -66,8 +74,11 @@ class _Opened:
 
 
 class Pools:
-    """Both pools, opened when first used, by any thread or loop. A fork gets its own: it must not share its parent's sockets, nor wait for a lock
-    that a thread of its parent held."""
+    """Both pools, opened when first used, by any thread or loop.
+
+    A fork gets its own: it must not share its parent's sockets, nor wait for a lock that a thread
+    of its parent held.
+    """
 
     def __init__(self, conninfo: Callable[[], str], *, wait_s: float, prepares: bool) -> None:
         self._conninfo = conninfo
@@ -75,8 +86,9 @@ class Pools:
             "min_size": 0,
             "max_size": POOL_MAX,
             "timeout": wait_s,
-            # Its tries to connect come at doubling pauses. Left to go on for minutes, as they are by default, they would keep a pool shut for half a
-            # minute after the server is back; given up, the next call begins anew.
+            # The pool's attempts to connect come at doubling pauses. By default they continue for
+            # minutes and would keep a pool shut for half a minute after the server is back. Given
+            # up, the next call begins again.
             "reconnect_timeout": wait_s,
             "max_idle": IDLE_S,
             "kwargs": {
@@ -91,8 +103,8 @@ class Pools:
     def connection(self) -> Iterator[psycopg.Connection]:
         """Lend a connection, in autocommit. Raises StoreError.
 
-        After a failover the old connections may lead to a server that only reads: they answer,
-        and never serve again. The first that says so gives up all, and new ones are opened.
+        After a failover the old connections may lead to a read-only server: they answer, and never
+        work again. The first one that says so gives up all, and new ones are opened.
         """
         with ExitStack() as borrowed:
             pool, connection = self._borrow(borrowed)
@@ -121,7 +133,8 @@ class Pools:
             raise _translate(error) from error
 
     def close(self, threads_s: float = _CLOSE_S) -> None:
-        """Close the sync pool. The next use opens it again. Its threads have so long to end, each."""
+        """Close the sync pool. The next use opens it again. Each of its threads has `timeout_s` to
+        end."""
         opened = self._of_this_process()
         with opened.lock:
             opening, opened.pool = opened.pool, None
@@ -130,7 +143,8 @@ class Pools:
                 opening.result().close(threads_s)
 
     def close_at_exit(self) -> None:
-        """Close the sync pool, if this process has one, and wait for nobody who is just opening it."""
+        """Close the sync pool, if this process has one, without waiting for threads that are
+        opening it."""
         opened = self._by_process.get(os.getpid())
         if opened is not None and opened.pool is not None and opened.pool.done():
             self.close(_EXIT_S)
@@ -148,9 +162,8 @@ class Pools:
 
     def _of_this_process(self) -> _Opened:
         process = os.getpid()
-        return self._by_process.get(process) or self._by_process.setdefault(
-            process, _Opened()
-        )  # one step: threads may be here at once
+        # In one step, because several threads may get here at once.
+        return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())
 
     def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, psycopg.Connection]:
         while True:
@@ -158,7 +171,9 @@ class Pools:
                 pool = self._sync_pool()
                 return pool, borrowed.enter_context(pool.connection())
             except PoolClosed:
-                continue  # by another thread, such as one that has drained: nothing has been asked yet, and the next pool will do
+                # Another thread closed it, for example after a drain. Nothing was sent yet, so the
+                # next pool serves.
+                continue
             except psycopg.Error as error:
                 raise _translate(error) from error
 
@@ -169,7 +184,8 @@ class Pools:
             with opened.lock:
                 opening = opened.pool
                 if opening is None or _has_failed(opening):
-                    # Dozens of threads may be the first at once: one of them tries to connect, and all hear what came of it.
+                    # Dozens of threads may be the first at once: one of them tries to connect, and
+                    # all get its result.
                     opening = opened.pool = mine = Future()
             if mine is not None:
                 self._open(mine)
@@ -178,18 +194,19 @@ class Pools:
 
     def _open(self, opening: Future[SyncPool]) -> None:
         try:
-            # A pool would try until its time is up and then not say why: a wrong password or an absent server is told here, at once.
+            # A pool would try until its time is up and then hide the reason: a wrong password or an
+            # absent server is reported here, at once.
             psycopg.connect(self._conninfo()).close()
             options = {"check": _refuse_broken, **self._options}
             opening.set_result(ConnectionPool(self._conninfo(), open=True, **options))
         except psycopg.Error as error:
             opening.set_exception(error)
         finally:
-            opening.cancel()  # unless something has come of it: then the others try for themselves
+            opening.cancel()  # if there is no result, the others try for themselves
 
     async def _async_pool(self) -> AsyncPool:
         loop, opened = asyncio.get_running_loop(), self._of_this_process()
-        with opened.lock:  # other threads have loops, too
+        with opened.lock:  # other threads have loops too
             opened.async_pools = {
                 one: pool for one, pool in opened.async_pools.items() if not one.is_closed()
             }
@@ -200,7 +217,8 @@ class Pools:
         return await asyncio.shield(opening)
 
     async def _aopen(self) -> AsyncPool:
-        await (await psycopg.AsyncConnection.connect(self._conninfo())).close()  # as in _open
+        # As in _open.
+        await (await psycopg.AsyncConnection.connect(self._conninfo())).close()
         pool = AsyncPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
         await pool.open()
         return pool
@@ -208,7 +226,11 @@ class Pools:
 
 @atexit.register
 def _close_all() -> None:
-    """A pool that is still open when Python ends waits for its threads when nothing runs in them any more: on 3.13 for 5 s each, with warnings."""
+    """Close all pools that are open when Python ends.
+
+    Otherwise each waits for its threads when none can run any more: 5 s each on 3.13, with
+    warnings.
+    """
     for pools in list(_all):
         pools.close_at_exit()
 
@@ -225,11 +247,14 @@ def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:
 
 
 def _refuse_broken(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
-    """Let the pool replace a connection that the server closed while it was idle. No round trip: the end of a socket can be read."""
+    """Let the pool replace a connection that the server closed while it was idle.
+
+    It costs no round trip: the end of a socket can be read.
+    """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
-        connection.pgconn.finish()  # else the pool would take it for sound
+        connection.pgconn.finish()  # otherwise the pool would take it for sound
         raise psycopg.OperationalError("the server closed the connection while it was idle")
 
 

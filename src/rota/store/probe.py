@@ -1,5 +1,7 @@
-"""How the database is examined: each look a short transaction that only reads, given up after two
-seconds. Who asks how a database is must not be what ails it."""
+"""Read-only queries about a database, each a short transaction with a limit of two seconds.
+
+A check of a database must not be its problem.
+"""
 
 from __future__ import annotations
 
@@ -33,23 +35,23 @@ if TYPE_CHECKING:
     import psycopg
 
 LOOK_S = 2.0
-"""The longest that one look may take."""
+"""Longest time for one query."""
 HEAR_S = 2.0
-"""How long a NOTIFY to oneself may take."""
+"""Longest time for a NOTIFY to oneself."""
 TRIES = 5
-"""How often two connections are compared before they are taken to have a session each."""
+"""How often two connections are compared before each counts as having its own session."""
 
 
 class CannotLook(Exception):
-    """The database does not say: why not. Nothing was changed; the connection can be used on."""
+    """The database does not answer the query. Nothing was changed; the connection stays usable."""
 
 
 class MayNotLook(CannotLook):
-    """The role lacks a privilege for this look."""
+    """The role lacks a privilege for this query."""
 
 
 class Probe:
-    """One connection, for a block of looks."""
+    """One connection, for a block of queries."""
 
     def __init__(self, database: Database, connection: psycopg.Connection) -> None:
         self.database = database
@@ -84,9 +86,9 @@ class Probe:
         return min(took)
 
     def shares_sessions(self) -> bool:
-        """Whether another connection meets the session of this one, which is open all the while.
+        """Return whether another connection meets this one's session, which stays open meanwhile.
 
-        A transaction pooler lends a session to whoever asks next. Nothing is left in it.
+        A transaction pooler lends a session to the next caller. Nothing is left behind in it.
         """
         with self.database.open_connection("cli") as connection, tell_trouble():
             other = PsycopgDriver(connection)
@@ -97,9 +99,9 @@ class Probe:
         return False
 
     def hears_after_s(self) -> float | None:
-        """How long a NOTIFY takes from one connection to another, in seconds.
+        """Return how long a NOTIFY takes from one connection to another, in seconds.
 
-        None when it does not come within two. Nobody else listens there.
+        None: it did not arrive within two. No one else listens on that channel.
         """
         channel = f'"{self.database.schema}.doctor.{uuid4().hex[:12]}"'.encode()
         with self.database.open_connection("cli") as connection, tell_trouble():
@@ -115,7 +117,7 @@ class Probe:
 
     def _run(self, operation: Operation[Any]) -> Any:
         ms = f"{LOOK_S * 1000:.0f}"
-        # Of this transaction and not of the session, which behind a pooler is somebody else's
+        # For this transaction, not for the session, which behind a pooler is another client's
         # afterwards.
         limits = f"set local statement_timeout = {ms}; set local lock_timeout = {ms}"
         try:
@@ -143,15 +145,17 @@ def _say(error: StoreError) -> Exception:
 
 @contextmanager
 def open_probe(database: Database) -> Iterator[Probe]:
-    """Connect for a block of looks. Raises ConfigurationError, DatabaseUnavailable."""
+    """Connect for a block of queries. Raises ConfigurationError, DatabaseUnavailable."""
     with database.open_connection("cli") as connection:
         yield Probe(database, connection)
 
 
 @contextmanager
 def open_any_probe(database: Database) -> Iterator[tuple[Probe, ConfigurationError | None]]:
-    """Connect for a block of looks, also through a pooler that refuses Rota's session settings:
-    then with what it says of them."""
+    """Connect for a block of queries, even through a pooler that refuses Rota's session settings.
+
+    Yields the pooler's error as well; None: there was none.
+    """
     refusal = None
     if database.notify:
         try:

@@ -1,8 +1,9 @@
 """The SQL of this release, as a driver takes it.
 
-A statement is either a file of `schema/statements/` or a call of one of the schema's functions, which is
-built from the header of that function. In a file `:schema` is the schema's name and `:name` a parameter,
-as `psql` reads both: `\\set schema rota`, `\\set limit 10`, and the file can be pasted.
+A statement is a file of `schema/statements/`, or a call of one of the schema's functions, built
+from the header of that function. In a file `:schema` is the schema's name and `:name` a parameter,
+as `psql` reads
+both: after `\\set schema rota` and `\\set limit 10` the file can be pasted.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _FUNCTION = re.compile(
 )
 _ARGUMENT = re.compile(r"\s*(\w+)\s+(.+?)(?:\s+default\s.*)?\s*", re.DOTALL)
 _CASTS = {"jsonb": "text::jsonb", "smallint": "int::smallint"}
-"""How a parameter of such a type is sent, where the driver sends another type."""
+"""How a parameter of such a type is sent, if the driver sends another type."""
 _FOLDERS = ("settings", "functions", "api", "views", "triggers")
-"""Where the schema's functions stand; the last two hold views and triggers, too."""
+"""The folders of the schema's functions; the last two also hold views and triggers."""
 
 
 def sql_files(folder: str) -> list[Traversable]:
-    """The SQL files of a folder of schema/, by name."""
+    """Return the SQL files of a folder of schema/, by name."""
     found = files(__package__).joinpath("schema", folder).iterdir()
     return sorted(
         (file for file in found if file.name.endswith(".sql")), key=lambda file: file.name
@@ -54,7 +55,8 @@ class Function:
 
     @property
     def call(self) -> str:
-        """A SELECT of all that it returns. Parameters have the arguments' names, without their `p_`."""
+        """A SELECT of everything that it returns. Parameters have the arguments' names without
+        `p_`."""
         arguments = ", ".join(
             f"{name} => :{name.removeprefix('p_')}::{_CASTS.get(kind, kind)}"
             for name, kind in self.arguments
@@ -68,7 +70,7 @@ class Function:
 
 
 def read_function(text: str) -> Function:
-    """Read the header of the function that this file makes."""
+    """Read the header of the function in this file."""
     found = _FUNCTION.search(text)
     if found is None:
         raise AssertionError(f"no header of a function in: {text[:200]}")
@@ -83,7 +85,7 @@ def read_function(text: str) -> Function:
 
 
 def _split(listed: str) -> list[str]:
-    """The parts between commas that stand in no quotes and no brackets."""
+    """Return the parts between commas that are in no quotes and no brackets."""
     parts = re.findall(
         r"(?:[^,'(\[{]|'[^']*'|\([^)]*\)|\[[^\]]*\]|\{[^}]*\})+", re.sub(r"--.*", "", listed)
     )
@@ -92,7 +94,7 @@ def _split(listed: str) -> list[str]:
 
 @cache
 def _functions() -> dict[str, str]:
-    """The files that make functions, by name."""
+    """Return the files that make functions, by name."""
     return {
         file.name.removesuffix(".sql"): text
         for folder in _FOLDERS
@@ -103,7 +105,7 @@ def _functions() -> dict[str, str]:
 
 @cache
 def source(name: str) -> str:
-    """The text of a statement: its file, or the call that a function's header says."""
+    """Return the text of a statement: its file, or the call from a function's header."""
     file = files(__package__).joinpath("schema", "statements", f"{name}.sql")
     if file.is_file():
         return file.read_text(encoding="utf-8")
@@ -111,10 +113,11 @@ def source(name: str) -> str:
 
 
 def check_schema(schema: str) -> str:
-    """Return the schema's name if it can be one. Raises ConfigurationError."""
+    """Return the schema's name if it is valid. Raises ConfigurationError."""
     if not _NAME.fullmatch(schema):
         raise ConfigurationError(
-            f"schema {schema!r}: a schema's name is up to 50 of a-z, 0-9 and _, not beginning with a digit"
+            f"schema {schema!r}: a schema's name has up to 50 characters of a-z, 0-9 and _, "
+            "and does not begin with a digit"
         )
     if schema.startswith("pg_"):
         raise ConfigurationError(
@@ -124,7 +127,7 @@ def check_schema(schema: str) -> str:
 
 
 class Statements(dict[str, bytes]):
-    """The statements for one schema, by name; each is read when it is first asked for."""
+    """The statements for one schema, by name; each is read when it is first used."""
 
     def __init__(self, schema: str) -> None:
         super().__init__()
@@ -144,7 +147,7 @@ class Statements(dict[str, bytes]):
     def read_all(self) -> None:
         """Read every file now.
 
-        A worker must not need one later, when its handlers have used up its descriptors, or a deploy
+        A worker must not need one later, when its handlers have used up its descriptors or a deploy
         has replaced the package.
         """
         statements = [file.name.removesuffix(".sql") for file in sql_files("statements")]
@@ -153,12 +156,12 @@ class Statements(dict[str, bytes]):
 
     @property
     def channel(self) -> str:
-        """The NOTIFY channel: named like the schema, so that two schemas in one database do not wake each other."""
+        """The NOTIFY channel. It has the schema's name, so two schemas do not wake each other."""
         return self.schema
 
     @property
     def worker_channel(self) -> str:
-        """The NOTIFY channel on which workers are called by name.
+        """The NOTIFY channel that wakes single workers by name.
 
         No schema's name has a dot, so it is no other schema's channel.
         """

@@ -1,1 +1,1 @@
-"""What somebody must do now and then: each is a Service of every worker, and one pass of each begins a drain."""
+"""Recurring work: each part is a Service of every worker, and one pass of each begins a drain."""

@@ -1,4 +1,4 @@
-"""Looks for what a person should know, and tells it: each thing once over the whole fleet, again after a while, and when it is over."""
+"""Evaluates alert rules and sends their notifications: once per fleet, repeated, and when over."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0
-"""The longest that one rule's question may take."""
+"""Longest time for the evaluation of one rule."""
 SHARE = 0.01
-"""Of one connection's time that a rule may take over the whole fleet: one that takes a second is asked every hundred. It reads indexes that churn."""
+"""Share of one connection's time that a rule may take over the whole fleet.
+
+A rule that takes a second is evaluated every hundred: it reads indexes that churn.
+"""
 POST_MAX = 20
-"""So many alerts are posted in one pass, one after the other; and none more once nobody answered."""
+"""Most alerts to post in one pass, one after the other; it stops at the first that gets no
+answer."""
 
 
 class Alerter(Service):
@@ -43,14 +47,17 @@ class Alerter(Service):
         self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
-        """Those that nobody else evaluates meanwhile."""
+        """Rules that no other worker evaluates meanwhile."""
         self._evaluate_at = 0.0
-        """Before that nothing is to be evaluated: it was, before the jobs."""
+        """No evaluation before this time: it was done before the jobs."""
         self.passes = 0
-        """How many came to their end."""
+        """Passes that succeeded."""
 
     async def begin(self, link: StoreLink) -> None:
-        """Evaluate the rules of a drain, before its jobs. The first turn posts, for who is called may take his time."""
+        """Evaluate the rules of a drain, before its jobs.
+
+        The first `tick` posts, because the receiver may be slow.
+        """
         await self._evaluate_what_is_due(link)
         self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
@@ -73,7 +80,7 @@ class Alerter(Service):
         await self._link.close()
 
     async def _evaluate_all(self) -> bool:
-        """Evaluate what is due; return whether all of it could be."""
+        """Evaluate the due rules; return whether all succeeded."""
         is_good = True
         while True:
             try:
@@ -95,7 +102,7 @@ class Alerter(Service):
                 return is_good
 
     async def _evaluate_what_is_due(self, link: StoreLink) -> None:
-        """Evaluate rule by rule; what cannot be stays the first of those taken."""
+        """Evaluate rule by rule; one that fails stays the first of those taken."""
         if not self._taken:
             self._taken.extend(await link.run(ops.take_alert_rules()))
         while self._taken:
@@ -140,7 +147,8 @@ class Alerter(Service):
             )
 
     async def _post(self, url: str) -> None:
-        """Post what is due. At least once: who ends between the answer and the note of it leaves it to be posted again."""
+        """Post what is due, at least once: if the worker ends before it records a post, that is
+        repeated."""
         for message in await self._link.run(ops.take_unposted(POST_MAX)):
             try:
                 await acall(url, msgspec.json.encode(message))
@@ -152,7 +160,7 @@ class Alerter(Service):
                         reason=str(error),
                     )
                 )
-                # One that is refused must not keep the others back.
+                # A refused one must not hold back the others.
                 if not isinstance(error, CallRefused):
                     return
             else:

@@ -1,4 +1,4 @@
-"""Ends jobs that were not started before their expiry, also those that no worker asks for."""
+"""Ends jobs that were not started before their expiry, even those that no worker asks for."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 10.0
-"""A job that nobody claims is dead so soon after its expiry. One that is claimed too late is so at once, by its worker."""
+"""An unclaimed job is dead this soon after its expiry. Its worker ends one that is claimed too
+late."""
 BATCH = 500
 
 
 class Expirer(Service):
-    """Passes once a period over what has expired; a pass goes on, batch by batch, from the last one it ended."""
+    """Passes over the expired jobs once a period; a pass continues, batch by batch, where it
+    was."""
 
     name = "expirer"
 
@@ -35,11 +37,11 @@ class Expirer(Service):
         self._worker = worker
         self._reading = ReadWindow(clock)
         self._after: tuple[datetime, int] | None = None
-        """Where the pass that is under way goes on; None between two passes."""
+        """Where the current pass continues; None between two passes."""
         self._took_s = 0.0
 
     async def tick(self) -> float | None:
-        """End one batch of the pass; return at once when there may be more."""
+        """End one batch of the pass; return 0 if there may be more."""
         before = self.clock.monotonic()
         if self._after is None:
             self._after = (self._reading.begin(), 0)

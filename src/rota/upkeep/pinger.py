@@ -1,4 +1,4 @@
-"""Tells somebody outside that all is well: an alert that is raised by what died is no alert."""
+"""Pings a monitor outside while all is well: a dead process can raise no alert."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from rota.upkeep.alerts import Alerter
 
 SOON_S = 1.0
-"""How often is looked whether there is another good pass."""
+"""Seconds between checks whether there was another good pass."""
 
 
 class Pinger(Service):
-    """About once a minute, when upkeep has done another pass and the database answers every part of the worker, says so."""
+    """Pings about once a minute, after another upkeep pass, while the database answers every
+    part."""
 
     name = "pinger"
 

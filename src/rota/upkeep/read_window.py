@@ -1,4 +1,4 @@
-"""From where a recurring pass reads its index, so that it does not walk over the entries of all jobs that ever were in it."""
+"""Where a recurring pass starts to read its index, so that it skips the entries of old jobs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 from rota.runtime.clock import Clock
 
 MARGIN = timedelta(seconds=60)
-"""A pass reads from the time of the last one on, less this."""
+"""A pass reads from the start of the previous one, less this."""
 EVERYTHING_SHARE = 0.01
-"""Of one connection's time for passes that read the whole index: they find what committed, or came back, later than the margin."""
+"""Share of one connection's time for passes that read the whole index.
+
+They find rows that were committed, or came back, later than the margin.
+"""
 EVERYTHING_S = 60.0
-"""So far apart are those at least."""
+"""Least seconds between two of these."""
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,12 +29,12 @@ class ReadWindow:
         """When a pass may read everything again, in monotonic seconds."""
 
     def begin(self) -> datetime:
-        """Where the pass that begins now reads from."""
+        """Return where the pass that begins now reads from."""
         self._reads_everything = self._clock.monotonic() >= self.everything_at
         return BEGINNING if self._reads_everything else self._since - MARGIN
 
     def end(self, started: datetime, took_s: float) -> None:
-        """The pass has come to its end; its last statement started then, by the database's clock."""
+        """Note the end of the pass, and when its last statement started by the database's clock."""
         self._since = started
         if self._reads_everything:
             self.everything_at = self._clock.monotonic() + max(

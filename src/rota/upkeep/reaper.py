@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 4.0
-"""An expired lease is noticed within it: a dead worker's job is due again less than five seconds after its lease."""
+"""An expired lease is noticed within this: a dead worker's job is due five seconds after its
+lease."""
 BATCH = 500
 
 
@@ -37,8 +38,11 @@ class Reaper(Service):
         self._back_at: float | None = None
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """Others may have been cut off as well: when the connection is back, they get time to renew before anything is taken from them. Not when the
-        database answers, and refuses."""
+        """Note that the connection was lost.
+
+        Other workers may have been cut off too: when it is back, they get time to renew before the
+        reaper takes jobs from them. Not if the database answers, and refuses.
+        """
         if not error.refused:
             self._is_away = True
         elif self._is_away:
@@ -46,7 +50,7 @@ class Reaper(Service):
         return super().handle_outage(error, back_off_s)
 
     async def tick(self) -> float | None:
-        """Reap what has expired since the last pass; return at once when there was more than a batch."""
+        """Reap what has expired since the last pass; return 0 if there was more than a batch."""
         before = self.clock.monotonic()
         started, reaped, refusals = await self._link.run(
             ops.reap(self._reading.begin(), BATCH, self._find_steady_s(before))
@@ -85,10 +89,12 @@ class Reaper(Service):
         return None if self._back_at is None else now - self._back_at
 
     def _begin_the_time_of_others(self) -> None:
-        """The database has answered: from now on, for to connect may have taken as long as others are to be given."""
+        """Start the other workers' time now that the database answered: a connect may take that
+        long."""
         self._is_away = False
         self._back_at = self.clock.monotonic()
 
     async def close(self) -> None:
-        """Close its connection: its own, so that nothing else of upkeep delays it, or meets its end first."""
+        """Close the connection. It is the reaper's own, so that no other upkeep delays or breaks
+        it."""
         await self._link.close()

@@ -1,4 +1,5 @@
-"""Makes the days to come ready, and forgets what has been over for long enough, without anybody waiting for it."""
+"""Creates the coming partitions and deletes what has been over for long enough, without
+blocking."""
 
 from __future__ import annotations
 
@@ -22,17 +23,18 @@ if TYPE_CHECKING:
 
 PERIOD_S = 3600.0
 SOON_S = 0.1
-"""The pause when there was more to forget than one pass takes."""
+"""The pause after a pass that left something to delete."""
 STEP_S = 2
-"""The longest that detaching or dropping a partition may take. Whoever must attach one waits behind it: nobody else does."""
+"""Longest time to detach or drop a partition. Only a session that attaches one waits behind it."""
 STEP_MARGIN_S = 0.5
-"""Then the client ends the step: a transaction pooler lets no server do it."""
+"""After this the client ends the step: behind a transaction pooler the server cannot."""
 BATCH = 1_000
-"""Rows of one statement."""
+"""Rows per statement."""
 
 
 class Retention(Service):
-    """One pass makes the partitions that are missing, then takes off and drops what is too old, at most one of a table, then forgets rows."""
+    """A pass creates missing partitions, detaches or drops old ones, one per table, then deletes
+    rows."""
 
     name = "retention"
 
@@ -45,20 +47,23 @@ class Retention(Service):
         self._own = StoreLink(
             database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S
         )
-        """Whatever may stand behind a lock runs on it: the other one is the reaper's too."""
+        """For whatever may wait for a lock: the other connection is the reaper's too."""
         self._pass_at = 0.0
-        """Before that nothing is to be done: the pass before the jobs left nothing."""
+        """No pass before this time: the pass before the jobs left nothing."""
         self._partitions_at = 0.0
-        """Before that, partitions are left as they are, while rows are forgotten batch by batch."""
+        """Partitions are left alone before this time, while rows are deleted batch by batch."""
 
     async def begin(self, link: StoreLink) -> None:
-        """Do the pass of a drain, before its jobs. What has to stay for now is told by the first turn, which tries it again."""
+        """Do the pass of a drain, before its jobs.
+
+        The first `tick` retries what must wait, and reports it.
+        """
         has_waiting, has_more = await self._see_to_partitions(link, tells=False)
         if not await self._forget(link) and not has_waiting and not has_more:
             self._pass_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
-        """Do one pass; return soon when there was more than it takes."""
+        """Do one pass; return soon if there was more than it takes."""
         if self.clock.monotonic() < self._pass_at:
             return self._pass_at - self.clock.monotonic()
         trouble: DatabaseUnavailable | None = None
@@ -86,9 +91,12 @@ class Retention(Service):
         await self._own.close()
 
     async def _see_to_partitions(self, own: StoreLink, *, tells: bool) -> tuple[bool, bool]:
-        """Make those that are missing and drop those that are old; return whether one has to stay for now, and whether there may be more to drop at
-        once. One that has to stay is not tried again before the next period: each try may wait, and is told."""
-        await own.run(ops.ensure_partitions())  # first, for the next step may be in the way of it
+        """Create missing partitions and drop old ones.
+
+        Return whether one must stay for now, and whether there may be more to drop at once. One
+        that must stay is retried in the next period only: each try may wait, and is reported.
+        """
+        await own.run(ops.ensure_partitions())  # first, because the next step may block it
         due = await own.run(ops.partitions_due())
         taken = [await self._take(own, step, tells=tells) for step in due if step.step == "detach"]
         off = (
@@ -104,7 +112,7 @@ class Retention(Service):
             async with asyncio.timeout(STEP_S + STEP_MARGIN_S):
                 reason = await own.run(ops.take_step(step))
         except TimeoutError:
-            reason = f"not within {STEP_S} s"
+            reason = f"it did not end within {STEP_S} s"
         if reason is not None and tells:
             self.bus.emit(PartitionKept(partition=step.name, reason=reason))
         elif reason is None and step.step == "drop":
@@ -112,7 +120,8 @@ class Retention(Service):
         return reason is None
 
     async def _forget(self, link: StoreLink) -> bool:
-        """Forget a batch of each kind of rows, whatever becomes of the other kinds; return whether there may be more."""
+        """Delete a batch of each kind of rows, whatever happens to the others; return whether more
+        may be left."""
         more = False
         trouble: DatabaseUnavailable | None = None
         kinds: list[Callable[[], Awaitable[int]]] = [

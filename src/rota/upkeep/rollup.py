@@ -1,4 +1,4 @@
-"""Adds what is over to the figures per hour, so that nobody who asks for them has to count history."""
+"""Adds finished jobs to the figures per hour, so that readers need not count history."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 60.0
-"""Minutes are added when they are closed, two to three minutes after they began."""
+"""Minutes are added once they are closed, two to three minutes after they began."""
 
 
 class StatsRollup(Service):
-    """Adds the minutes that closed since the last pass, whoever made that; an hour of them at a time."""
+    """Adds the minutes that closed since any worker's last pass, an hour of them at a time."""
 
     name = "figures"
 
@@ -26,5 +26,5 @@ class StatsRollup(Service):
         self._link = link
 
     async def tick(self) -> float | None:
-        """Add up to an hour; return at once when there is more."""
+        """Add up to an hour; return 0 if there is more."""
         return 0 if await self._link.run(ops.roll_up_stats()) else PERIOD_S

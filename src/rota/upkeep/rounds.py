@@ -1,4 +1,4 @@
-"""All of upkeep: what every worker does of it beside its jobs, and the one round that a drain does before them."""
+"""All of upkeep: the services that every worker runs, and the round of a drain before its jobs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rota.store.db import Database
 
 EACH_S = 1.0
-"""The longest that each part of upkeep may take before the jobs of a drain."""
+"""Longest time for each part of upkeep before the jobs of a drain."""
 LOCK_S = 0.1
-"""The longest that it waits for a lock: nobody who is not in the way for long holds one for longer."""
+"""Longest wait of a part for a lock: well-behaved transactions hold none for longer."""
 
 
 class UpkeepSet:
@@ -50,7 +50,8 @@ class UpkeepSet:
         self.alerts = Alerter(bus, database, alert_url, clock)
 
     def services(self) -> list[Service]:
-        """What a worker runs. The reaper has a connection of its own, for it must know when that was away."""
+        """Return what a worker runs. The reaper must know when its connection was away, so it has
+        its own."""
         return [
             Reaper(self._bus, StoreLink(self._database, "reap"), self._clock),
             Expirer(self._bus, self._shared, self._worker, self._clock),
@@ -61,11 +62,15 @@ class UpkeepSet:
         ]
 
     async def one_round(self, is_over: Callable[[], bool]) -> None:
-        """Do all that is due, the rules of alerts last: they tell of what the others left. Retention and alerts wait for nobody here; what they would
-        have to wait for is their first turn's, beside the jobs. Once `is_over`, what is left is left to whoever comes next, after the batch under way.
+        """Do everything that is due, alert rules last: they report what the others left.
+
+        Retention and alerts do not wait here; their first `tick`, beside the jobs, does that. Once
+        `is_over`, the batch under way is finished and the rest is left to the next worker.
 
         Raises:
-            DatabaseUnavailable: the database did not answer. Where it refused one part, that is told, and the others are done all the same.
+            DatabaseUnavailable: the database did not answer. If it refuses one part, that is
+            reported, and the
+                others are done all the same.
         """
         # One turn of it: what is left after days without a worker is added beside the jobs.
         rollup = StatsRollup(self._bus, self._shared, self._clock)
@@ -91,11 +96,14 @@ class EarlyPart(Protocol):
     """A service that can do a part of its work before the jobs of a drain."""
 
     async def begin(self, link: StoreLink) -> None:
-        """Do it, over this connection."""
+        """Do it over this connection."""
 
 
 async def run_before_drain(parts: Iterable[EarlyPart], database: Database) -> None:
-    """Let the parts do what needs no waiting, one after the other. What is left, or is the matter, their first turns beside the jobs see to and tell."""
+    """Let the parts do what needs no waiting, one after the other.
+
+    Their first `tick`, beside the jobs, handles and reports the rest.
+    """
     link = StoreLink(database, "before drain", statement_timeout_s=EACH_S, lock_timeout_s=LOCK_S)
     try:
         for part in parts:

@@ -1,4 +1,5 @@
-"""Turns ticks of schedules into jobs. Every worker tries; the database lets one of them do each tick."""
+"""Turns ticks of schedules into jobs. Every worker tries; the database lets one of them do each
+tick."""
 
 from __future__ import annotations
 
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 5.0
-"""The longest pause: so soon a row is planned that somebody inserted or changed. Announced ticks are waited for to the moment."""
+"""Longest pause: a row that is inserted or changed is planned within it. Announced ticks are waited
+for."""
 PAUSE_S_MIN = 0.01
 BATCH = 100
-"""Schedules of one pass."""
+"""Schedules per pass."""
 DISABLE_PERIOD_S = 60.0
 TELL_S = 3600.0
-"""The same refusal is told at most once in so long."""
+"""The same refusal is reported at most once in this time."""
 WAITS_S = 20.0
-"""So long a pass goes on to the other schedules when one stands behind a lock or takes too long: each costs its timeout."""
+"""How long a pass continues past schedules that wait for a lock: each costs its timeout."""
 
 
 class Scheduler(Service):
@@ -51,7 +53,7 @@ class Scheduler(Service):
         self._lines = Throttle(clock, TELL_S)
 
     async def tick(self) -> float | None:
-        """Do one pass; return at once when there may be more, else the seconds until the next tick."""
+        """Do one pass; return 0 if there may be more, otherwise the seconds until the next tick."""
         before = self.clock.monotonic()
         if before >= self._disable_at:
             for name in await self._link.run(ops.disable_schedules()):
@@ -60,7 +62,7 @@ class Scheduler(Service):
         before = self.clock.monotonic()
         agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
         if agenda.is_paused:
-            return PERIOD_S  # what comes due meanwhile has still to be read when that is over
+            return PERIOD_S  # what becomes due meanwhile is read when the pause is over
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
         if announced and len(agenda.due) >= BATCH:
             return 0
@@ -72,7 +74,10 @@ class Scheduler(Service):
         return min([PERIOD_S, *(max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s)])
 
     async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
-        """See to what is due; return the next ticks. Raises DatabaseUnavailable, after the others where it is one schedule that has to wait."""
+        """Advance the due schedules; return the next ticks.
+
+        Raises DatabaseUnavailable, after the others if one schedule has to wait.
+        """
         announced: list[datetime] = []
         trouble: DatabaseUnavailable | None = None
         for due in agenda.due:
@@ -89,7 +94,8 @@ class Scheduler(Service):
         return announced
 
     async def _advance(self, due: Due, now: datetime) -> datetime | None:
-        """See to one schedule; return its next tick, None when somebody else saw to it or it cannot be."""
+        """Advance one schedule; return its next tick, None if another worker did or it cannot be
+        planned."""
         try:
             decided = plan(due, now)
         except UsageError as error:

@@ -81,6 +81,10 @@ class _Moves(dict[State, State]):
         raise AssertionError(f"cannot {self._verb} an attempt that is {state}")
 
 
+# Python 3.11 takes longer to look a member up in its class than for all else that is done to it.
+_BUFFERED = State.BUFFERED
+_LOST = State.LOST
+
 _ADMIT = _Moves("admit")
 _BEGIN = _Moves("begin")
 _STOP = _Moves("stop")
@@ -137,7 +141,7 @@ class Attempt:
         self.must_record = must_record
         """Whether its start is recorded before the handler begins."""
 
-        self.state = State.BUFFERED
+        self.state = _BUFFERED
         self.renewed_at = claimed_at
         """When its lease was last renewed. Written by the lease keeper's thread."""
         self.keeps_lease = False
@@ -172,7 +176,7 @@ class Attempt:
     @property
     def is_lost(self) -> bool:
         """Whether another claim has the job: nothing of this one may be written."""
-        return self.state is State.LOST
+        return self.state is _LOST
 
     @property
     def ran_s(self) -> float:

@@ -81,7 +81,7 @@ class Claimer(Service):
     def wake_for(self, queue: str) -> None:
         """Claim soon: a job has just been committed to this queue."""
         if queue in self._frontiers.queues:
-            self._pauses.reset()
+            self._pauses.tries = 0
             self.wake()
 
     def on_flood(self) -> None:
@@ -207,7 +207,7 @@ class Claimer(Service):
         has_news = bool(claimed.news.look_back or claimed.news.priorities)
         seen = len(claimed.jobs) + len(claimed.refused)
         if seen or has_news:
-            self._pauses.reset()
+            self._pauses.tries = 0
             # A full claim asks again at once; after one that came to the end there is nothing yet.
             return 0 if has_news or seen >= request.limit else self._pauses.first_s
         self._probe_at = 0.0
@@ -233,7 +233,7 @@ class Claimer(Service):
     async def _request_notify(self) -> None:
         """Ask producers to notify this worker, once it begins to wait for longer."""
         now = self.clock.monotonic()
-        if self._listens and now >= self._notify_at and not self._pauses.is_fresh:
+        if self._listens and now >= self._notify_at and self._pauses.tries > 0:
             self._notify_at = now + NOTIFY_S / 2
             for_s = NOTIFY_S + self._config.poll_s
             await self._link.run(ops.request_notify(self._frontiers.queues, for_s))

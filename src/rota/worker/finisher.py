@@ -134,7 +134,8 @@ class Finisher(Service):
         """Keep what was not confirmed for another try. If it was committed all the same, the fence
         refuses it, and `_find_settled` knows."""
         for attempt in batch:
-            if self._is_held(attempt) and not self._refused.is_waiting(attempt):
+            is_held = self._attempts.get(attempt.job.id) is attempt
+            if is_held and not self._refused.is_waiting(attempt):
                 attempt.write_unconfirmed = True
                 if attempt not in self._refused.cases:
                     self._ended.append(attempt)
@@ -219,14 +220,12 @@ class Finisher(Service):
     def _forget(self, attempt: Attempt) -> None:
         if self._refused.cases:
             self._refused.release(attempt)
+        job = attempt.job.id
         # Handed back a moment ago, the job may be held again under a new claim.
-        if self._is_held(attempt):
-            del self._attempts[attempt.job.id]
+        if self._attempts.get(job) is attempt:
+            del self._attempts[job]
         if attempt.is_suspect:
             self._parts.executor.release_suspect(attempt)
-
-    def _is_held(self, attempt: Attempt) -> bool:
-        return self._attempts.get(attempt.job.id) is attempt
 
     def _discard(self, attempt: Attempt) -> None:
         """Drop an outcome that may not be written: another claim has the job."""

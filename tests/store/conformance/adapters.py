@@ -55,7 +55,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def ask(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation as the client does; raise what the application is told."""
+        """Run an operation as the client does; raise the error that the application gets."""
 
     def begin(self) -> None:
         """Begin a transaction; in autocommit."""

@@ -332,7 +332,7 @@ def triggers(connection: Connection) -> None:
     REFUSALS.values(),
     ids=REFUSALS,
 )
-def test_a_refusal_is_told_by_its_class_and_a_savepoint_saves_the_transaction(
+def test_a_refusal_is_known_by_its_class_and_a_savepoint_saves_the_transaction(
     adapter: Adapter,
     connection: Connection,
     prepare: str,
@@ -444,10 +444,10 @@ def test_a_server_that_restarts_is_trouble_until_a_new_connection(
     assert len(opener(own_server.url()).run(ops.find(ops.Filter()))) == 1
 
 
-# What the application is told
+# The errors that the application gets
 
 
-def test_a_database_without_the_schema_is_told_with_what_to_run(
+def test_the_error_for_a_missing_schema_says_what_to_run(
     opener: Open,
     empty_database: str,
 ) -> None:
@@ -458,7 +458,7 @@ def test_a_database_without_the_schema_is_told_with_what_to_run(
         adapter.ask(ops.insert(row()))
 
 
-def test_a_missing_privilege_is_told_with_where_the_grants_stand(adapter: Adapter) -> None:
+def test_the_error_for_a_missing_privilege_says_where_the_grants_are(adapter: Adapter) -> None:
     adapter.execute("set role pg_monitor")
     with pytest.raises(PrivilegeMissing):
         adapter.run(ops.insert(row()))
@@ -467,7 +467,7 @@ def test_a_missing_privilege_is_told_with_where_the_grants_stand(adapter: Adapte
 
 
 @rule("M12")
-def test_a_payload_that_is_too_large_is_told_as_that(adapter: Adapter) -> None:
+def test_a_payload_that_is_too_large_is_a_payload_error(adapter: Adapter) -> None:
     with pytest.raises(PayloadError, match="larger than the limit"):
         adapter.ask(ops.insert(row(payload=f'{{"a": "{"x" * 70_000}"}}')))
 

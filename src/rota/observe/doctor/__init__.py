@@ -1,7 +1,8 @@
-"""What ails a queue: checks that read a little, judge, and say what to do.
+"""Checks that find problems and say how to fix them.
 
-A check is data: its name, its question, where its facts come from, and a pure judgement of them. Nothing is written, no look takes longer than two
-seconds, and a look that is not allowed says so and spoils no other.
+A check is data: its name, its question, where its facts come from, and a pure judgement of them.
+Checks write nothing and no query takes longer than two seconds. A check that the role is not
+allowed to make says so, and the others go on.
 """
 
 from __future__ import annotations

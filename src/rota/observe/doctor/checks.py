@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are asked, and the round that asks them."""
+"""All checks in their order, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -18,35 +18,39 @@ from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
 
 Facts = dict[str, Any]
 ROTAS = "rota "
-"""With which the application_name of each of Rota's own connections begins."""
+"""The prefix of the application_name of Rota's own connections."""
 LISTED = 10
-"""So many of anything are named."""
+"""Most items that a finding lists."""
 HEADS = 1_000
-"""Jobs of each queue and priority whose types are looked at."""
+"""Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
-"""A pass of retention comes once an hour, and one that has to wait comes again."""
+"""How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
+"""
 PARTITION_DAYS = 7
-LOCKED = "look again; if it stays so, who locks it: SELECT pid, pg_blocking_pids(pid), query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+LOCKED = (
+    "run it again; if it stays so, find the blocker: SELECT pid, pg_blocking_pids(pid), query "
+    "FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+)
 
 
 @dataclass(slots=True)
 class Patient:
-    """What is examined."""
+    """The database under examination, with what the App says."""
 
     probe: Probe
     notify: bool | None = None
-    """What the App says; None without one."""
+    """The App's setting; None without an App."""
     refusal: str | None = None
-    """What a pooler said to Rota's session settings."""
+    """A pooler's error for Rota's session settings."""
     types: Sequence[Facts] | None = None
-    """What the App declares: name, queue, priority; None without one."""
+    """What the App declares: name, queue, priority; None without an App."""
     known: dict[str, Facts] = field(default_factory=dict)
-    """Facts that were looked up, by statement: several checks judge the same."""
+    """Facts by statement: several checks judge the same ones."""
 
     def facts(self, statement: str, **params: Any) -> Facts:
-        """Look something up, once."""
+        """Read the facts of a statement, once."""
         if statement not in self.known:
             self.known[statement] = self.probe.facts(statement, params)
         return self.known[statement]
@@ -148,12 +152,12 @@ def _growth(patient: Patient) -> Facts:
 
 
 CHECKS = (
-    Check("connection", "Can it be reached, and is it fit for Rota?", _server, server.connection),
-    Check("pooler", "Does a pooler stand in between?", _pooler, server.pooler),
-    Check("migrations", "Is the schema this release's?", _migrations, server.migrations),
+    Check("connection", "Is the server reachable and suitable?", _server, server.connection),
+    Check("pooler", "Is there a pooler in between?", _pooler, server.pooler),
+    Check("migrations", "Does the schema match this release?", _migrations, server.migrations),
     Check(
         "privileges",
-        "Does the role suffice?",
+        "Does the role have the rights it needs?",
         lambda patient: patient.facts("doctor_privileges", claims=f"{ROTAS}claim"),
         server.privileges,
     ),
@@ -161,58 +165,59 @@ CHECKS = (
     Check("listen", "Does LISTEN work?", _listen, server.listen),
     Check(
         "snapshot",
-        "Who holds back vacuum?",
+        "What holds back vacuum?",
         lambda patient: patient.facts("doctor_snapshot", limit=LISTED),
         server.snapshot,
     ),
     Check(
-        "vacuum", "Do dead rows go?", lambda patient: patient.facts("doctor_vacuum"), server.vacuum
+        "vacuum",
+        "Does vacuum remove dead rows?",
+        lambda patient: patient.facts("doctor_vacuum"),
+        server.vacuum,
     ),
     Check(
         "partitions",
-        "Are the days to come ready?",
+        "Do the coming days have partitions?",
         lambda patient: patient.facts("doctor_partitions", days=PARTITION_DAYS),
         server.partitions,
     ),
     Check(
         "retention",
-        "Does what is old go?",
+        "Is old history dropped?",
         lambda patient: patient.facts("doctor_retention", margin=RETENTION_MARGIN),
         server.retention,
     ),
     Check(
         "connections",
-        "Are there connections left?",
+        "Are there free connections?",
         lambda patient: patient.facts("doctor_connections", prefix=ROTAS),
         server.connections,
     ),
     Check("workers", "Is a worker alive?", _workers, work.workers),
     Check("queues", "Is each queue with due jobs served?", _queues, work.queues),
-    Check("types", "Is each type that waits known?", _types, work.types),
+    Check("types", "Does a worker know the type of each waiting job?", _types, work.types),
     Check(
         "app",
-        "Is what the App declares in the database?",
+        "Does the database have the App's declarations?",
         lambda patient: {**_types(patient), "app": patient.types},
         work.app,
     ),
-    Check("oldest", "Do due jobs wait for long?", _jobs, work.oldest),
+    Check("oldest", "How long do due jobs wait?", _jobs, work.oldest),
     Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check(
         "running",
-        "Do jobs end?",
+        "Do jobs end in time?",
         lambda patient: patient.facts("doctor_running", margin=LATE, limit=RUNNING),
         work.running,
     ),
-    Check("fences", "Do workers come too late?", _workers, work.fences),
-    Check("dead", "Does anybody see to dead jobs?", _jobs, work.dead),
-    Check(
-        "contention", "Outgrown: are many workers in each other's way?", _growth, growth.contention
-    ),
-    Check("order", "Outgrown: is strict order asked of a queue?", _growth, growth.order),
-    Check("fan-out", "Outgrown: do jobs come in heavy fan-out?", _growth, growth.fan_out),
-    Check("teams", "Outgrown: do different teams consume here?", _growth, growth.teams),
-    Check("replay", "Outgrown: is history kept to be replayed?", _growth, growth.replay),
+    Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
+    Check("dead", "Are there dead jobs?", _jobs, work.dead),
+    Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),
+    Check("order", "Outgrown: does a queue need strict order?", _growth, growth.order),
+    Check("fan-out", "Outgrown: is there heavy fan-out?", _growth, growth.fan_out),
+    Check("teams", "Outgrown: do several teams share this schema?", _growth, growth.teams),
+    Check("replay", "Outgrown: is history used for replay?", _growth, growth.replay),
     Check(
         "streaming", "Outgrown: is status streamed through the table?", _growth, growth.streaming
     ),
@@ -221,12 +226,12 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What all checks have found, in their order."""
+    """The findings of all checks, in their order."""
 
     findings: tuple[tuple[Check, Finding], ...]
 
     def at(self, level: Level) -> list[tuple[Check, Finding]]:
-        """Those of one level."""
+        """Return the findings of one level."""
         return [(check, finding) for check, finding in self.findings if finding.level == level]
 
     def __getitem__(self, name: str) -> Finding:
@@ -241,15 +246,15 @@ def examine(
     limits: Limits | None = None,
     only: Sequence[str] = (),
 ) -> Examination:
-    """Ask all checks, or those of these names.
+    """Run all checks, or those with these names.
 
     Args:
-        notify: what the App says; None without one.
-        types: what the App declares (name, queue, priority); None without one.
+        notify: the App's setting; None without an App.
+        types: what the App declares (name, queue, priority); None without an App.
 
     Raises:
-        DatabaseUnavailable: the database does not answer, or is gone on the way.
-        ConfigurationError: the URL is wrong, or its login.
+        DatabaseUnavailable: the database does not answer, or the connection is lost.
+        ConfigurationError: the URL or its login is wrong.
     """
     with open_any_probe(database) as (probe, refusal):
         patient = Patient(probe, notify, None if refusal is None else str(refusal), types)
@@ -266,19 +271,17 @@ def _judge(check: Check, patient: Patient, limits: Limits) -> Finding:
         )
     try:
         finding = check.judge(check.ask(patient), limits)
-        # Advice that is SQL is to be copied: there as in all SQL of ours, the word before the dot is the schema.
+        # SQL in an advice is to be copied, so it must name the schema that this database uses.
         return replace(
             finding,
             what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."),
         )
     except MayNotLook as error:
-        judged = (
-            bad if check.name == "privileges" else skip
-        )  # whether the role suffices is known then
-        return judged(str(error), "docs/doctor.md lists what it has to be granted")
+        # For the check of privileges this is the answer itself.
+        judge = bad if check.name == "privileges" else skip
+        return judge(str(error), "docs/doctor.md lists the rights to grant")
     except CannotLook as error:
-        return warn(
-            str(error), LOCKED
-        )  # not skipped: a table that somebody locks stops workers as well
+        # Not skipped: a locked table stops workers too.
+        return warn(str(error), LOCKED)
     except SchemaMissing:
-        return skip("there is no schema of Rota's, or an older one", "see migrations")
+        return skip("Rota's schema is missing or older than this release", "see migrations")

@@ -1,4 +1,4 @@
-"""What the doctor says, and by what measure. Pure."""
+"""What a check reports, and the limits it measures by. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How grave it is."""
+    """The severity of a finding."""
 
     BAD = "bad"
     """Jobs do not run, or soon will not."""
     WARN = "warn"
-    """It works, and somebody should look."""
+    """It works, but a person should look at it."""
     SKIPPED = "skipped"
-    """It could not be looked at."""
+    """The check could not be made."""
     OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check has found."""
+    """What one check found, and what to do about it."""
 
     level: Level
     what: str
@@ -28,46 +28,47 @@ class Finding:
 
 
 def ok(what: str) -> Finding:
-    """Nothing to do."""
+    """Make a finding that needs nothing."""
     return Finding(Level.OK, what)
 
 
 def warn(what: str, what_to_do: str) -> Finding:
-    """Somebody should look."""
+    """Make a finding that a person should look at."""
     return Finding(Level.WARN, what, what_to_do)
 
 
 def bad(what: str, what_to_do: str) -> Finding:
-    """Somebody must do something."""
+    """Make a finding that a person must act on."""
     return Finding(Level.BAD, what, what_to_do)
 
 
 def skip(what: str, what_to_do: str = "") -> Finding:
-    """Not looked at."""
+    """Make the finding of a check that was not made."""
     return Finding(Level.SKIPPED, what, what_to_do)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Where a figure becomes a finding; docs/doctor.md says why it is that one."""
+    """The values from which a figure becomes a finding; docs/doctor.md has the reasons."""
 
     round_trip_s: float = 0.05
     skew_s: float = 5.0
     snapshot_s: tuple[float, float] = (600.0, 3600.0)
-    """From here on it is worth a warning, and bad. The same for all pairs below."""
+    """From the first value on it is a warning, from the second on bad; so with all pairs below."""
     snapshot_xids: tuple[int, int] = (1_000_000, 20_000_000)
-    """For holders that do not say since when."""
+    """For holders whose age in seconds is unknown."""
     dead_rows: int = 50_000
     dead_share: float = 0.5
-    """Dead rows are worth a warning when they are more than that many and this share of the live ones on top."""
+    """A table gets a warning above `dead_rows` plus this share of its live rows."""
     partition_days: tuple[int, int] = (6, 1)
-    """Days ahead: fewer than the first is worth a warning, fewer than the second is bad."""
+    """Days ahead without a partition: a gap within the first is a warning, within the second bad.
+    """
     connections_share: tuple[float, float] = (0.8, 0.95)
     due_s: tuple[float, float] = (300.0, 3600.0)
     alone_s: float = 120.0
-    """Due jobs may wait so long while no worker is alive: cron starts one each minute."""
+    """How long due jobs may wait while no worker is alive: cron starts one each minute."""
     waiting_share: float = 0.2
-    """Of Rota's sessions, those that wait for a lock."""
+    """The share of Rota's sessions that wait for a lock."""
     workers: int = 12
     single_s: float = 60.0
     live_jobs: int = 1_000_000
@@ -78,7 +79,7 @@ class Limits:
 
 
 def size(count: float) -> str:
-    """Bytes to read."""
+    """Format a number of bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,7 @@
-"""The signs that a team outgrows one table of one database. Pure: facts in, a finding out. docs/doctor.md has the figure behind each limit."""
+"""Signs that a team outgrows one table of one database.
+
+Pure: facts in, a finding out. docs/doctor.md has the figure behind each limit.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,39 @@ SEE = "see “When a team outgrows it” in docs/doctor.md"
 
 
 def contention(facts: Facts, limits: Limits) -> Finding:
-    """Whether workers are in each other's way."""
+    """Judge whether workers block each other."""
     waiting, sessions, workers = facts["waiting"], facts["sessions"], facts["workers"]
-    said = f"{waiting} of Rota's {sessions} sessions wait for a lock, {workers} workers are alive, {facts['deadlocks']} deadlocks in this database"
+    said = (
+        f"{waiting} of Rota's {sessions} sessions wait for a lock, {workers} workers are alive, "
+        f"{facts['deadlocks']} deadlocks in this database"
+    )
     if waiting >= 2 and waiting > limits.waiting_share * sessions:
         return warn(
             said,
-            f"look at pg_blocking_pids() for who holds it; with many workers, fewer with more slots each; {SEE}",
+            "find the blocker with pg_blocking_pids(); if there are many workers, "
+            f"run fewer with more slots each; {SEE}",
         )
     if workers > limits.workers:
-        return warn(
-            said, f"more workers than that claim no faster: fewer with more slots each; {SEE}"
-        )
+        return warn(said, f"more workers claim no faster: run fewer with more slots each; {SEE}")
     return ok(said)
 
 
 def order(facts: Facts, limits: Limits) -> Finding:
-    """Whether somebody wants strict order from a queue."""
+    """Judge whether a queue with one slot, and so in strict order, falls behind."""
     late = [one for one in facts["single"] if one["waiting_s"] >= limits.single_s]
     if late:
         said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
         return warn(
-            f"queues with one slot in all fall behind: {said}",
+            f"queues with one slot in total fall behind: {said}",
             f"order by key instead of by queue, or split it; {SEE}",
         )
     return ok(
-        f"{len(facts['single'])} queues with one slot in all have due jobs, none falls behind"
+        f"{len(facts['single'])} queues with one slot in total have due jobs, none falls behind"
     )
 
 
 def fan_out(facts: Facts, limits: Limits) -> Finding:
-    """Whether jobs come faster than they go."""
+    """Judge whether jobs come faster than they end."""
     said = f"about {facts['live'] or 0:,} live jobs in {size(facts['bytes'])}"
     if (facts["live"] or 0) > limits.live_jobs:
         return warn(
@@ -52,18 +57,18 @@ def fan_out(facts: Facts, limits: Limits) -> Finding:
 
 
 def teams(facts: Facts, limits: Limits) -> Finding:
-    """Whether several teams share it."""
+    """Judge whether several teams share the schema."""
     count = len(_apart([set(crew) for crew in facts["crews"]]))
     if count >= limits.crews:
         return warn(
             f"{count} groups of workers share no job type",
-            f"give each team a schema or a database of its own, or events on a log; {SEE}",
+            f"give each team its own schema or database, or use an event log; {SEE}",
         )
     return ok(f"{count} group{'s' if count != 1 else ''} of workers that share job types")
 
 
 def _apart(crews: list[set[str]]) -> list[set[str]]:
-    """Join those that share something; what is left shares nothing."""
+    """Join sets that share a type until no two sets do."""
     groups: list[set[str]] = []
     for crew in crews:
         shared = [group for group in groups if group & crew]
@@ -72,24 +77,25 @@ def _apart(crews: list[set[str]]) -> list[set[str]]:
 
 
 def replay(facts: Facts, limits: Limits) -> Finding:
-    """Whether history is used as a log."""
+    """Judge whether history is used as a log."""
     said = f"{size(facts['history_bytes'])} of history"
     if facts["history_bytes"] > limits.history_bytes:
         return warn(
             said,
-            f"keep less (rota migrate --keep-history), and what is to be replayed in a log or a warehouse; {SEE}",
+            "keep less (rota migrate --keep-history), and keep what is replayed in a log or a "
+            f"warehouse; {SEE}",
         )
     return ok(said)
 
 
 def streaming(facts: Facts, limits: Limits) -> Finding:
-    """Whether status is streamed through the table."""
+    """Judge whether status is streamed through the table."""
     inserted, updated = facts["inserted"] or 0, facts["updated"] or 0
     rate = updated / inserted if inserted >= 1_000 else 0.0
     said = f"{facts['reporting']} running jobs report progress; a job is updated {rate:.1f} times"
     if facts["reporting"] > limits.reporting or rate > limits.updates_a_job:
         return warn(
             said,
-            f"report less often, or stream it past the table: Redis, SSE from the worker; {SEE}",
+            f"report less often, or stream outside the table: Redis, SSE from the handler; {SEE}",
         )
     return ok(said)

@@ -1,4 +1,4 @@
-"""What the doctor thinks of the server and of Rota's schema in it. Pure: facts in, a finding out."""
+"""Judgements of the server and of Rota's schema in it. Pure: facts in, a finding out."""
 
 from __future__ import annotations
 
@@ -9,71 +9,79 @@ from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skip, wa
 
 Facts = dict[str, Any]
 POSTGRESQL_MIN = 140_000
-MONITOR = "grant pg_monitor to this role, and it can say more"
+MONITOR = "grant pg_monitor to this role to see more"
 
 
 def connection(facts: Facts, limits: Limits) -> Finding:
-    """Version, encoding, a server that only reads, the way there."""
+    """Judge version, encoding, a read-only server and the round trip."""
     version, trip_s = facts["version"], facts["round_trip_s"]
     if version < POSTGRESQL_MIN:
         return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 14 or newer")
     if facts["encoding"] != "UTF8":
         return bad(
             f"the database has encoding {facts['encoding']}",
-            "make one with ENCODING 'UTF8' TEMPLATE template0 and move there",
+            "create one with ENCODING 'UTF8' TEMPLATE template0 and move there",
         )
     if facts["is_read_only"]:
         return bad(
             "the server is read-only: a standby, or default_transaction_read_only is on",
             "connect to the primary",
         )
-    said = f"PostgreSQL {version // 10_000}.{version % 10_000}, a round trip takes {trip_s * 1000:.1f} ms"
+    said = (
+        f"PostgreSQL {version // 10_000}.{version % 10_000}, "
+        f"a round trip takes {trip_s * 1000:.1f} ms"
+    )
     if trip_s > limits.round_trip_s:
         return warn(
             said,
-            "run the workers nearer to the database: each claim and each finish takes two round trips",
+            "run the workers closer to the database: "
+            "each claim and each finish takes two round trips",
         )
     return ok(said)
 
 
 def pooler(facts: Facts, limits: Limits) -> Finding:
-    """Whether LISTEN and the settings of a session can work."""
+    """Judge whether LISTEN and session settings can work."""
     use = "use App(notify=False) behind it, and run `rota migrate` without it"
     if facts["refusal"]:
         return bad(facts["refusal"], use)
     if facts["shares"] and facts["notify"] is False:
-        return ok("a transaction pooler, and the App has notify=False")
+        return ok("there is a transaction pooler, and the App has notify=False")
     if facts["shares"]:
         return bad(
-            "connections share sessions, as behind a transaction pooler: LISTEN does not work through it",
+            "connections share sessions, as behind a transaction pooler: "
+            "LISTEN does not work through it",
             use,
         )
     if facts["notify"] is False:
         return warn(
-            "no transaction pooler, and the App has notify=False",
+            "there is no transaction pooler, and the App has notify=False",
             "leave notify out: workers are then woken at once",
         )
     return ok("each connection has a session of its own")
 
 
 def listen(facts: Facts, limits: Limits) -> Finding:
-    """Whether the bell is heard."""
+    """Judge whether a NOTIFY arrives."""
     if facts["notify"] is False:
         return skip("the App has notify=False: workers poll")
     if facts["heard_s"] is None:
         return bad(
-            "a NOTIFY was not heard within 2 s: jobs are picked up by polling only, and a cancel is heard late",
-            "look for a pooler in transaction mode; use App(notify=False) behind one",
+            "a NOTIFY did not arrive within 2 s: "
+            "jobs are picked up by polling only, and a cancel takes effect late",
+            "check for a pooler in transaction mode; use App(notify=False) behind one",
         )
-    return ok(f"a NOTIFY was heard after {facts['heard_s'] * 1000:.0f} ms")
+    return ok(f"a NOTIFY arrived after {facts['heard_s'] * 1000:.0f} ms")
 
 
 def privileges(facts: Facts, limits: Limits) -> Finding:
-    """Who may do what."""
+    """Judge the rights of this role and of the connected workers."""
     role, owner = facts["role"], facts["owner"]
     if facts["others"]:
         return bad(
-            f"workers are connected as {', '.join(facts['others'])}, which does not own the schema: they cannot make tomorrow's partitions",
+            f"workers are connected as {', '.join(facts['others'])}, which does not own the "
+            "schema: "
+            "they cannot create tomorrow's partitions",
             f"let the workers connect as {owner}, or GRANT {owner} TO that role",
         )
     if facts["is_owner"]:
@@ -87,56 +95,61 @@ def privileges(facts: Facts, limits: Limits) -> Finding:
     )
     return warn(
         f"{role} {may}; the schema's owner is {owner}",
-        f"run workers and `rota migrate` as {owner}; for anything else this will do",
+        f"run workers and `rota migrate` as {owner}; for anything else this role is enough",
     )
 
 
 def migrations(facts: Facts, limits: Limits) -> Finding:
-    """Whether the schema is this release's."""
+    """Judge whether the schema matches this release."""
     if facts["missing"]:
         return bad(
-            f"lacks {', '.join(facts['missing'])}", "run `rota migrate` as the owner of the schema"
+            f"the schema lacks {', '.join(facts['missing'])}",
+            "run `rota migrate` as the owner of the schema",
         )
     if facts["too_new"]:
         return bad(facts["too_new"], "install the newer release")
     if facts["other"]:
         return bad(
-            f"{', '.join(facts['other'])}: another migration has that number here",
-            "the schema was not made by a release: compare it with `rota migrate --sql`",
+            f"{', '.join(facts['other'])}: not this release's migration of that number",
+            "no release made this schema: compare it with `rota migrate --sql`",
         )
     if facts["stale"]:
         names = ", ".join(facts["stale"])
-        return bad(f"lacks this release's {names}", "run `rota migrate` as the owner of the schema")
+        return bad(
+            f"the schema lacks this release's {names}",
+            "run `rota migrate` as the owner of the schema",
+        )
     if facts["changed"]:
         return warn(
-            f"no longer as `rota migrate` made them: {', '.join(facts['changed'])}",
+            f"changed since `rota migrate`: {', '.join(facts['changed'])}",
             "delete the rows of these names from `definition` and run `rota migrate`",
         )
     if facts["newer"]:
         return warn(
-            f"also has {', '.join(facts['newer'])}, of a newer release",
-            "finish the deploy: this release can live with it",
+            f"the schema also has {', '.join(facts['newer'])}, of a newer release",
+            "finish the deploy; this release can work with it",
         )
-    return ok(f"{facts['count']} migrations, none is missing")
+    return ok(f"{facts['count']} migrations, none missing")
 
 
 def clock(facts: Facts, limits: Limits) -> Finding:
-    """How far this machine's clock is off."""
+    """Judge the difference between this machine's clock and the database's."""
     skew_s = facts["skew_s"]
     if abs(skew_s) > limits.skew_s:
         way = "behind" if skew_s > 0 else "ahead of"
         return warn(
             f"this machine's clock is {words(abs(skew_s))} {way} the database's",
-            "run NTP on both; jobs go by the database's clock alone, logs and anything computed here do not",
+            "run NTP on both; jobs use the database's clock, logs and anything computed here do "
+            "not",
         )
     return ok(f"this machine and the database agree within {max(abs(skew_s), 0.1):.1f} s")
 
 
 def snapshot(facts: Facts, limits: Limits) -> Finding:
-    """Who keeps vacuum from removing dead rows."""
+    """Judge what keeps vacuum from removing dead rows."""
     holders = facts["holders"]
     if not holders:
-        return ok("nobody holds an old snapshot")
+        return ok("nothing holds an old snapshot")
     graded = [(_grade(holder, limits), holder) for holder in holders]
     worst = max(grade for grade, _ in graded)
     holder = next(holder for grade, holder in graded if grade == worst)
@@ -145,7 +158,7 @@ def snapshot(facts: Facts, limits: Limits) -> Finding:
         hidden = any(one["is_hidden"] for one in holders)
         return ok(f"{said}{f' ({MONITOR})' if hidden else ''}")
     return (bad if worst == 2 else warn)(
-        f"{said}: no dead row younger than it can be removed, and claims slow down with time",
+        f"{said}: vacuum cannot remove dead rows younger than it, and claims slow down with time",
         _release(holder),
     )
 
@@ -183,7 +196,7 @@ def _release(holder: Facts) -> str:
 
 
 def vacuum(facts: Facts, limits: Limits) -> Finding:
-    """Whether dead rows go."""
+    """Judge whether vacuum removes dead rows."""
     tables = facts["tables"] or []
     if not facts["autovacuum"] or not facts["counts"]:
         off = "autovacuum" if not facts["autovacuum"] else "track_counts"
@@ -205,12 +218,13 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
     ]
     if full:
         said = ", ".join(
-            f"{one['name']}: {one['dead']:,} dead rows beside {one['live']:,}, {_vacuum_age(one)}"
+            f"{one['name']}: {one['dead']:,} dead and {one['live']:,} live rows, {_vacuum_age(one)}"
             for one in full
         )
         return warn(
             said,
-            "see the snapshot above; else give autovacuum more to do at once (autovacuum_vacuum_cost_limit) or run VACUUM by hand",
+            "see `snapshot`; if that is ok, raise autovacuum_vacuum_cost_limit or run VACUUM by "
+            "hand",
         )
     job = next((one for one in tables if one["name"] == "job"), None)
     return ok(
@@ -224,16 +238,19 @@ def _vacuum_age(table: Facts) -> str:
 
 
 def partitions(facts: Facts, limits: Limits) -> Finding:
-    """Whether the days to come are ready."""
+    """Judge whether the coming days have partitions."""
     missing = sorted({day for days in facts.values() for day in days})
     first = missing[0] if missing else None
     gaps = "; ".join(f"{table}: {_days(days)}" for table, days in facts.items() if days)
-    do = "start a worker as the owner of the schema; it makes them. A standstill of retention has its reason in the worker's log"
+    do = (
+        "start a worker as the owner of the schema, which creates them; "
+        "if one is running, its log says why it does not"
+    )
     if first is not None and first <= limits.partition_days[1]:
-        return bad(f"no partition for {gaps}", f"{do}. At once: SELECT rota.partitions_ensure(7)")
+        return bad(f"no partition for {gaps}", f"{do}; by hand: SELECT rota.partitions_ensure(7)")
     if first is not None and first <= limits.partition_days[0]:
         return warn(f"no partition for {gaps}", do)
-    return ok(f"today and the next {(first or 8) - 1} days are ready")
+    return ok(f"today and the next {(first or 8) - 1} days have partitions")
 
 
 def _days(days: list[int]) -> str:
@@ -243,17 +260,22 @@ def _days(days: list[int]) -> str:
 
 
 def retention(facts: Facts, limits: Limits) -> Finding:
-    """Whether what is old goes."""
-    weight = f"{facts['days']} days of history, {size(facts['bytes'])}, yesterday {size(facts['last_day_bytes'])}"
+    """Judge whether old history is dropped."""
+    weight = (
+        f"{facts['days']} days of history, {size(facts['bytes'])}, "
+        f"yesterday {size(facts['last_day_bytes'])}"
+    )
     if facts["pending"]:
         return warn(
-            f"{', '.join(facts['pending'])} is half taken off: it waits for every snapshot older than that",
-            "end the oldest transaction (see the snapshot); the next pass, within the hour, finishes it",
+            f"{', '.join(facts['pending'])} is half detached: it waits for every older snapshot",
+            "end the oldest transaction (see `snapshot`); the next pass, within the hour, finishes "
+            "it",
         )
     if facts["overdue"]:
         return warn(
             f"{', '.join(facts['overdue'])} should have been dropped; {weight}",
-            "look for `retention:` in the workers' logs: mostly a long transaction, or a worker that does not own the schema",
+            "look for `retention:` in the workers' logs: usually a long transaction, "
+            "or a worker that does not own the schema",
         )
     forever = [
         what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})
@@ -262,13 +284,15 @@ def retention(facts: Facts, limits: Limits) -> Finding:
 
 
 def connections(facts: Facts, limits: Limits) -> Finding:
-    """Whether there are connections left."""
+    """Judge whether there are free connections."""
     used, most, ours, workers = facts["used"], facts["most"], facts["ours"], facts["workers"]
-    said = f"{used} of {most} connections are used, {ours} by Rota{f' ({workers} workers)' if workers else ''}"
+    whose = f"{ours} by Rota" + (f" ({workers} workers)" if workers else "")
+    said = f"{used} of {most} connections are used, {whose}"
     if used < limits.connections_share[0] * most:
         return ok(said)
     level = bad if used >= limits.connections_share[1] * most else warn
     return level(
         said,
-        "a worker needs seven: give fewer workers more slots, raise max_connections, or put PgBouncer in between (notify=False)",
+        "a worker needs seven: run fewer workers with more slots, raise max_connections, "
+        "or put PgBouncer in between (notify=False)",
     )

@@ -1,4 +1,4 @@
-"""What the doctor thinks of the jobs and of those who should run them. Pure: facts in, a finding out."""
+"""Judgements of the jobs and of the workers. Pure: facts in, a finding out."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
 
 Facts = dict[str, Any]
 COUNT_MAX = 10_000
-"""Jobs are counted so far."""
+"""Jobs are counted up to this number."""
 
 
 def queues(facts: Facts, limits: Limits) -> Finding:
-    """Whether somebody serves each queue."""
+    """Judge whether a worker serves each queue."""
     unserved = facts["unserved"]
     if not unserved:
         return ok("each queue with due jobs is served")
     said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in unserved)
     return bad(
-        f"due jobs that nobody serves: queue {said}",
-        f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or mend the name",
+        f"no worker serves these queues with due jobs: {said}",
+        f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or mend "
+        "the name",
     )
 
 
 def types(facts: Facts, limits: Limits) -> Finding:
-    """Whether somebody knows each type, and what it may have been meant to be."""
+    """Judge whether a worker knows each type, and suggest the nearest name."""
     strange = facts["strange"]
     if not strange:
-        return ok(f"each type that waits is declared and known; {len(facts['types'])} are declared")
+        return ok(
+            f"each type with waiting jobs is declared and known; {len(facts['types'])} are declared"
+        )
     said = "; ".join(_strange(one, facts["declared"]) for one in strange)
     if any(not one["is_declared"] for one in strange):
-        do = "mend the name where it is enqueued and cancel those jobs, or deploy the release that declares it"
+        do = (
+            "fix the name where it is enqueued and cancel those jobs, "
+            "or deploy the release that declares it"
+        )
     else:
         do = "start a worker of the App that declares it"
     return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(said, do)
 
 
 def _strange(one: Facts, declared: list[str]) -> str:
-    why = "no worker of the last hour knows it" if one["is_declared"] else "nobody has declared it"
+    why = "no worker of the last hour knows it" if one["is_declared"] else "not declared"
     meant = [] if one["is_declared"] else get_close_matches(one["job_type"], declared, 1)
     nearest = f": did you mean {meant[0]}?" if meant else ""
     jobs = f"{one['jobs']} job{'s' if one['jobs'] != 1 else ''}"
@@ -48,7 +54,7 @@ def _strange(one: Facts, declared: list[str]) -> str:
 
 
 def app(facts: Facts, limits: Limits) -> Finding:
-    """Whether what the App declares is what the database has."""
+    """Judge whether the database has what the App declares."""
     stored = {one["name"]: one for one in facts["types"]}
     missing = [one["name"] for one in facts["app"] if one["name"] not in stored]
     changed = [
@@ -59,67 +65,70 @@ def app(facts: Facts, limits: Limits) -> Finding:
     if said:
         return warn(
             "; ".join(said),
-            "run `rota sync` at deploy: until then a plain INSERT takes the old defaults",
+            "run `rota sync` at deploy; until then a plain INSERT gets the old defaults",
         )
     return ok(f"all {len(facts['app'])} types of the App are declared as it has them")
 
 
 def workers(facts: Facts, limits: Limits) -> Finding:
-    """Whether somebody works."""
+    """Judge whether a worker is alive."""
     alive, silent, waiting_s = facts["alive"], facts["silent"], facts["waiting_s"]
     gone = ", ".join(f"{one['name']} ({words(one['silent_s'])} ago)" for one in silent)
-    do = "look at its log and at the supervisor; its jobs come back when their leases are over"
+    do = "check its log and its supervisor; its jobs come back when their leases expire"
     if not alive and waiting_s is not None:
         said = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
         if silent:
-            return bad(f"{said}; heard last: {gone}", f"start one; {do}")
+            return bad(f"{said}; last heartbeat: {gone}", f"start one; {do}")
         if waiting_s >= limits.alone_s or not facts["stopped"]:
-            return bad(said, "start one: rota work, or see whether cron runs `rota work --drain`")
+            return bad(
+                said, "start one with `rota work`, or check that cron runs `rota work --drain`"
+            )
         return ok(f"{said}; {facts['stopped']} drained within the hour")
     if silent:
-        return warn(
-            f"{alive} workers are alive; gone without a goodbye within the hour: {gone}", do
-        )
-    return ok(f"{alive} workers are alive, {facts['stopped']} stopped in order within the hour")
+        return warn(f"{alive} workers are alive; vanished within the hour: {gone}", do)
+    return ok(f"{alive} workers are alive, {facts['stopped']} stopped normally within the hour")
 
 
 def fences(facts: Facts, limits: Limits) -> Finding:
-    """Whether workers come too late."""
+    """Judge whether workers finish jobs that they have lost."""
     late = facts["rejected"]
     if not late:
-        return ok("no worker of the last hour came too late to write")
+        return ok("no worker of the last hour finished a job that it had lost")
     said = ", ".join(f"{one['name']}: {one['rejected']}" for one in late)
     return warn(
-        f"ends that came too late and were discarded, the job being another's: {said}",
-        "the worker was frozen, starved or cut off for longer than a lease: give it CPU and memory, or the type a longer lease",
+        f"outcomes discarded, because the worker had lost the job: {said}",
+        "the worker was frozen, starved or cut off for longer than a lease: "
+        "give it CPU and memory, or the type a longer lease",
     )
 
 
 def running(facts: Facts, limits: Limits) -> Finding:
-    """Whether jobs end."""
+    """Judge whether jobs end in time."""
     if facts["expired"]:
         said = ", ".join(
             f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})"
             for one in facts["expired"]
         )
         return bad(
-            f"leases are over and nobody took the jobs: {said}",
-            "start a worker, or a drain: whoever works also reaps",
+            f"leases have expired and no worker took the jobs: {said}",
+            "start a worker or a drain: either takes these jobs",
         )
     if facts["long"]:
         said = ", ".join(
-            f"job {one['id']} {one['job_type']} for {words(one['running_s'])} (timeout {words(one['timeout_s'])})"
+            f"job {one['id']} {one['job_type']} for {words(one['running_s'])} "
+            f"(timeout {words(one['timeout_s'])})"
             for one in facts["long"]
         )
         return warn(
-            f"longer than their timeout: {said}",
-            "its handler does not stop: give the calls that it makes timeouts of their own, or executor='process'",
+            f"running for longer than their timeout: {said}",
+            "its handler does not stop: set timeouts on the calls that it makes, "
+            "or use executor='process'",
         )
-    return ok(f"{facts['running']} jobs run, none beyond its timeout")
+    return ok(f"{facts['running']} jobs are running, none beyond its timeout")
 
 
 def oldest(facts: Facts, limits: Limits) -> Finding:
-    """Whether jobs wait for long."""
+    """Judge how long due jobs wait."""
     waiting_s = facts["waiting_s"]
     if waiting_s is None:
         return ok("nothing is due")
@@ -127,17 +136,17 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     if waiting_s < limits.due_s[0]:
         return ok(said)
     return (bad if waiting_s >= limits.due_s[1] else warn)(
-        said, "see the queues, types and workers here; else give them more slots"
+        said, "see `queues`, `types` and `workers`; if these are ok, add slots"
     )
 
 
 def pauses(facts: Facts, limits: Limits) -> Finding:
-    """Whether somebody has forgotten to resume."""
+    """Judge whether a pause was forgotten."""
     site = facts["site"]
     if site and site["copied"]:
         return bad(
             f"this is a copy of another database: its workers start paused: {site['copied']}",
-            "rota resume --copy, when its jobs may run here as well",
+            "`rota resume --copy`, if its jobs may run here too",
         )
     if site:
         why = f": {site['paused_why']}" if site["paused_why"] else ""
@@ -145,7 +154,7 @@ def pauses(facts: Facts, limits: Limits) -> Finding:
             "everything is paused"
             + (f" until {site['paused_until']}" if site["paused_until"] else "")
             + f" by {site['paused_by']}{why}",
-            "rota resume --all, when what it was paused for is over",
+            "`rota resume --all`, once the reason for the pause is gone",
         )
     if not facts["paused"]:
         return ok("no queue is paused")
@@ -155,12 +164,13 @@ def pauses(facts: Facts, limits: Limits) -> Finding:
     )
     return warn(
         f"paused: {said}",
-        f"rota resume {quote(facts['paused'][0]['queue'])}, when what it was paused for is over",
+        f"`rota resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause is "
+        "gone",
     )
 
 
 def schedules(facts: Facts, limits: Limits) -> Finding:
-    """Whether schedules fire."""
+    """Judge whether schedules fire."""
     late = [
         f"{one['name']} by {words(one['late_s'])}"
         for one in facts["overdue"]
@@ -174,24 +184,25 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     if not late and not stopped:
         return ok("no schedule is late")
     said = [f"late: {', '.join(late)}"] * bool(late) + [
-        f"stopped by themselves: {', '.join(stopped)}"
+        f"paused by Rota: {', '.join(stopped)}"
     ] * bool(stopped)
     do = [
-        "start a worker, or let cron run `rota work --drain` each minute: whoever works also fires schedules"
+        "start a worker, or let cron run `rota work --drain` each minute: either fires schedules"
     ] * bool(late)
     do += [
-        "mend what is said there: then they go on, or do after `rota schedule resume NAME`"
+        "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
     ] * bool(stopped)
     return bad("; ".join(said), "; ".join(do))
 
 
 def dead(facts: Facts, limits: Limits) -> Finding:
-    """Whether somebody sees to the dead."""
+    """Judge whether there are dead jobs."""
     count = facts["dead"]
     if not count:
         return ok("no job is dead")
     many = f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
     return warn(
-        f"{many} dead jobs, the first for {words(facts['dead_s'])}",
-        "rota jobs --status dead, then mend the cause; they wait for a person, and are archived after their time",
+        f"{many} dead jobs, the oldest for {words(facts['dead_s'])}",
+        "list them with `rota jobs --status dead` and fix the cause; they wait for a person, "
+        "and are archived after their time",
     )

@@ -1,4 +1,4 @@
-"""What happened, as dataclasses. Logs, tests and an application's own listeners hear them through a `Bus`."""
+"""Events as dataclasses. A `Bus` hands them to the log and to an application's listeners."""
 
 from __future__ import annotations
 

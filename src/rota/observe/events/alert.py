@@ -1,4 +1,4 @@
-"""What the rules of alerts found."""
+"""Events of alert rules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFired(Event):
-    """A rule of alerts found something that a person should know, or, `repeated`, still finds it after a while. `subject` is an error type, a queue, a
-    job type or a schedule; empty where the rule has but one. Of a whole fleet one process tells it."""
+    """A rule of alerts found something that a person should know.
+
+    `repeated`: it still finds this after `repeat_after`. `subject` is an error type, a queue, a job
+    type or a schedule, or empty if the rule has a single subject. One process of the fleet emits
+    it.
+    """
 
     level = logging.ERROR
     rule: str
@@ -33,7 +37,10 @@ class AlertFired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertOver(Event):
-    """What an alert was about has not been found any more, twice in a row. `message` and `value` are the last that were found."""
+    """Two evaluations in a row did not find the subject of an alert.
+
+    `message` and `value` are the last that were found.
+    """
 
     rule: str
     subject: str
@@ -42,12 +49,16 @@ class AlertOver(Event):
     since: datetime
 
     def describe(self) -> str:
-        return f"alert {self.rule!r} is over: {self.message} (since {self.since.isoformat(timespec='seconds')})"
+        since = self.since.isoformat(timespec="seconds")
+        return f"alert {self.rule!r} is over: {self.message} (since {since})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertNotTold(Event):
-    """A rule could not be evaluated, or an alert could not be posted, or its job not enqueued. A later pass evaluates and posts again."""
+    """A rule could not be evaluated, an alert could not be posted, or its job not enqueued.
+
+    A later pass tries again.
+    """
 
     level = logging.WARNING
     rule: str

@@ -1,4 +1,4 @@
-"""Hands events to listeners and to the log."""
+"""The bus that hands events to listeners and to the log."""
 
 from __future__ import annotations
 
@@ -18,23 +18,30 @@ E = TypeVar("E", bound=Event)
 
 
 class Bus:
-    """Hands each event to those who asked for its class, or a class above it, and to the log. A failing listener harms nothing but itself."""
+    """Hands each event to the log and to the listeners of its class or a class above it.
+
+    An error in a listener is logged and stays there.
+    """
 
     def __init__(self) -> None:
         self._listeners: dict[type[Event], list[Callable[[Any], object]]] = defaultdict(list)
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
-        """Call `listener(event)` for each event of that class, in the thread and loop where it happened; it must return quickly."""
+        """Call `listener(event)` for each event of that class.
+
+        It is called in the thread and loop of the event, and must return quickly.
+        """
         self._listeners[kind].append(listener)
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would hear such an event; those who emit many ask first."""
+        """Return whether the log or a listener takes such an event; callers that emit many ask
+        first."""
         return logger.isEnabledFor(kind.level) or any(
             base in self._listeners for base in kind.__mro__
         )
 
     def emit(self, event: Event) -> None:
-        """Log the event and tell the listeners."""
+        """Log the event and call its listeners."""
         logger.log(event.level_now, "%s", escape(event.text()), extra={"rota_event": event})
         if not self._listeners:
             return

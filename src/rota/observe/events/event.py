@@ -1,4 +1,4 @@
-"""What an event is: something that happened in this process, with its line in the log."""
+"""The base of all events: something that happened in this process, with its line in the log."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ class Event:
     level: ClassVar[int] = logging.INFO
     """The level of its line in the log."""
     line: ClassVar[str]
-    """What the line says, its fields in braces; an event that words it by what it holds has a `describe` of its own."""
+    """The log line, with fields in braces. An event whose words depend on its values overrides
+    `describe`."""
 
     @property
     def level_now(self) -> int:
-        """The level of this one's line, where it depends on what it says."""
+        """The level of this event's line; a class whose level depends on its values overrides
+        it."""
         return self.level
 
     def describe(self) -> str:
-        """What happened."""
+        """Say what happened, without the subject."""
         return self.line.format(**{part.name: getattr(self, part.name) for part in fields(self)})
 
     def text(self) -> str:
-        """The line in the log."""
+        """Return the line in the log."""
         return self.describe()

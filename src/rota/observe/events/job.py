@@ -1,4 +1,4 @@
-"""The steps of a job's attempts."""
+"""Events of a job's attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ class JobEvent(Event):
 
     @classmethod
     def of(cls, job: Job, worker: str, **own: Any) -> Self:
-        """Make the event of a job as that worker claimed it; `own` are the fields that only this event has."""
+        """Make the event of a job as that worker claimed it.
+
+        Args:
+            own: the fields that only this event has.
+        """
         return cls(
             job=job.id,
             job_type=job.job_type,
@@ -41,7 +45,7 @@ class JobEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobClaimed(JobEvent):
-    """This worker holds the job; it will start as soon as a slot is free."""
+    """This worker holds the job; it starts as soon as a slot is free."""
 
     level = logging.DEBUG
     line = "claimed by {worker}"
@@ -49,7 +53,7 @@ class JobClaimed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSucceeded(JobEvent):
-    """The job is over, and that is committed."""
+    """The job succeeded, and that is committed."""
 
     line = "succeeded in {ran_s:.3f} s"
     ran_s: float
@@ -57,17 +61,20 @@ class JobSucceeded(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailed(JobEvent):
-    """The attempt failed and the job will be tried again, and that is committed."""
+    """The attempt failed and the job will be retried, and that is committed."""
 
     level = logging.WARNING
-    line = "failed, to be retried in {retry_in_s:.1f} s: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
+    line = (
+        "failed, retry in {retry_in_s:.1f} s: "
+        "{failure.error_type}: {failure.message} ({failure.verdict_rule})"
+    )
     failure: Failure
     retry_in_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDead(JobEvent):
-    """The job was given up, and that is committed: a person must look."""
+    """The job is dead, and that is committed: a person must look at it."""
 
     level = logging.ERROR
     line = "dead: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
@@ -76,7 +83,8 @@ class JobDead(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(JobEvent):
-    """The handler called the job off, or a person did while a worker held it, and that is committed."""
+    """The handler cancelled the job, or a person did while a worker held it, and that is
+    committed."""
 
     reason: str | None
 
@@ -86,7 +94,7 @@ class JobCancelled(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnoozed(JobEvent):
-    """The handler put the job off without charging the attempt, and that is committed."""
+    """The handler delayed the job without charging the attempt, and that is committed."""
 
     run_in_s: float
     reason: str | None
@@ -97,7 +105,7 @@ class JobSnoozed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
-    """The job went back uncharged, and that is committed."""
+    """The job was handed back uncharged, and that is committed."""
 
     line = "handed back: {why}"
     why: str
@@ -105,7 +113,8 @@ class JobHandedBack(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReaped(JobEvent):
-    """Another worker's lease had expired; its attempt counts as lost. `worker` is the one that lost it."""
+    """Another worker's lease expired; its attempt counts as lost. `worker` is the one that lost
+    it."""
 
     level = logging.WARNING
     line = "lost by {worker}, whose lease expired; now {status}"
@@ -118,7 +127,7 @@ class JobReaped(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(JobEvent):
-    """This worker no longer holds the job; what its handler came to is discarded."""
+    """This worker no longer holds the job; the outcome of its handler is discarded."""
 
     level = logging.ERROR
     line = "lease lost by {worker}; its outcome is discarded"
@@ -126,23 +135,31 @@ class LeaseLost(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRefused(JobEvent):
-    """What the attempt came to cannot be written, while that of others can. Said once for an attempt; the worker goes on trying for `for_s`, then
-    leaves the job to its lease: it is reaped, and the attempt counts as lost."""
+    """The database refuses this attempt's outcome, while it accepts others.
+
+    Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
+    lease: the job is reaped, and the attempt counts as lost.
+    """
 
     level = logging.ERROR
-    line = "the database refuses what it came to; tried again for {for_s:.0f} s, then left to its lease: {reason}"
+    line = (
+        "the database refuses its outcome; retrying for {for_s:.0f} s, "
+        "then the job is left to its lease: {reason}"
+    )
     reason: str
     for_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAbandoned(JobEvent):
-    """A handler goes on past its timeout and does not stop. Its slot is given up, and what it comes to is discarded. `abandoned` counts those that
-    go on now; when they are as many as the worker's slots, it ends with WorkerExhausted."""
+    """A handler keeps running past its timeout and does not stop.
+
+    Its slot is abandoned, and its outcome is discarded. `abandoned` counts the handlers that run on
+    like this now. When they are as many as the worker's slots, the worker ends with
+    WorkerExhausted.
+    """
 
     level = logging.ERROR
-    line = (
-        "its handler does not stop after its timeout; its slot is given up ({abandoned} of {slots})"
-    )
+    line = "its handler did not stop at its timeout; its slot is abandoned ({abandoned} of {slots})"
     abandoned: int
     slots: int

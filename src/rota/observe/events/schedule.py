@@ -1,4 +1,4 @@
-"""What became of the ticks of schedules, and of schedules themselves."""
+"""Events of schedules and their ticks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleEvent(Event):
-    """Something about one schedule."""
+    """An event of one schedule."""
 
     schedule: str
 
@@ -34,10 +34,14 @@ class RunEnqueued(ScheduleEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSkipped(ScheduleEvent):
-    """A tick of a schedule was skipped, because the job `live` of it was still going. `job` is its row in history."""
+    """A tick was skipped, because the earlier run `live` is not over. `job` is its row in
+    history."""
 
     level = logging.WARNING
-    line = "tick {scheduled_for:%Y-%m-%d %H:%M}Z skipped as job {job}, job {live} is still going"
+    line = (
+        "tick {scheduled_for:%Y-%m-%d %H:%M}Z skipped, because job {live} is not over "
+        "(recorded as job {job})"
+    )
     job: int
     scheduled_for: datetime
     live: int
@@ -45,8 +49,10 @@ class RunSkipped(ScheduleEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicksMissed(ScheduleEvent):
-    """So many ticks came while no worker was up, and are passed over: `catch_up` says so. They are counted up to a thousand; `is_more`: there were
-    more."""
+    """Ticks came while no worker was up, and are skipped by the schedule's `catch_up`.
+
+    They are counted up to a thousand; `is_more`: there were more.
+    """
 
     level = logging.WARNING
     ticks: int
@@ -54,21 +60,26 @@ class TicksMissed(ScheduleEvent):
     next_run_at: datetime
 
     def describe(self) -> str:
-        count = f"{'more than ' if self.is_more else ''}{self.ticks} missed tick{'' if self.ticks == 1 else 's'}"
-        return f"{count} passed over; the next is {self.next_run_at:%Y-%m-%d %H:%M}Z"
+        more = "more than " if self.is_more else ""
+        ticks = "tick" if self.ticks == 1 else "ticks"
+        following = f"{self.next_run_at:%Y-%m-%d %H:%M}Z"
+        return f"skipped {more}{self.ticks} missed {ticks}; next tick {following}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRefused(ScheduleEvent):
-    """A schedule cannot be planned, or its job not be enqueued. `paused`: it is the row's own fault, and it is paused until somebody mends it; else a
-    later pass tries again."""
+    """A schedule could not be planned, or its job not enqueued.
+
+    `paused`: the fault is in the row, and the schedule is paused until a person fixes it. Otherwise
+    a later pass tries again.
+    """
 
     level = logging.ERROR
     reason: str
     paused: bool
 
     def describe(self) -> str:
-        return f"{'paused' if self.paused else 'its tick has to wait'}: {one_line(self.reason)}"
+        return f"{'paused' if self.paused else 'tick delayed'}: {one_line(self.reason)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,4 +87,4 @@ class ScheduleDisabled(ScheduleEvent):
     """The newest release has not declared the schedule for an hour; it no longer runs."""
 
     level = logging.WARNING
-    line = "disabled, the newest release does not declare it"
+    line = "disabled, because the newest release does not declare it"

@@ -1,4 +1,4 @@
-"""What upkeep did to jobs and to the days of history, and what it could not do."""
+"""Events of upkeep: what it did to jobs and to days of history, and what it could not do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from rota.observe.events.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepRefused(Event):
-    """The database refuses what a part of the worker would do to one job, which stays as it is; the others are seen to, and a later pass tries again."""
+    """The database refuses what a part of the worker wants to do to one job.
+
+    The job stays as it is; the other jobs are handled, and a later pass tries this one again.
+    """
 
     level = logging.ERROR
     line = "{service}: the database refuses job {job}, which stays as it is for now: {reason}"
@@ -21,7 +24,7 @@ class UpkeepRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDropped(Event):
-    """A day of history or attempts was dropped: it is older than what is kept."""
+    """A day of history or attempts was dropped: it is older than the setting."""
 
     line = "retention: {partition} dropped"
     partition: str
@@ -29,17 +32,23 @@ class PartitionDropped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionKept(Event):
-    """A day that is older than what is kept could not be dropped yet: mostly, somebody keeps a transaction open. A later pass tries again."""
+    """A day that is older than the setting could not be dropped yet.
+
+    Usually a transaction has been open for long. A later pass tries again.
+    """
 
     level = logging.WARNING
-    line = "retention: {partition} stays for now: {reason}"
+    line = "retention: {partition} not dropped yet: {reason}"
     partition: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadArchived(Event):
-    """So many dead jobs that nobody resolved for as long as they are kept moved to history, with a resolution that says so."""
+    """Dead jobs that no person resolved within their time were moved to history.
+
+    Their resolution says so.
+    """
 
     level = logging.WARNING
     line = "retention: {jobs} dead jobs that nobody resolved were archived"

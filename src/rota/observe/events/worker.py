@@ -1,4 +1,4 @@
-"""What befalls a worker."""
+"""Worker lifecycle events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WorkerStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopped(Event):
-    """A worker has recorded everything it had and is gone."""
+    """A worker has recorded everything it had and has ended."""
 
     line = "worker {worker} stopped"
     worker: str
@@ -28,8 +28,11 @@ class WorkerStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Event):
-    """The worker's event loop does not turn: nothing of the worker's goes on but the renewal of its leases. Said once after a second, and again when it
-    is `over`. `job` and `job_type` are those of the handler that runs on it; None when it is no handler."""
+    """The worker's event loop is blocked: nothing of the worker runs but the renewal of its leases.
+
+    Emitted once after a second, and again when the loop is free (`over`). `job` and `job_type` are
+    those of the handler that runs on the loop; None if it is no handler.
+    """
 
     level = logging.WARNING
     job: int | None
@@ -39,12 +42,9 @@ class LoopBlocked(Event):
     over: bool
 
     def describe(self) -> str:
-        who = (
-            "something that is no handler"
-            if self.job is None
-            else f"job {self.job} {self.job_type}"
-        )
-        return f"{who}: {'blocked' if self.over else 'has been blocking'} the event loop for {self.blocked_s:.1f} s at {self.place}"
+        who = "code outside handlers" if self.job is None else f"job {self.job} {self.job_type}"
+        verb = "blocked" if self.over else "has been blocking"
+        return f"{who} {verb} the event loop for {self.blocked_s:.1f} s at {self.place}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,12 @@ class DatabaseLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseCopied(Event):
-    """This is a restored copy: the worker claims nothing and does no upkeep until somebody says that it may. Said once a minute."""
+    """This is a restored copy: the worker claims nothing and does no upkeep until a person releases
+    it.
+
+    Emitted once a minute.
+    """
 
     level = logging.ERROR
-    line = "this is a restored copy ({reason}): nothing is claimed and no upkeep done until `rota resume --copy`"
+    line = "this is a restored copy ({reason}): no claims and no upkeep until `rota resume --copy`"
     reason: str

@@ -1,4 +1,4 @@
-"""The drivers, each one small file, and which of them serves a connection that was handed over."""
+"""The drivers, each one small file, and the choice of one for a connection of the caller's."""
 
 from __future__ import annotations
 

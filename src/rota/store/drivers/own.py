@@ -44,7 +44,7 @@ def format_conninfo(params: dict[str, Any]) -> str:
 
 @contextmanager
 def tell_trouble() -> Iterator[None]:
-    """Turn what the server or the network does into DatabaseUnavailable or ConfigurationError.
+    """Turn errors of the server or the network into DatabaseUnavailable or ConfigurationError.
 
     An error of a statement itself stays as it is.
     """
@@ -61,14 +61,14 @@ def tell_trouble() -> Iterator[None]:
 def connect(conninfo: str) -> Iterator[psycopg.Connection]:
     """Open a connection for a block, in autocommit.
 
-    It prepares nothing: the block is short, and a pooler that nobody has told of may stand there.
+    It prepares nothing: the block is short, and there may be an unknown pooler in between.
     """
     with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
         yield connection
 
 
 def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
-    """Wait so long for a NOTIFY; return whether one came."""
+    """Wait up to this long for a NOTIFY; return whether one came."""
     return bool(list(connection.notifies(timeout=for_s, stop_after=1)))
 
 
@@ -104,12 +104,12 @@ class OwnConnection:
         await self._connection.close()
 
     async def cancel(self, timeout_s: float) -> None:
-        """Ask the server to give up the statement. Whether it hears is not known."""
+        """Ask the server to cancel the statement. Whether the server receives that is unknown."""
         with suppress(psycopg.Error, OSError):
             await self._connection.cancel_safe(timeout=timeout_s)
 
     def cut(self) -> None:
-        """Break it, without asking the server: who waits for its answer finds its end."""
+        """Break it without asking the server: a caller that waits for its answer gets an error."""
         with suppress(OSError, psycopg.Error):
             copy = os.dup(self._connection.fileno())
             with socket.socket(fileno=copy) as end:
@@ -121,11 +121,11 @@ class OwnConnection:
             await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
 
     def notifications(self, for_s: float) -> AsyncIterator[psycopg.Notify]:
-        """Return the notifications of so long, as they come, with `channel` and `payload`."""
+        """Yield the notifications of this long, as they come, with `channel` and `payload`."""
         return self._connection.notifies(timeout=for_s)
 
     async def is_read_only(self) -> bool:
-        """Ask the server whether it only reads."""
+        """Ask the server whether it is read-only."""
         row = await (await self._connection.execute("show transaction_read_only")).fetchone()
         return row != ("off",)
 
@@ -162,7 +162,7 @@ class Deadline:
         if self._task is not None:
             self._task.cancel()
         if self._has_cut and isinstance(error, Exception):
-            raise ServerTrouble(f"nothing within {self._limit_s:g} s") from error
+            raise ServerTrouble(f"no answer within {self._limit_s:g} s") from error
 
     def _lose(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._cut())

@@ -24,7 +24,7 @@ Connection = TypeVar("Connection", psycopg.Connection, psycopg.AsyncConnection)
 
 ERRORS = (psycopg.Error, UnicodeEncodeError)
 _PREPARED = "_pg3_"
-"""How psycopg names what it prepares, whatever the language of the server's messages."""
+"""The prefix of the names that psycopg gives prepared statements, in every server language."""
 _SHARED = ("26000", "42P05", "08P01")
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError)
 """Without SQLSTATE: psycopg itself cannot send the value."""
@@ -37,15 +37,15 @@ class PsycopgDriver:
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
-        # A cursor of its own class and rows, whatever the connection's owner has set.
+        # A cursor with its own class and rows, whatever the connection's owner has set.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
     @classmethod
     def adopt(cls, connection: object) -> PsycopgDriver:
-        """Make a driver of a connection that was handed over. Raises UsageError."""
+        """Make a driver for a connection of the caller's. Raises UsageError."""
         if not isinstance(connection, psycopg.Connection):
             refusal = _refusal("psycopg.Connection", connection)
-            raise UsageError(f"{refusal}; an async one goes with the a… calls")
+            raise UsageError(f"{refusal}; pass an async one to the a… calls")
         return cls(connection)
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
@@ -65,7 +65,7 @@ class PsycopgDriver:
         return self._connection.transaction()
 
     def translate(self, error: Exception) -> StoreError:
-        """Make the error of the seam of one of psycopg's."""
+        """Return the StoreError for an error of psycopg's."""
         return translate(error, self._connection)
 
 
@@ -80,7 +80,7 @@ class AsyncPsycopgDriver:
 
     @classmethod
     def adopt(cls, connection: object) -> AsyncPsycopgDriver:
-        """Make a driver of a connection that was handed over. Raises UsageError."""
+        """Make a driver for a connection of the caller's. Raises UsageError."""
         if not isinstance(connection, psycopg.AsyncConnection):
             raise UsageError(_refusal("psycopg.AsyncConnection", connection))
         return cls(connection)
@@ -103,7 +103,7 @@ class AsyncPsycopgDriver:
         return self._connection.transaction()
 
     def translate(self, error: Exception) -> StoreError:
-        """Make the error of the seam of one of psycopg's."""
+        """Return the StoreError for an error of psycopg's."""
         return translate(error, self._connection)
 
 
@@ -111,7 +111,7 @@ def translate(
     error: Exception,
     connection: psycopg.Connection | psycopg.AsyncConnection | None = None,
 ) -> StoreError:
-    """Make the error of the seam of one of `ERRORS`; `connection`: where it was raised."""
+    """Return the StoreError for one of `ERRORS`; `connection`: where it was raised."""
     text, name = str(error), type(error).__name__
     if isinstance(error, UnicodeEncodeError):
         return Unencodable(_say_encoding(error, connection), name=name, driver_error=error)
@@ -141,7 +141,7 @@ def _say_encoding(
 
 
 def _refusal(wanted: str, given: object) -> str:
-    # It names the module, for many drivers and libraries have a Connection.
+    # The module is named, because many drivers and libraries have a class Connection.
     kind = type(given)
     if kind.__module__ == "builtins":
         return f"connection must be a {wanted} here, not {kind.__qualname__}"

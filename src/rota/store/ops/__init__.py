@@ -1,4 +1,4 @@
-"""How things are recorded: every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
+"""Every store operation, as a generator of queries. Nothing here waits, sleeps or decides."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rota.store.isolate import Refusals, isolate
 from rota.store.ops.read import instant_or_ago
 
 ACTION_MAX = 1_000
-"""Jobs of one statement: it holds their locks, and workers wait for the end of it."""
+"""Most jobs per statement: it holds their locks, and workers wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,20 @@ class ActionRequest:
     by: str
     why: str | None = None
     payload: str | None = None
-    """Of a requeue of one job: what the new one carries instead, as JSON."""
+    """For a requeue of one job: the new job's payload, as JSON."""
     payload_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it for one job, and where that stands now; None where there is no such job."""
+    """The answer for one job, and its status now; None: there is no such job."""
 
     job: int
     answer: Literal["done", "cancelled", "requested", "refused", "not found"]
     status: str | None
     new_id: int | None = None
-    """The job that a requeue or another run has made; of a refused one, the job as which it was requeued before."""
+    """The job that a requeue or another run made; for a refused one, the job as which it was
+    requeued before."""
 
 
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
@@ -73,8 +74,11 @@ def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which jobs to act on; None is any. `since` is when they failed or ended, of those that have not failed when they were made; or
-    how long ago that was."""
+    """Which jobs to act on; None is any.
+
+    `since` is when they failed or ended, or were made if they have not failed; or how long ago that
+    was.
+    """
 
     statuses: list[str]
     job_type: str | None = None
@@ -86,7 +90,8 @@ class Which:
 
 
 def choose(which: Which) -> Operation[list[int]]:
-    """Find the ids of jobs to act on, ascending. Dead ones are those that nobody has dealt with."""
+    """Find the ids of jobs to act on, ascending. Dead jobs are those that no person has
+    resolved."""
     params: dict[str, Any] = {
         name: getattr(which, name) for name in which.__slots__ if name != "statuses"
     }

@@ -1,4 +1,4 @@
-"""How alerts are found, written and told."""
+"""How alerts are found, written and sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ class AlertRule:
 
 
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of an alert. In this shape, as JSON, it is posted; it is also what a job of `tell_job` gets, without `told` and `over_at`."""
+    """A notification of an alert.
+
+    It is posted in this shape, as JSON. A job of `tell_job` gets it too, without `told` and
+    `over_at`.
+    """
 
     rule: str
     subject: str
@@ -36,7 +40,7 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_alert_rules() -> Operation[list[AlertRule]]:
-    """Take the rules that are due to be evaluated; nobody else is given them for a while."""
+    """Take the rules that are due to be evaluated; no other worker gets them for a while."""
     rows = yield Query("alert_take")
     return [
         AlertRule(name, None if repeat_after is None else repeat_after.total_seconds())
@@ -50,14 +54,17 @@ def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
 
 
 def standing(rule: str) -> Operation[list[Standing]]:
-    """Read what was told of a rule's subjects."""
+    """Read the notifications of a rule's subjects so far."""
     return [Standing(*row) for row in (yield Query("alert_standing", {"rule": rule}))]
 
 
 def write_alerts(
     rule: str, decided: Sequence[Decision], pause_s: float
 ) -> Operation[list[tuple[AlertMessage, str | None]]]:
-    """Write what was decided, and have the rule rest for so long; return what is now to be told, each with what kept its job from being enqueued."""
+    """Write the decisions, and do not evaluate the rule again for the given time.
+
+    Returns the notifications to send, each with the error that kept its job from being enqueued.
+    """
     steps = [
         {
             "step": one.step,
@@ -90,7 +97,7 @@ def write_alerts(
 
 
 def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
-    """Take what is not posted yet; nobody else is given it for a while."""
+    """Take the notifications that are not posted; no other worker gets them for a while."""
     columns = (
         "rule",
         "subject",
@@ -109,10 +116,10 @@ def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
 
 
 def mark_posted(sent: AlertMessage) -> Operation[None]:
-    """Say that it is posted."""
+    """Record that it is posted."""
     yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject, "told": sent.told})
 
 
 def forget_alerts(limit: int) -> Operation[int]:
-    """Forget alerts that have long been over; return how many."""
+    """Delete alerts that have long been over; return how many."""
     return (yield Query("alerts_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

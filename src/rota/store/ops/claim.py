@@ -1,4 +1,4 @@
-"""How jobs are claimed, and what a claim tells besides."""
+"""How jobs are claimed, and the news that a claim brings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from rota.store.errors import RowRefused
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Where a claim looks: queue `q` owns the branches lo[q] … hi[q] (from 1), highest priority first."""
+    """Where a claim looks: queue `q` owns the branches lo[q] … hi[q] (from 1), highest priority
+    first."""
 
     queues: list[str]
     slots: list[int]
@@ -30,7 +31,10 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims: the worker, its release, and the types that it knows (aliases included) with their leases, and whether they record their starts."""
+    """The claiming worker, its release, and the types that it knows (aliases included).
+
+    Each type has its lease, and whether its starts are recorded.
+    """
 
     worker: str
     release: str
@@ -40,7 +44,7 @@ class Claimant:
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a claim tells besides jobs."""
+    """What a claim reports besides jobs."""
 
     look_back: list[tuple[str, datetime, datetime]] = []
     """(queue, look back to, asked at)"""
@@ -50,7 +54,7 @@ class News(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
-    """A due job that the database does not let anybody claim; it stays as it is."""
+    """A due job that the database refuses to every claim; it stays as it is."""
 
     id: int
     queue: str
@@ -61,7 +65,11 @@ class RefusedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim brought: the statement's time on the database's clock, jobs in the order to start them, and news."""
+    """The result of a claim.
+
+    It has the statement's time by the database's clock, the jobs in the order to start them, and
+    news.
+    """
 
     started: datetime
     jobs: list[Job]
@@ -71,13 +79,13 @@ class Claimed:
     suspects: frozenset[int] = frozenset()
     """The jobs whose last attempt was lost with its worker, which they may have killed."""
     paused: frozenset[str] = frozenset()
-    """Queues that are paused: that nothing came from them says nothing about them."""
+    """Queues that are paused: they gave no job, but may have due ones."""
     refused: tuple[RefusedClaim, ...] = ()
-    """What could not be claimed, though it was its turn."""
+    """Due jobs that could not be claimed."""
 
     @property
     def seen(self) -> list[Job | RefusedClaim]:
-        """What the statement came by, in the order of their turns."""
+        """The jobs that the statement reached, in the order of their turns."""
         return (
             sorted([*self.jobs, *self.refused], key=_start_order)
             if self.refused
@@ -97,8 +105,11 @@ def claim(
     known: dict[str, list[int]] | None,
     refused: Sequence[int] | None = (),
 ) -> Operation[Claimed]:
-    """Claim due jobs: one statement. With `known`, probe for priorities that are in use and not in it. Where a row is at fault, claim around it, and
-    around those that are known to be `refused`; None: do not."""
+    """Claim due jobs with one statement.
+
+    With `known`, look for priorities that are in use and not in it. If a row is at fault, claim
+    around it and around the jobs that are known to be `refused`; None: do not.
+    """
     params = {
         "worker": who.worker,
         "release": who.release,
@@ -178,7 +189,7 @@ def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:
 
 
 def look_back(queue: str, to: datetime) -> Operation[None]:
-    """Ask all workers to look at a queue again from `to` on."""
+    """Ask all workers to search a queue again from `to` on."""
     yield Query("look_back", {"queue": queue, "to": to})
 
 

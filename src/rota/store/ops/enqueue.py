@@ -1,4 +1,4 @@
-"""How jobs come in."""
+"""How jobs are enqueued."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from rota.store.driver import Operation, Query
 INSERT_MAX = 1_000
 """Rows of one INSERT."""
 KEY_TRIES = 5
-"""How often an enqueue is repeated when the job that held its key was cancelled just then."""
+"""Tries of an enqueue when the job that held its key was cancelled in the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A job to insert. The columns of `job`; a delay and a time to expire are seconds that the database adds to its clock. Queue and priority
-    left out are what the type declares in the database."""
+    """A job to insert: the columns of `job`.
+
+    A delay and a time to expire are seconds that the database adds to its clock. Queue and priority
+    default to the type's in the database.
+    """
 
     queue: str | None
     job_type: str
@@ -37,7 +40,7 @@ class NewRow:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """What became of a row: its id, or that of the job that holds its key."""
+    """The result of a row: its id, or that of the job that holds its key."""
 
     id: int
     created: bool
@@ -45,7 +48,7 @@ class Inserted:
 
 
 def insert(row: NewRow) -> Operation[Inserted]:
-    """Insert one job: one statement, and one more when its key is taken."""
+    """Insert one job with one statement, and one more if its key is taken."""
     params = {name: getattr(row, name) for name in row.__slots__}
     for _ in range(KEY_TRIES):
         found = yield Query("job_insert", params)
@@ -62,8 +65,8 @@ def insert(row: NewRow) -> Operation[Inserted]:
 def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
     """Insert jobs in bulk; results are in the order of the input. Run it in one transaction.
 
-    Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot deadlock, while ids ascend in the order of the
-    input: that is why they are reserved first.
+    Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot
+    deadlock. Ids still ascend in the order of the input, because they are reserved first.
     """
     if not rows:
         return []
@@ -97,7 +100,7 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
 
 
 def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
-    # The order of the INSERT itself: by code point, as collate "C" has it.
+    # The order of the INSERT itself: by code point, as with collate "C".
     if row.idempotency_key is None:
         return (True, b"", b"", at)
     return (False, row.job_type.encode(), row.idempotency_key.encode(), at)
@@ -122,7 +125,8 @@ def _columns(rows: Sequence[NewRow], ids: list[int]) -> dict[str, Any]:
 
 def _key_contended(row: NewRow) -> RotaError:
     return RotaError(
-        f"the idempotency key {row.idempotency_key!r} of job type {row.job_type!r} was taken and freed {KEY_TRIES} times while this call "
+        f"the idempotency key {row.idempotency_key!r} of job type {row.job_type!r} was taken and "
+        f"freed {KEY_TRIES} times while this call "
         "tried to insert; nothing was inserted, try again"
     )
 

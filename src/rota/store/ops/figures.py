@@ -1,4 +1,4 @@
-"""How things stand, and how they went: figures, none of which costs more the more jobs there are."""
+"""The current state and the figures per hour. Their cost does not grow with the number of jobs."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from rota.store.driver import Operation, Query, Row
 from rota.store.ops.read import COUNT_MAX, oldest_due
 
 OVERRUNS_MAX = 20
-"""So many jobs that run too long are named."""
+"""Most jobs that run too long to list."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What became of the jobs of a type, in one hour or in all hours that were asked for. Percentiles are exact to 10 %; None: of nothing."""
+    """How the jobs of a type ended, in one hour or in all hours of the question.
+
+    Percentiles are exact to 10 %; None: there is no job.
+    """
 
     job_type: str
     hour: datetime | None
-    """Its beginning; None: the sum of all hours."""
+    """The beginning of the hour; None: the sum of all hours."""
     succeeded: int
     succeeded_late: int
-    """Of those that succeeded: after an attempt that failed."""
+    """Of the succeeded ones: after a failed attempt."""
     retried: int
-    """Attempts that failed and were to be tried again."""
+    """Failed attempts that were to be retried."""
     dead: int
     """Attempts after which the job was dead."""
     cancelled: int
     waited_p50_s: float | None
-    """Of jobs that succeeded, from when the last attempt was due until its handler began."""
+    """For succeeded jobs, from when the last attempt was due until its handler began."""
     waited_p95_s: float | None
     ran_p50_s: float | None
-    """Of jobs that succeeded, how long the handler ran."""
+    """For succeeded jobs, how long the handler ran."""
     ran_p95_s: float | None
 
 
@@ -54,26 +57,26 @@ class Overrun(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """How things stand, and how they went."""
+    """The current state, and the figures of the last hours."""
 
     jobs: dict[str, int]
-    """Jobs that are not over, by status; a count that reaches `counted_to` means at least so many."""
+    """Jobs that are not over, by status; a count that reaches `counted_to` means "at least"."""
     counted_to: int
     oldest_due_at: datetime | None
     oldest_due_s: float | None
-    """For how long the oldest due job has been waiting; None: nothing is due."""
+    """How long the oldest due job has been waiting; None: nothing is due."""
     too_long: list[Overrun]
     """Jobs that run too long, those that began first."""
     complete_to: datetime | None
-    """Until when `types` and `hours` are complete."""
+    """The time up to which `types` and `hours` are complete."""
     types: list[Figures]
-    """For each job type, all hours that were asked for in one."""
+    """For each job type, the sum of all hours of the question."""
     hours: list[Figures]
-    """For each job type, hour by hour, the latest first; an hour in which nothing ended is left out."""
+    """For each job type, hour by hour, latest first; an hour in which nothing ended is left out."""
 
 
 def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stats]:
-    """Read the figures; those of how it went of the last hours, the present one among them."""
+    """Read the state, and the figures of the last hours, the current one included."""
     counts = yield Query("stats", {"limit": COUNT_MAX})
     oldest = yield from oldest_due()
     asked = {"job_type": job_type, "queue": queue}
@@ -96,7 +99,10 @@ Buckets = dict[int, int]
 
 
 def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
-    """Add up what `figures` read: per type, and per hour and type. Here and not in SQL: there it took five times as long."""
+    """Add up the rows of `figures`: per type, and per hour and type.
+
+    It is done here, because it took five times as long in SQL.
+    """
     of_type: dict[str, _Sum] = defaultdict(_Sum)
     of_hour: dict[tuple[datetime, str], _Sum] = {}
     for job_type, hour, *counts, waited, ran in rows:
@@ -131,7 +137,8 @@ class _Sum:
 
 
 def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
-    """The median and the 95th percentile in seconds, each the middle of its bucket; None of nothing."""
+    """Return the median and the 95th percentile in seconds, each the middle of its bucket; None:
+    empty."""
     numbers = sorted(buckets)
     upto = list(accumulate(map(buckets.__getitem__, numbers)))
     if not upto:
@@ -144,10 +151,11 @@ _BUCKETS = msgspec.json.Decoder(Buckets)
 
 
 def roll_up_stats() -> Operation[bool]:
-    """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is more."""
+    """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is
+    more."""
     return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]
 
 
 def forget_figures(limit: int) -> Operation[int]:
-    """Forget figures that are kept no longer; return how many rows."""
+    """Delete figures that are older than the setting; return how many rows."""
     return (yield Query("figures_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How what was left behind or came too late is found and ended."""
+"""How jobs with expired leases and jobs past their expiry are found and ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rota.store.ops.upkeep import take_batch
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """A job whose worker had let its lease expire; `claim` and `worker` are those that lost it."""
+    """A job whose worker let its lease expire; `claim` and `worker` are those that lost it."""
 
     job: int
     job_type: str
@@ -28,8 +28,11 @@ class Reaped:
 def reap(
     since: datetime, limit: int, steady_s: float | None = None
 ) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
-    """Take jobs whose leases expired after `since` from their workers; return the database's clock as well, and those that the database does not let
-    go. `steady_s`: how long ago the asking worker's own connection came back; None: it was not away."""
+    """Take jobs whose leases expired after `since` from their workers.
+
+    Returns them with the database's clock, and the jobs that the database refuses to change.
+    `steady_s`: seconds since the calling worker's own connection came back; None: it was not away.
+    """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
     params = {"since": since, "limit": limit, "steady_s": steady_s}
     rows, refusals = yield from take_batch("job_reap", params, candidates)
@@ -38,7 +41,10 @@ def reap(
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A job that was not started before its expiry, with what held it up; `claim` is the last one it had, `attempt` the one that did not come about."""
+    """A job that was not started before its expiry, with what held it up.
+
+    `claim` is its last one, `attempt` the one that never began.
+    """
 
     job: int
     job_type: str
@@ -51,8 +57,10 @@ class Overdue:
 def expire(
     worker: str, after: datetime, after_id: int, limit: int
 ) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
-    """End waiting jobs whose expiry has passed, behind the key (expires_at, id) given; return the database's clock as well, and those that the
-    database does not let end."""
+    """End waiting jobs whose expiry has passed, from the given key (expires_at, id) on.
+
+    Returns them with the database's clock, and the jobs that the database refuses to end.
+    """
     where = {"after": after, "after_id": after_id, "limit": limit}
     candidates = Query("jobs_overdue", where)
     rows, refusals = yield from take_batch("job_expire", {"worker": worker, **where}, candidates)

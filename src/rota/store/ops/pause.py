@@ -14,27 +14,28 @@ from rota.store.errors import INVALID_PARAMETER, Unstorable
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """What is paused, and who wanted that."""
+    """A pause, and who asked for it."""
 
     queue: str | None
     """None: everything."""
     paused_at: datetime
     paused_until: datetime | None
-    """None: until somebody resumes it."""
+    """None: until it is resumed."""
     paused_by: str
     paused_why: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When a pause ends by itself: at an instant, after so many seconds of the database's clock, or, with neither, not at all."""
+    """When a pause ends by itself: at an instant, after some seconds of the database's clock, or
+    never."""
 
     at: datetime | None = None
     for_s: float | None = None
 
 
 def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation[Pause]:
-    """Pause a queue. Raises UsageError when the instant has passed by the database's clock."""
+    """Pause a queue. Raises UsageError if the instant has passed by the database's clock."""
     return (
         yield from _pause(
             "queue_pause",
@@ -44,7 +45,7 @@ def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation
 
 
 def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
-    """Pause everything. Raises UsageError when the instant has passed by the database's clock."""
+    """Pause everything. Raises UsageError if the instant has passed by the database's clock."""
     return (
         yield from _pause(
             "pause_all", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}
@@ -54,7 +55,8 @@ def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
 
 def resume_queue(queue: str, why: str | None, by: str) -> Operation[bool]:
     """Resume a queue; return whether it was paused."""
-    return (yield Query("queue_resume", {"queue": queue, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+    rows = yield Query("queue_resume", {"queue": queue, "why": why, "by": by})
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def resume_all(why: str | None, by: str) -> Operation[bool]:
@@ -68,12 +70,12 @@ def resume_copy(why: str | None, by: str) -> Operation[bool]:
 
 
 def pauses() -> Operation[list[Pause]]:
-    """List what is paused; what concerns everything comes first."""
+    """List the pauses; a pause of everything comes first."""
     return [Pause(*row) for row in (yield Query("pauses"))]
 
 
 def copy_check() -> Operation[str | None]:
-    """Look whether this is a restored copy; return how its stamp differs, None when it does not."""
+    """Check whether this is a restored copy; return how its stamp differs, None if it does not."""
     return (yield Query("copy_check"))[0][0]  # type: ignore[no-any-return]
 
 

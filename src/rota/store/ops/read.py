@@ -1,4 +1,4 @@
-"""What can be asked."""
+"""What can be read: jobs, attempts, actions and overviews."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Filter:
     idempotency_key: str | None = None
     error_type: str | None = None
     error: str | None = None
-    """A part of the error's text, in any case."""
+    """A part of the error's text, case-insensitive."""
     since: datetime | timedelta | None = None
-    """When it ended or died: since then, or since so long ago. None: a day before `until`, of jobs that are over."""
+    """When it ended or died: an instant, or how long ago. None: a day before `until`, for finished
+    jobs."""
     until: datetime | timedelta | None = None
     before: int | None = None
     limit: int = 100
@@ -40,7 +41,7 @@ _JOB_COLUMNS = Job.__struct_fields__
 
 
 def find(wanted: Filter) -> Operation[list[Job]]:
-    """Find jobs, live and over, the newest first."""
+    """Find jobs, live and finished, newest first."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
     rows = yield Query(
         "jobs",
@@ -52,7 +53,7 @@ def find(wanted: Filter) -> Operation[list[Job]]:
 def instant_or_ago(
     name: str, given: datetime | timedelta | None
 ) -> dict[str, datetime | timedelta | None]:
-    """The two parameters for a time: the database's clock says when "an hour ago" was."""
+    """Return the two parameters for a time: the database's clock says when "an hour ago" was."""
     ago = isinstance(given, timedelta)
     return {name: None if ago else given, f"{name}_ago": given if ago else None}
 
@@ -102,12 +103,12 @@ class ActionRecord(msgspec.Struct, frozen=True):
 
     @property
     def detail(self) -> Any:
-        """What belongs to the verb; None when nothing does."""
+        """The fields of the verb; None: it has none."""
         return None if self.detail_json is None else msgspec.json.decode(self.detail_json)
 
 
 def chain(job: int) -> Operation[list[int]]:
-    """Read the ids of the jobs that are the same work as a job, in order: the original and what it was requeued as."""
+    """Read the ids of the jobs that are the same work, in order: the original and its requeues."""
     return [row[0] for row in (yield Query("job_chain", {"job": job}))]
 
 
@@ -118,7 +119,10 @@ def actions(
     until: datetime | None,
     limit: int,
 ) -> Operation[list[ActionRecord]]:
-    """Read what people did to jobs that were made then, what made them, and what was done to their queues or to everything from then on, in order."""
+    """Read the actions on jobs, on their queues or on everything, in order.
+
+    It reads the actions since the jobs were made, and those that made them.
+    """
     asked = {
         "jobs": list(jobs),
         "created": list(created),
@@ -137,7 +141,8 @@ def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:
-    """Read when the oldest due job was due, and for how many seconds it has been waiting; None when nothing is due."""
+    """Read when the oldest due job was due, and its seconds of waiting since; None: nothing is
+    due."""
     at, waiting_s = (yield Query("oldest_due"))[0]
     return None if at is None else (at, waiting_s)
 

@@ -1,4 +1,4 @@
-"""How what is over is forgotten in time."""
+"""How old rows and partitions are deleted in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.store.ops.upkeep import take_batch
 
 @dataclass(frozen=True, slots=True)
 class PartitionStep:
-    """What is to be done to one partition now: to detach or to drop it."""
+    """A partition to detach or to drop now."""
 
     step: str
     name: str
@@ -21,22 +21,25 @@ class PartitionStep:
 
 
 _NOT_NOW = (
-    "55000",  # another worker has one of this table half off
-    "2BP01",  # somebody has built a view on it
+    "55000",  # another worker has half detached a partition of this table
+    "2BP01",  # a view depends on it
 )
 
 
 def partitions_due() -> Operation[list[PartitionStep]]:
-    """Say what is to be done about partitions now, at most one of a table to detach."""
+    """Return the steps that partitions need now, at most one detach per table."""
     return [PartitionStep(*row) for row in (yield Query("partitions_due"))]
 
 
 def take_step(step: PartitionStep) -> Operation[str | None]:
-    """Detach or drop a partition; return None when that is done, else why it has to wait. A detaching that is cut short stays pending."""
+    """Detach or drop a partition; return None when that is done, otherwise why it must wait.
+
+    A detach that is interrupted stays pending.
+    """
     try:
         yield Query(step.step, command=step.command)
     except (RowLocked, ObjectMissing, PrivilegeMissing) as error:
-        # A reader, a snapshot or another worker is in the way; another worker has done it; or
+        # A reader, a snapshot or another worker blocks it; another worker has done it; or
         # the role is not the owner.
         return one_line(str(error))
     except RowRefused as error:
@@ -47,22 +50,23 @@ def take_step(step: PartitionStep) -> Operation[str | None]:
 
 
 def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
-    """Move jobs that have been dead for long enough to history; return how many, and those that the database does not let go."""
+    """Archive jobs that have been dead for long enough; return how many, and those that were
+    refused."""
     candidates = Query("jobs_long_dead", {"limit": limit})
     rows, refusals = yield from take_batch("dead_archive", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
 
 
 def expire_keys(limit: int) -> Operation[int]:
-    """Forget keys whose time is over; return how many."""
+    """Delete keys that have expired; return how many."""
     return (yield Query("keys_expire", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
 def forget_workers(limit: int) -> Operation[int]:
-    """Forget workers that have been gone for a day; return how many."""
+    """Delete workers that have been gone for a day; return how many."""
     return (yield Query("workers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
 def forget_actions(limit: int) -> Operation[int]:
-    """Forget what people did so long ago that it is kept no longer; return how many."""
+    """Delete audit log entries that are older than the setting; return how many."""
     return (yield Query("actions_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What should run again and again: declared, planned, advanced, and what people do to it."""
+"""How schedules are declared, planned and advanced, and what people do to them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from rota.store.errors import RowRefused
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """Which schedules are to be planned now."""
+    """The schedules to plan now."""
 
     now: datetime
     is_paused: bool
-    """Everything is: nothing may be planned."""
+    """Everything is paused: nothing may be planned."""
     next_in_s: float | None
-    """Until the next tick of all others; None when there is none."""
+    """Seconds until the next tick of all others; None: there is none."""
     due: list[Due]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a tick: `job` is the run, or the row in history of one that was skipped while the job `live` was still going."""
+    """The result of a tick.
+
+    `job` is the run, or the row in history of a run that was skipped while the job `live` was not
+    over.
+    """
 
     scheduled_for: datetime
     job: int
@@ -32,7 +36,7 @@ class Done:
 
 
 def schedules_due(after: datetime, limit: int) -> Operation[Agenda]:
-    """Read what is to be planned, among ticks announced for later than `after`."""
+    """Read the schedules to plan, among ticks announced for later than `after`."""
     rows = yield Query("schedules_due", {"after": after, "limit": limit})
     now, is_paused, next_in_s = rows[0][:3]
     return Agenda(now, is_paused, next_in_s, [Due(*row[3:]) for row in rows if row[3] is not None])
@@ -40,15 +44,18 @@ def schedules_due(after: datetime, limit: int) -> Operation[Agenda]:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRun:
-    """What the database says of a job that it does not take."""
+    """The database's error for a job that it does not accept."""
 
     reason: str
     is_for_good: bool
-    """Whether it is the schedule's own fault, which trying again does not mend."""
+    """Whether the fault is in the schedule, so that a retry does not help."""
 
 
 def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
-    """Enqueue the ticks of a plan and announce the next one, in one transaction; None when somebody else did, or changed the schedule."""
+    """Enqueue the ticks of a plan and announce the next one, in one transaction.
+
+    None: another worker did, or the schedule was changed.
+    """
     query = Query(
         "schedule_advance",
         {
@@ -69,29 +76,35 @@ def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
 
 
 _OWN_FAULT = ("22", "23")
-"""A value that cannot be, or a constraint that forbids the job."""
+"""An invalid value, or a constraint that forbids the job."""
 
 
 def announce(due: Due, next_run_at: datetime) -> Operation[bool]:
-    """Write the first tick of a schedule that has none yet, if it is still the one that was seen."""
+    """Write the first tick of a schedule that has none yet, if it is unchanged since it was
+    read."""
     answer = yield from advance(due, Plan((), next_run_at, 0))
     return isinstance(answer, list)
 
 
 def refuse(due: Due, why: str) -> Operation[bool]:
-    """Pause a schedule that cannot be planned or enqueued as it is; return whether it was still that one."""
+    """Pause a schedule that cannot be planned or enqueued as it is; return whether it was
+    unchanged."""
     params = {"name": due.name, "next_run_at": due.next_run_at, "since": due.since, "why": why}
     return (yield Query("schedule_refuse", params))[0][0]  # type: ignore[no-any-return]
 
 
 def declare_schedules(schedules: str, release: str, *, is_deploy: bool) -> Operation[int]:
-    """Declare the schedules of a release, a JSON array; return how many. A worker's start changes nothing when a newer release is at work."""
+    """Declare the schedules of a release, a JSON array; return how many.
+
+    A worker's start changes nothing while a newer release is at work.
+    """
     params = {"schedules": schedules, "release": release, "is_deploy": is_deploy}
     return (yield Query("schedules_declare", params))[0][0]  # type: ignore[no-any-return]
 
 
 def disable_schedules() -> Operation[list[str]]:
-    """Disable what the newest release has not declared for an hour; return their names."""
+    """Disable the schedules that the newest release has not declared for an hour; return their
+    names."""
     return [row[0] for row in (yield Query("schedules_disable"))]
 
 
@@ -102,27 +115,30 @@ def schedules(name: str | None = None) -> Operation[list[Schedule]]:
 
 
 def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
-    """Read the runs of a schedule, the newest first."""
+    """Read the runs of a schedule, newest first."""
     rows = yield Query("runs", {"schedule": schedule, "before": before, "limit": limit})
     return [Run(**dict(zip(Run.__struct_fields__, row, strict=True))) for row in rows]
 
 
 def put_schedule(schedule: str, origin: str, why: str | None, by: str) -> Operation[str]:
-    """Make or change a schedule, a JSON object; return `made`, `changed` or `code`."""
+    """Create or change a schedule, a JSON object; return `made`, `changed` or `code`."""
     params = {"schedule": schedule, "origin": origin, "why": why, "by": by}
     return (yield Query("schedule_put", params))[0][0]  # type: ignore[no-any-return]
 
 
 def act_on_schedule(verb: str, name: str, why: str | None, by: str) -> Operation[str]:
-    """Pause, resume or delete a schedule; return what the database answers."""
-    return (yield Query(f"schedule_{verb}", {"name": name, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+    """Pause, resume or delete a schedule; return the database's answer."""
+    rows = yield Query(f"schedule_{verb}", {"name": name, "why": why, "by": by})
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def trigger_schedule(name: str, why: str | None, by: str) -> Operation[int | None]:
-    """Enqueue a run of a schedule now; return its job, None when there is no such schedule."""
-    return (yield Query("schedule_trigger", {"name": name, "why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
+    """Enqueue a run of a schedule now; return its job, None if there is no such schedule."""
+    rows = yield Query("schedule_trigger", {"name": name, "why": why, "by": by})
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def forget_runs(limit: int) -> Operation[int]:
-    """Forget runs that history no longer knows either; return how many."""
-    return (yield Query("schedule_runs_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+    """Delete runs that history no longer has; return how many."""
+    rows = yield Query("schedule_runs_forget", {"limit": limit})
+    return rows[0][0]  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ import msgspec
 from rota.model.job import Job, Status
 from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, Row
-from rota.store.errors import PartitionMissing, Unstorable
+from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Claimant
 from rota.store.ops.upkeep import ensure_partitions
@@ -21,28 +21,30 @@ from rota.store.ops.upkeep import ensure_partitions
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Which of the leases were still held, and which of those jobs somebody wants stopped, each with the reason."""
+    """Which leases were still held, and which of their jobs have a request to stop, with the
+    reason."""
 
     held: set[int]
     renewed: set[int]
-    """Without those that somebody's open transaction has locked: they are held, and the next try is due at once."""
+    """Without those that another transaction has locked: they are held, and the next try is due at
+    once."""
     cancels: dict[int, str | None]
     refused: dict[int, str] = field(default_factory=dict)
-    """Those that the database would not renew, and why: they are held until somebody reaps them."""
+    """Those that the database refused to renew, and why: they are held until they are reaped."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """What the database would not take for one claim, while it took that of others."""
+    """The database's error for one claim, while it accepted others."""
 
     why: str
     locked: bool = False
-    """Whether somebody else's open transaction holds the row: it can be written when that ends."""
+    """Whether another open transaction holds the row: the write succeeds when that ends."""
 
 
 def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     """Renew the leases of (id, claims).
 
-    One that the database refuses to renew counts as held, and does not cost the others theirs.
+    A lease that the database refuses to renew counts as held, and does not stop the others.
     """
 
     def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
@@ -64,7 +66,7 @@ def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused
     """Record that (id, claims) are about to begin.
 
     Return the ids still held, and whether each was recorded: one that another transaction has
-    locked was not. What the database refuses for one never stops the others.
+    locked was not. A refusal of one never stops the others.
     """
 
     def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
@@ -83,28 +85,33 @@ def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
 
 
 def progress(said: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
-    """Write what was said of (id, claims), in JSON; return the ids still held, and whether it was written: a locked row is not waited for."""
+    """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
+    written.
+
+    It does not wait for a locked row.
+    """
     ids, claims, texts = ([one[at] for one in said] for at in range(3))
     rows = yield Query("job_progress", {"ids": ids, "claims": claims, "said": texts})
     return dict(rows)
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What is to be written for one attempt."""
+    """What to write for one attempt."""
 
     job: Job
     transition: Transition
     ran_s: float | None
-    """Seconds since the handler began; None when it did not."""
+    """Seconds since the handler began; None: it did not."""
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a claim that was still held came to: the stored status, and run_at where the job runs again."""
+    """How a claim that was still held ended: the stored status, and run_at if the job runs
+    again."""
 
     status: str
     run_at: datetime | None = None
     reason: str | None = None
-    """Why somebody called the job off while it ran."""
+    """The reason of a cancel that was requested while the job ran."""
 
 
 Settled = dict[int, Written | Refused]
@@ -113,20 +120,21 @@ _LOCKED = Refused("the row is locked by a transaction that does not end", locked
 
 
 def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
-    """Move jobs that are over to history. An id that the answer lacks was no longer held.
+    """Move finished jobs to history. An id that is missing in the answer was no longer held.
 
-    A result that the database cannot store is left out; it never changes the outcome. What the
-    database refuses for one never stops the others. `careful`: after a try that failed, rows that
-    another transaction has locked are left out from the start.
+    A result that the database cannot store is left out; it never changes the outcome. A refusal of
+    one job never stops the others. `careful`: after a failed try, rows that another transaction has
+    locked are left out from the start.
     """
     return _settle(endings, partial(_finish, release), careful=careful)
 
 
 def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
-    """Take jobs that are not over out of `running`. An id that the answer lacks was not held.
+    """Take jobs that are not over out of `running`. An id that is missing in the answer was not
+    held.
 
-    An error text that the database cannot store is left out. What the database refuses for one
-    never stops the others. `careful` as in `finish`.
+    An error text that the database cannot store is left out. A refusal of one job never stops the
+    others. `careful` as in `finish`.
     """
     return _settle(endings, partial(_leave, release), careful=careful)
 
@@ -135,8 +143,17 @@ Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 
 def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operation[Settled]:
-    free, locked = (yield from _split_locked(endings)) if careful else (endings, [])
-    isolated = yield from isolate(free, partial(_write, write), split_locked=_split_locked)
+    locked: Sequence[Ending] = []
+    tried: RowRefused | RowLocked | None = None
+    if careful:
+        endings, locked = yield from _split_locked(endings)
+    else:
+        try:
+            return {**(yield from _write(write, endings))}
+        except (RowRefused, RowLocked) as error:
+            tried = error
+    write_some = partial(_write, write)
+    isolated = yield from isolate(endings, write_some, tried=tried, split_locked=_split_locked)
     settled: Settled = {ending.job.id: _LOCKED for ending in (*locked, *isolated.locked)}
     settled |= {ending.job.id: Refused(why) for ending, why in isolated.refused}
     for written in isolated.answers:
@@ -145,8 +162,11 @@ def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operat
 
 
 def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Written]]:
-    """Write endings in one statement. Make the day's partition where it is missing; leave out the
-    texts of a single ending where they cannot be stored."""
+    """Write endings in one statement.
+
+    It creates the day's partition if it is missing, and leaves out the texts of a single ending if
+    they cannot be stored.
+    """
     with_texts, made_partitions = True, False
     while True:
         try:
@@ -163,7 +183,7 @@ def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Writt
 
 
 def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:
-    """Split off the jobs that another transaction has locked; those that are gone count as free.
+    """Split off the jobs that another transaction has locked; jobs that are gone count as free.
 
     It asks without waiting: each locked row could cost a lock_timeout.
     """
@@ -205,7 +225,8 @@ def _finish(
 
 
 def numbers(values: Sequence[float | None]) -> str:
-    """Numbers as the text of an SQL array: the server reads it ten times faster than the driver writes its binary form."""
+    """Format numbers as an SQL array: the server reads that ten times faster than psycopg writes
+    binary."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
@@ -246,7 +267,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
 
 
 def find_settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
-    """Say which of these endings the worker has written already."""
+    """Return which of these endings the worker has written already."""
     params = {
         "ids": numbers([ending.job.id for ending in endings]),
         "claims": numbers([ending.job.claims for ending in endings]),

@@ -1,9 +1,8 @@
-"""What somebody must do now and then."""
+"""Recurring operations: partitions, batches, declarations, heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -15,16 +14,16 @@ from rota.store.isolate import Refusals
 T = TypeVar("T")
 
 PARTITION_DAYS = 7
-"""Partitions are made so many days ahead; a worker that is up makes each week's in time, with six days to spare."""
+"""Days for which partitions are made ahead: a running worker has six days to spare."""
 
 
 def ensure_partitions(days: int = PARTITION_DAYS) -> Operation[int]:
-    """Make the partitions of today and so many days ahead; return how many were made."""
+    """Create the partitions of today and of these days ahead; return how many were created."""
     return (yield Query("partitions_ensure", {"days": days}))[0][0]  # type: ignore[no-any-return]
 
 
 def retry_with_partitions(write: Callable[[], Operation[T]]) -> Operation[T]:
-    """Write; where the day's partition is missing, make it and write again."""
+    """Write; if the day's partition is missing, create it and write again."""
     try:
         return (yield from write())
     except PartitionMissing:
@@ -37,22 +36,24 @@ def take_batch(
     params: dict[str, Any],
     candidates: Query,
 ) -> Operation[tuple[list[Row], Refusals]]:
-    """Run a statement that takes what it finds; where a row may be at fault, isolate that row.
+    """Run a statement that takes what it finds; if a row may be at fault, isolate that row.
 
-    `candidates` finds the ids of what the statement would take. Returns the rows of all runs, the
-    first from a run that takes nothing, and what the database says of each job that it refuses.
+    `candidates` finds the ids of what the statement would take. Returns the rows of all runs, first
+    the row of a run that takes nothing, and the database's error for each job that it refuses.
     """
 
     def take(only: Sequence[int] | None) -> Operation[list[Row]]:
         return retry_with_partitions(lambda: _run(Query(statement, {**params, "only": only})))
 
-    with suppress(RowRefused, RowLocked):
+    try:
         return (yield from take(None)), {}
+    except (RowRefused, RowLocked) as error:
+        tried = error
     ids = [row[0] for row in (yield candidates)]
     rows = yield from take([])
-    # Not all of them again: where that takes too long, the time would be over with it.
+    # Not all of them again: if that takes too long, no time would be left.
     waits_until = monotonic() + isolate.WAIT_S
-    isolated = yield from isolate.isolate(ids, take, is_tried=True, waits_until=waits_until)
+    isolated = yield from isolate.isolate(ids, take, tried=tried, waits_until=waits_until)
     return [*rows, *(row for some in isolated.answers for row in some)], dict(isolated.refused)
 
 
@@ -62,20 +63,25 @@ def _run(query: Query) -> Operation[list[Row]]:
 
 def declare(types: str, release: str) -> Operation[int]:
     """Declare job types, a JSON array of what `job_type_declare` takes."""
-    return (yield Query("job_type_declare", {"types": types, "release": release}))[0][0]  # type: ignore[no-any-return]
+    rows = yield Query("job_type_declare", {"types": types, "release": release})
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 COUNTS = ("succeeded", "failed", "dead", "rejected")
-"""What a worker counts since it began, and says with each sign of life. `rejected`: what it had to write for jobs that it had lost by then."""
+"""A worker's counters since its start, sent with each heartbeat.
+
+`rejected`: results of jobs that it had lost by then.
+"""
 
 
 def beat(worker: dict[str, Any]) -> Operation[int]:
-    """Say that a worker is alive, and what it has counted so far; return how many are."""
-    return (yield Query("worker_beat", {"slots": None, **dict.fromkeys(COUNTS, 0), **worker}))[0][0]  # type: ignore[no-any-return]
+    """Write a worker's heartbeat and its counters; return how many workers are alive."""
+    rows = yield Query("worker_beat", {"slots": None, **dict.fromkeys(COUNTS, 0), **worker})
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def stop(worker: str, counts: Mapping[str, int] | None = None) -> Operation[None]:
-    """Say that a worker stopped, and what it has counted; without counts they stay as they were."""
+    """Record that a worker stopped, with its counters; without counters they stay as they were."""
     yield Query(
         "worker_stop",
         {

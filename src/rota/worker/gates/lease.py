@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.model.outcome import HandedBack
-from rota.worker.gates import ALL_MAY_BEGIN, Answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rota.model.outcome import End
     from rota.worker.attempt import Attempt
+    from rota.worker.gates import Answers
 
 
 class LeaseGate:
@@ -18,12 +19,10 @@ class LeaseGate:
 
     def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
         """End those that were stopped while they waited, and hand back those with little lease."""
-        held = [
-            attempt
-            for attempt in batch
-            if attempt.stop_outcome is not None or not attempt.has_lease_to_begin(now)
-        ]
-        if not held:
-            return ALL_MAY_BEGIN
-        late = HandedBack("its lease had less than a quarter left")
-        return {attempt: attempt.stop_outcome or late for attempt in held}
+        held: dict[Attempt, End] = {}
+        for attempt in batch:
+            if attempt.stop_outcome is not None:
+                held[attempt] = attempt.stop_outcome
+            elif not attempt.has_lease_to_begin(now):
+                held[attempt] = HandedBack("its lease had less than a quarter left")
+        return held

@@ -1,12 +1,12 @@
 -- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job
--- counts as begun; where the start must be recorded, it is recorded here. A job that is past its
--- expires_at is not handed out; it is dead.
+-- counts as begun; a start that must be recorded is recorded here. A job past its expires_at is not
+-- returned; it becomes dead.
 --
--- `after` says how far the last claim of this worker came, so that a long queue is not walked from
--- its beginning each time: each row has the value for the next claim in `seen`. With `after`, a
--- claim that finds nothing returns one row that has only `seen`. Without `after` the claim looks
--- from the beginning, and so it does with '{}' and every 10 s. Otherwise it looks 5 s behind,
--- for jobs that committed late, and further behind where that was requested.
+-- `after` says how far the worker's previous claim got, so that a long queue is not walked from its
+-- beginning each time: each row has the value for the next claim in `seen`. With `after`, a claim
+-- that finds nothing returns one row that has only `seen`. Without `after`, or with '{}', the claim
+-- searches from the beginning, and so it does every 10 s. Otherwise it looks 5 s behind, for jobs
+-- that committed late, and further behind where that was requested.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. The worker's row, not waited for.
 -- Keeps: M15, a program that can run SQL can be a worker; M30; M31.
 create or replace function claim(
@@ -58,16 +58,16 @@ declare
   v_seen jsonb;
   v_ids bigint[];
   v_late jsonb;
-  v_begin bigint[];                              -- whose start must be recorded, ...
-  v_begin_claims int[];                          -- ... with their claims
+  v_begin bigint[];                              -- jobs whose start must be recorded, …
+  v_begin_claims int[];                          -- … with their claims
 begin
   if v_wrong is not null then
     raise exception 'rota.claim: %', v_wrong using errcode = '22023';
   end if;
-  v_copied := copy_check();  -- where no worker in Python runs, this is the only check
+  v_copied := copy_check();  -- the only check where no worker in Python runs
   if v_copied is not null then
-    raise warning 'rota.claim: nothing is claimed, this is a restored copy: %', v_copied
-      using hint = 'If it is to do the work of its jobs, say so: select rota.resume_copy()';
+    raise warning 'rota.claim: nothing is claimed, because this is a restored copy: %', v_copied
+      using hint = 'To let this copy run its jobs: select rota.resume_copy()';
     return;
   end if;
   v_names := array(

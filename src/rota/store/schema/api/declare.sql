@@ -1,5 +1,5 @@
--- Declares a job type, as Python's `@app.job(…)` does. The last declaration of a name holds. What
--- Python leaves out is left out here, too.
+-- Declares a job type, as Python's `@app.job(…)` does. The last declaration of a name is in force.
+-- It has the same defaults as Python.
 create or replace function declare(
   job_type text,
   queue text default 'default',

@@ -1,4 +1,5 @@
--- Gives a running job back, for another worker to take at once. The attempt does not count.
+-- Hands a running job back, so that another worker can claim it at once. The attempt does not
+-- count.
 create or replace function hand_back(id bigint, claims int)
 returns table (status text, run_at timestamptz)
 language sql security definer

@@ -1,6 +1,6 @@
--- Gives jobs up: they are dead, keep their keys, and wait for a person.
+-- Buries jobs: they are dead, keep their keys, and wait for a person.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
--- Keeps: M87; M32, the worker that lost the job by it writes nothing.
+-- Keeps: M87; M32, a worker that loses the job to it writes nothing.
 create or replace function job_bury(
   p_ids bigint[],
   p_why text default null,

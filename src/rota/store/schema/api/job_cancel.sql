@@ -1,7 +1,7 @@
--- Cancels jobs. A waiting job is over at once. For a running job the request is kept and its worker
--- is woken; when the attempt ends without success, the job is cancelled in the same transaction.
--- p_why is cut to 500 characters on one line, p_by to 200. The first reason stays. Returns for each
--- id what came of it (cancelled, requested, refused, not found) and where the job stands now.
+-- Cancels jobs. A waiting job ends at once. For a running job the request is kept and its worker is
+-- woken; when the attempt ends without success, the job is cancelled in the same transaction. p_why
+-- is cut to 500 characters on one line, p_by to 200. The first reason stays. Returns for each id
+-- the answer (cancelled, requested, refused, not found) and the job's status now.
 -- SECURITY DEFINER: a role that is granted this function may cancel jobs and needs no right on a
 -- table. No role is by default.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.

@@ -1,4 +1,4 @@
--- Archives dead jobs with a reason, which must be given. Their keys are free.
+-- Archives dead jobs with a reason, which is required. Their keys are freed.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M44; M51, an ignored job frees its key.
 create or replace function job_ignore(p_ids bigint[], p_why text, p_by text default null)

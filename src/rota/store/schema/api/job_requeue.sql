@@ -1,7 +1,7 @@
--- Requeues dead jobs. Each becomes a new job with the same origin, which takes the key and the
--- progress along. The old job is archived with its content, and says who requeued it, when, why and
--- as what. With p_payload, for a single job, the new one is fixed: it carries that payload.
--- p_payload_version left out: the type's. new_id is the id of the new job; of a job that is
+-- Requeues dead jobs. Each becomes a new job with the same origin, which takes over the key and the
+-- progress. The old job is archived with its content, and says who requeued it, when, why and as
+-- which job. With p_payload, for a single job, the new job has that payload instead;
+-- p_payload_version defaults to the type's. new_id is the id of the new job or, for a job that is
 -- refused, the id as which it was requeued before.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.
@@ -38,7 +38,7 @@ begin
   perform today_ensure();
   v_dead := dead_lock(p_ids);
   v_new := array(select job_reserve(cardinality(v_dead)));
-  -- Without the key, which the old job still has.
+  -- Without the key, which the old job still holds.
   insert into job (
     id, origin_id, queue, job_type,
     payload,

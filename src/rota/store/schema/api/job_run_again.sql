@@ -1,5 +1,5 @@
--- Runs finished or dead jobs again: for each a new job with the same content, an origin of its own
--- and no key. The old jobs are left as they are.
+-- Runs finished or dead jobs again. Each gets a new job with the same content, an origin of its own
+-- and no key. The old jobs are unchanged.
 -- Locks: none; indexes job_pkey and job_history_id.
 -- Keeps: M87.
 create or replace function job_run_again(

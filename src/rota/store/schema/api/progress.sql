@@ -1,4 +1,4 @@
--- Writes how far a running job has come.
+-- Writes the progress of a running job.
 create or replace function progress(
   id bigint,
   claims int,

@@ -1,5 +1,5 @@
--- Resumes a queue. Returns false, and writes nothing, when the queue is not paused. The frontiers
--- of the workers have waited where they were; the workers are woken.
+-- Resumes a queue. Returns false, and writes nothing, when the queue is not paused. The workers'
+-- frontiers did not move during the pause; the workers are woken.
 -- Locks: the row of the queue.
 -- Keeps: M87.
 create or replace function queue_resume(
@@ -30,7 +30,7 @@ begin
   from before b
   where q.name = b.name
   returning b.was_paused into v_was_paused;
-  if v_was_paused is not true then  -- a pause whose end had passed is cleared, but was no pause
+  if v_was_paused is not true then  -- a pause that had run out is cleared, but was no pause
     return false;
   end if;
   perform log_action('resume', p_why, p_by, p_queue => p_queue);

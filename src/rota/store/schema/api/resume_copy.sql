@@ -1,7 +1,6 @@
--- Allows this copy to work: stamps it anew. Returns false, and writes nothing, when the stamp is
--- right.
+-- Lets this copy work: stamps it anew. Returns false, and writes nothing, when the stamp is right.
 -- Locks: the row of the site.
--- Keeps: M87; a production dump in staging does nothing until a person says that it is to work.
+-- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function resume_copy(p_why text default null, p_by text default null)
 returns boolean
 language plpgsql security definer

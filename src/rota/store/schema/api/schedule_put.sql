@@ -1,6 +1,6 @@
--- Makes a schedule, or changes the one of that name. p_origin is api, cli or sql. A pause and
--- next_run_at stay as in schedules_declare. Returns `made`, `changed`, or `code`: the code declares
--- the schedule, and nothing was changed.
+-- Creates a schedule, or changes the one of that name. p_origin is api, cli or sql. A pause and
+-- next_run_at stay as in schedules_declare. Returns `made`, `changed`, or `code`: code declares the
+-- schedule, and nothing was changed.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
 create or replace function schedule_put(

@@ -1,4 +1,4 @@
--- Enqueues a run now, also of a schedule that is paused or disabled, and also while another run is
+-- Enqueues a run now, even of a schedule that is paused or disabled, and even while another run is
 -- not over. Returns the job's id; NULL: there is no such schedule.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.

@@ -1,4 +1,4 @@
--- Puts a running job off, by a second at least. The attempt does not count.
+-- Delays a running job by at least a second. The attempt does not count.
 create or replace function snooze(id bigint, claims int, after interval)
 returns table (status text, run_at timestamptz)
 language plpgsql security definer

@@ -1,5 +1,5 @@
--- Ends a job that is done. A second call for the same claim, as after a connection that broke,
--- answers the same.
+-- Ends a job that succeeded. A second call for the same claim, as after a lost connection, answers
+-- the same.
 create or replace function succeed(id bigint, claims int, result jsonb default null)
 returns text
 language plpgsql security definer

@@ -1,6 +1,6 @@
 -- Deletes entries of the audit log that are older than the setting. Returns how many.
 -- Locks: the rows of the actions, with SKIP LOCKED; index action_at.
--- Keeps: a table that grows stops growing.
+-- Keeps: M13, the audit log stops growing.
 create or replace function actions_forget(p_limit int)
 returns int
 language plpgsql

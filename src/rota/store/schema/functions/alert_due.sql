@@ -1,12 +1,13 @@
--- Returns the oldest due jobs by queue and type, at most 1,000 of each queue and priority, of
--- queues that are not paused. known, served: a worker that was seen within p_period knows the type,
--- serves the queue.
+-- Returns the oldest due jobs by queue and type, at most 1,000 of each queue and priority.
+-- Paused queues are left out.
+-- known: a worker that was seen within p_period knows the type.
+-- served: a worker that was seen within p_period serves the queue.
+-- tried: a worker for which both hold has had time to take the jobs.
 --
--- tried: both hold of workers that have had the time to take the jobs. Such a worker was alive for
--- a minute, or for p_period: one that has just started is about to take what it finds, be it a
--- drain or a worker that comes up again. And it started after the jobs could be taken, or was alive
--- for a minute after that: one that ended before the jobs were given back, or before a pause ended,
--- has not tried.
+-- A worker has had time when it was alive for a minute or for p_period. A worker that has just
+-- started, such as a drain or a restarted worker, is about to take what it finds. The worker must
+-- also have started after the jobs became claimable, or have been alive for a minute after that:
+-- one that ended before the jobs were handed back, or before a pause ended, has not tried them.
 create or replace function alert_due(p_queue text, p_period interval)
 returns table (
   queue text,
@@ -24,7 +25,7 @@ as $$
     select
       w.job_types,
       w.queues,
-      -- The worker has tried what could be taken before then; NULL: nothing.
+      -- The worker has tried what was claimable before this moment; NULL: nothing.
       case
         when w.started_at < clock() - least(p_period, interval '1 minute')
           then greatest(

@@ -1,9 +1,8 @@
 -- Returns what a rule finds now: its subjects, each with a figure and a sentence, the worst 100
--- first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a role that
--- watches needs no right to read payloads; the function shows names of types, queues and errors
--- only.
+-- first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a monitoring role
+-- needs no right to read payloads. The function shows only names of types, queues and errors.
 -- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
--- Keeps: M86, at the same cost however many jobs there are.
+-- Keeps: M86, the cost does not grow with the number of jobs.
 create or replace function alert_findings(p_rule text)
 returns table (subject text, value float8, message text)
 language plpgsql stable security definer
@@ -28,7 +27,7 @@ begin
   if v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue')
     and is_paused()
   then
-    return;  -- nothing is to run
+    return;  -- everything is paused
   end if;
   if v_rule.kind = 'dead' then
     select count(*), array_agg(died.job_type) into v_count, v_types
@@ -83,7 +82,7 @@ begin
       or f.job_type = v_rule.job_type;
     if v_count >= v_rule.at_least then
       if v_count >= 10000 then
-        -- There were more than were read.
+        -- More attempts failed than were read.
         v_minutes := least(v_minutes, greatest(v_span, 1.0 / 60));
       end if;
       select
@@ -132,7 +131,7 @@ begin
       d.job_type,
       sum(d.jobs)::float8,
       format(
-        'no worker seen within %s knows type %s, and jobs of it are due since %s',
+        'no worker seen within %s knows type %s, and jobs of it have been due since %s',
         v_rule.period, d.job_type,
         to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
       )
@@ -150,7 +149,7 @@ begin
       d.queue,
       extract(epoch from v_now - min(d.oldest))::float8,
       format(
-        'no worker seen within %s serves queue %s, and jobs in it are due since %s',
+        'no worker seen within %s serves queue %s, and jobs in it have been due since %s',
         v_rule.period, d.queue,
         to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
       )
@@ -162,9 +161,9 @@ begin
     order by 2 desc
     limit 100;
   elsif v_rule.kind = 'schedule_overdue' then
-    -- A schedule that Rota paused, because it cannot be run as it is, is late as well. Not late
-    -- are: a schedule that a person paused; one that a worker is about to fire that has just
-    -- started, after a time without workers; and one that waits since a pause of everything ended.
+    -- A schedule that Rota paused, because it cannot run as it is, also counts as late. Not late:
+    -- a schedule that a person paused; one that a worker which has just started is about to fire,
+    -- after a time without workers; one that has been waiting since a pause of everything ended.
     select max(a.at) into v_resumed
     from alert_resumed(v_rule.period) a
     where a.queue is null;
@@ -174,9 +173,9 @@ begin
       extract(epoch from v_now - late.at)::float8,
       case
         when late.paused
-          then format('schedule %s has stopped by itself: %s', late.name, late.why)
+          then format('schedule %s is paused by Rota: %s', late.name, late.why)
         else format(
-          'schedule %s was to run at %s',
+          'schedule %s was due at %s',
           late.name,
           to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
         )

@@ -1,4 +1,4 @@
--- Writes the three most frequent names with their counts, for people to read.
+-- Formats the three most frequent names with their counts.
 create or replace function alert_names(p_names text[])
 returns text
 language sql immutable

@@ -1,5 +1,5 @@
--- Returns which pauses ended, and when: those that people ended within p_period, among the newest
--- 10,000 actions, and those whose given end has passed. queue NULL: everything.
+-- Returns which pauses ended, and when: those that a person ended within p_period, among the newest
+-- 10,000 actions, and those whose `until` has passed. queue NULL: everything.
 create or replace function alert_resumed(p_period interval)
 returns table (queue text, at timestamptz)
 language sql stable

@@ -1,8 +1,8 @@
 -- Takes the notifications of alerts that are not posted yet. One worker gets each; no other worker
--- gets it for the next 50 s. A posted one is never taken again. One whose posting failed stands
--- behind those that were not tried, so that a few that the URL refuses do not keep all others back.
+-- gets it for the next 50 s. A posted one is never taken again. One whose post failed comes after
+-- those that were not tried, so that a few that the URL refuses do not block all others.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
--- Keeps: M86, over a whole fleet one worker posts it; one that could not be posted is tried again.
+-- Keeps: M86, one worker of the fleet posts it; a failed post is retried.
 create or replace function alert_unposted(p_limit int)
 returns table (
   rule text,

@@ -1,4 +1,4 @@
--- Returns the last p_limit attempts of the last day that did not succeed, the newest first.
+-- Returns the last p_limit attempts of the last day that did not succeed, newest first.
 create or replace function attempts_latest(p_limit int)
 returns table (
   job bigint,

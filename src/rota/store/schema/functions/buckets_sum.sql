@@ -1,4 +1,4 @@
--- Adds two counts by bucket.
+-- Adds two histograms, bucket by bucket.
 create or replace function buckets_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable parallel safe

@@ -1,5 +1,5 @@
--- The part of rota.claim that claims jobs of one queue from a position on, around those that the
--- database refuses. Returns their ids, and where the next claim may go on.
+-- Claims jobs of one queue from a position on, around those that the database refuses (for claim).
+-- Returns their ids, and the position at which the next claim continues.
 create or replace function claim_ahead(
   p_worker text,
   p_release text,
@@ -70,7 +70,7 @@ begin
       order by c.priority desc nulls first, c.run_at, c.id
     loop
       if v_id is null then
-        return next;  -- the queue is paused: that it gave no job says nothing about its jobs
+        return next;  -- the queue is paused: no job was returned, but there may be due ones
         return;
       end if;
       v_last_priority := v_priority;
@@ -88,8 +88,8 @@ begin
       or cardinality(v_refused) = v_known
       or v_known >= 1000;
   end loop;
-  -- The position moves to the last job of its priority. Where fewer jobs were found than could be
-  -- taken, it moves to now.
+  -- The position moves to the last job of its priority. If fewer jobs were found than the claim
+  -- allowed, it moves to now.
   seen := p_seen || jsonb_build_object(
     'priorities',
     (
@@ -105,7 +105,8 @@ begin
                 )
               when k.priority = v_last_priority
                 then jsonb_build_array(v_last_run_at, v_last_id)
-              -- Not searched to its end: what this claim was to look for behind it is still there.
+              -- Not searched to its end: there may still be jobs behind it that this claim looks
+              -- for.
               when v_back_to < k.run_at then jsonb_build_array(v_back_to, 0)
               else jsonb_build_array(k.run_at, k.id)
             end

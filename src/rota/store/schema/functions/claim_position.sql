@@ -1,8 +1,7 @@
--- Returns where a claim in SQL begins to look, from what the last one returned as `seen` (p_after;
--- NULL: from the beginning). A position has the queue and the types that it is for, `whole_at`
--- (when everything was looked at), `asked_at` (of the newest request to look back that it heeds),
--- `back_to` (how far behind to look) and `priorities`, each with the (run_at, id) up to which
--- everything was seen.
+-- Returns where a claim in SQL starts, from the `seen` of the previous one (p_after; NULL: from the
+-- beginning). A position holds the queue and types that it is for, `whole_at` (when everything was
+-- searched), `asked_at` (the newest request to look back that it has honoured), `back_to` (how far
+-- back to look) and `priorities`, each with the (run_at, id) up to which it was searched.
 create or replace function claim_position(p_queue text, p_types text[], p_after jsonb)
 returns jsonb
 language sql stable

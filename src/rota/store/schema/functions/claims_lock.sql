@@ -1,7 +1,6 @@
 -- Returns those of these claims that are still held, each with whether its row is free. Free rows
--- are locked. A row that another transaction has locked is not waited for, because one job would
--- then hold up all others. Its claim is held all the same, and no other worker can take it
--- meanwhile.
+-- are locked. A row that another transaction has locked is not waited for: one job would hold up
+-- all others. Its claim is still held, and no other worker can take the job meanwhile.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, a worker that lost a job writes nothing for it.
 create or replace function claims_lock(p_ids bigint[], p_claims int[])

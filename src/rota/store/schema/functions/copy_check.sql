@@ -1,6 +1,6 @@
 -- Checks whether this is a restored copy, as a worker does, and writes what has changed.
--- Locks: the row of the site, when what is found differs from what it says.
--- Keeps: M87; a production dump in staging does nothing until a person says that it is to work.
+-- Locks: the row of the site, when the check finds something other than the row says.
+-- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function copy_check()
 returns text
 language plpgsql
@@ -18,8 +18,8 @@ begin
     or v_copied is null
       and (v_site.worked_at is null or v_site.database_name <> current_database())
   then
-    -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If the
-    -- row was stamped in the meantime, that stamp is the better one.
+    -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If
+    -- another session stamped the row in the meantime, its stamp wins.
     perform from site s
     where s.stamped_at = v_site.stamped_at
     for no key update skip locked;

@@ -1,10 +1,11 @@
--- Says whether this is a restored copy: whether the stamp names another database or another server.
--- Returns how it differs, NULL when it does not; it only reads. Where either side does not know the
--- server, the names decide.
--- A copy that had nothing to protect may be stamped anew without a person: one that CREATE
--- DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The ages of rows
--- show it. In such a copy the rows of `migration` are older than the database; in a restored dump
--- they are younger. And none of the oldest thousand jobs may be as old as the database.
+-- Checks whether this is a restored copy: whether the stamp names another database or another
+-- server. Returns how it differs; NULL: it does not. It only reads. If either side does not know
+-- the server, the names of the databases decide.
+-- One kind of copy may be stamped anew without a person, because it has nothing to protect: one
+-- that CREATE DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The ages
+-- of rows show it. In such a copy the rows of `migration` are older than the database; in a
+-- restored dump they are younger. And none of the oldest thousand jobs may be as old as the
+-- database.
 create or replace function copy_seen()
 returns text
 language plpgsql stable
@@ -36,7 +37,7 @@ begin
         where age(oldest.made) >= v_age
       );
   end if;
-  if v_same is not false then  -- without a stamp it is no copy either: it brought no data along
+  if v_same is not false then  -- without a stamp it is no copy: it brought no data along
     return null;
   end if;
   return format(

@@ -1,6 +1,6 @@
--- Archives jobs that were dead for as long as dead jobs are kept and that no person has resolved.
--- The resolution says so, and their keys are free, as when a person ignores a job. Returns how many
--- there were. p_only: of these jobs only; NULL: of all.
+-- Archives jobs that have been dead for as long as dead jobs are kept and that no person has
+-- resolved. The resolution says so. Their keys are freed, as when a person ignores a job. Returns
+-- how many. p_only: only these jobs; NULL: all.
 -- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
 -- Keeps: M44, a dead job never just disappears; M13.
 create or replace function dead_archive(p_limit int, p_only bigint[] default null)

@@ -1,4 +1,4 @@
--- Counts the dead jobs, up to p_limit, and returns since when the oldest of them is dead.
+-- Counts the dead jobs, up to p_limit, and returns when the oldest of them died.
 create or replace function dead_jobs(p_limit int)
 returns table (jobs bigint, oldest_at timestamptz)
 language sql stable

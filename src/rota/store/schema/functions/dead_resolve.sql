@@ -1,5 +1,5 @@
--- Archives dead jobs by a person's decision. The caller has locked their rows. p_as goes with
--- p_ids: what each resolution says besides by, at and why.
+-- Archives dead jobs by a person's decision. The caller has locked their rows. p_as runs parallel
+-- to p_ids: the fields of each resolution besides by, at and why.
 create or replace function dead_resolve(p_ids bigint[], p_as jsonb[], p_why text, p_by text)
 returns void
 language plpgsql

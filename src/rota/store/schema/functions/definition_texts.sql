@@ -1,5 +1,5 @@
--- Returns the server's own text of each function, view and trigger of this schema. This is a
--- function because its search_path is part of what the server says.
+-- Returns the server's own text of each function, view and trigger of this schema. It is a function
+-- because the server's text depends on search_path, which a function fixes.
 create or replace function definition_texts()
 returns table (name text, text text)
 language sql stable

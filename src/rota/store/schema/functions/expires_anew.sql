@@ -1,5 +1,5 @@
--- Returns when a job that is run once more expires: after as much time from now as the first one
--- had. That time counts from its first run_at where it is still known, else from its creation.
+-- Returns when a job that is run again expires: as long from now as the first job had. The first
+-- job's time counts from its original run_at if that is still known, otherwise from its creation.
 create or replace function expires_anew(
   p_expires_at timestamptz,
   p_run_at timestamptz,

@@ -1,5 +1,5 @@
--- Part of stats_roll_up: adds the rows of one day's history that ended in [p_from, p_to), read from
--- block p_first on.
+-- Adds the rows of one day's history that ended in [p_from, p_to), read from block p_first on (for
+-- stats_roll_up).
 create or replace function figures_add_ended(
   p_name text,
   p_hour timestamptz,

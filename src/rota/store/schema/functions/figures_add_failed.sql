@@ -1,5 +1,5 @@
--- Part of stats_roll_up: adds the attempts that failed in [p_from, p_to). Their queue is that of
--- their job, or of its type where the job is gone.
+-- Adds the attempts that failed in [p_from, p_to) (for stats_roll_up). Their queue is that of their
+-- job, or of its type if the job is gone.
 create or replace function figures_add_failed(
   p_hour timestamptz,
   p_from timestamptz,

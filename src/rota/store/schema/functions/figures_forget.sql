@@ -1,6 +1,6 @@
--- Deletes figures that are older than the setting. Returns how many rows.
+-- Deletes figures that are older than the setting. Returns how many rows it deleted.
 -- Locks: the rows of the figures, with SKIP LOCKED; index stat_hour_pkey.
--- Keeps: a table that grows stops growing.
+-- Keeps: M13, the table of figures stops growing.
 create or replace function figures_forget(p_limit int)
 returns int
 language plpgsql

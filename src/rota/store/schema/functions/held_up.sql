@@ -1,5 +1,5 @@
--- Says in words why a waiting job was not started before expires_at: by its own facts, else by the
--- workers that were alive at that moment.
+-- Explains why a waiting job was not started before expires_at: from its own row, otherwise from
+-- the workers that were alive at that moment.
 create or replace function held_up(p_job job)
 returns text
 language sql stable
@@ -32,11 +32,11 @@ as $$
       ) || said.failures
     when crew.running = 0
       then format(
-        'none of the live workers that could run it (%s) came to it in time',
+        'none of the live workers that could run it (%s) claimed it in time',
         crew.could
       ) || said.failures
     else format(
-      'the live workers that could run it (%s) were busy: jobs running there: %s',
+      'the live workers that could run it (%s) were busy, with %s running jobs',
       crew.could, crew.running
     ) || said.failures
   end
@@ -53,7 +53,7 @@ as $$
           else ''
         end as failures
     ) said,
-    -- A pause that was in force at the expiry, and has not been ended since.
+    -- A pause that was in force at the expiry and has not ended since.
     (
       select (
         select format('%s was paused by %s%s', p.what, p.paused_by, ': ' || p.paused_why)

@@ -1,5 +1,5 @@
--- Returns whether everything is paused, or this is a restored copy that no person has released.
--- Then nothing may be claimed, and no schedule may tick.
+-- Returns whether everything is paused, or this is a restored copy that no person has released. If
+-- so, nothing may be claimed and no schedule may tick.
 create or replace function is_paused()
 returns boolean
 language plpgsql stable set search_path from current

@@ -1,5 +1,5 @@
--- Returns what an action did to each of these jobs, and where each job stands now. The answer is
--- p_as for the jobs in p_done. An archived dead job is `dead` here, with the id as which it was
+-- Returns what an action did to each of these jobs, and each job's status now. The answer is p_as
+-- for the jobs in p_done. An archived dead job is `dead` here, with the id as which it was
 -- requeued.
 create or replace function job_answers(p_ids bigint[], p_done bigint[], p_as text)
 returns table (id bigint, answer text, status text, new_id bigint)

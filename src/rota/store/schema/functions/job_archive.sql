@@ -1,6 +1,6 @@
--- Moves jobs to history that no worker holds: cancelled ones, or dead ones with a resolution each
--- (p_resolutions goes with p_ids). The caller has locked their rows. Why a job is cancelled stands
--- in its row. Returns the jobs that are over.
+-- Moves jobs that no worker holds to history: cancelled ones, or dead ones with a resolution each
+-- (p_resolutions runs parallel to p_ids). The caller has locked their rows. The reason of a cancel
+-- is in the job's row. Returns the jobs that it moved.
 create or replace function job_archive(
   p_ids bigint[],
   p_status text,

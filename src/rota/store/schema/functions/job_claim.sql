@@ -2,19 +2,20 @@
 --
 -- Branch k is a priority, its frontier (p_after_run_at, p_after_id), and how far behind the
 -- frontier to look (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and
--- takes at most p_slots. All queues together take at most p_limit. p_leases and p_records go with
--- p_types.
+-- takes at most p_slots. All queues together take at most p_limit. p_leases and p_records run
+-- parallel to p_types.
 --
--- A paused queue is left out, and returned as a row with a queue and no id: that it gave no job
--- says nothing about its jobs, and must move no frontier.
+-- A paused queue gives no job. It is returned as a row with a queue and no id, because it may have
+-- due jobs and so must move no frontier.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
--- p_refused names the rows that are known to be refused (it may be empty). Then these rows are left
--- out, and the others are claimed around each further row that is refused. Such a row is returned
--- as it stands, with the database's error in last_error. p_alone: nothing else happens in this
--- transaction.
+-- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
+-- out, and the others are claimed around each further row that is refused. A refused row is
+-- returned unchanged, with the database's error in last_error. p_alone: nothing else happens in
+-- this transaction.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
--- Keeps: M30, no job is handed to two; M31, a claim is a lease; M22, due by the database's clock.
+-- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
+--   decides.
 create or replace function job_claim(
   p_worker text,
   p_release text,
@@ -39,7 +40,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set j
 set plan_cache_mode = force_generic_plan set search_path from current
 as $$
 declare
-  -- Asked once, and before the jobs are, so that the pauses and the jobs that it returns agree.
+  -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
   v_paused text[] := paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[] := array(
@@ -100,7 +101,7 @@ begin
       v_size := v_size * 2;
     exception when others or assert_failure then
       if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
-        raise;  -- a fault of the whole server, or a lock in the way: no row's fault
+        raise;  -- a fault of the server or a lock conflict is no row's fault
       elsif v_size > 1 then
         v_size := (v_size + 1) / 2;
       else
@@ -113,8 +114,8 @@ begin
       end if;
     end;
   end loop;
-  -- From the table, and not from a function that returns its rows: a session that goes on while a
-  -- migration adds a column has to plan this anew.
+  -- From the table, not from a function that returns its rows: a session that continues while a
+  -- migration adds a column must plan this again.
   return query
   select j.*
   from job j

@@ -1,7 +1,7 @@
--- Ends waiting jobs whose expires_at has passed: they are dead, uncharged, and say what held them
--- up. It reads the index of expiries from (p_after, p_after_id) on, so that it does not walk over
--- the entries of all jobs that ever had an expiry. No worker holds such a job, so no claim is named
--- and the fence stays. p_only: of these jobs only; NULL: of all.
+-- Ends waiting jobs whose expires_at has passed: they become dead, uncharged, and say what held
+-- them up. It reads the index of expiries from (p_after, p_after_id) on, so that it does not walk
+-- over the entries of all jobs that ever had an expiry. No worker holds such a job, so no claim is
+-- named and the fence stays. p_only: only these jobs; NULL: all.
 create or replace function job_expire(
   p_worker text,
   p_after timestamptz,
@@ -66,7 +66,7 @@ begin
     returning j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message
   ),
   recorded as (
-    -- The attempt that never began is recorded, like that of a job that was claimed too late.
+    -- The attempt that never began is recorded, as for a job that was claimed too late.
     insert into attempt (
       job, claim, attempt, job_type, worker, finished_at, outcome,
       error_type, message, verdict, verdict_rule

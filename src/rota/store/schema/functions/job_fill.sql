@@ -1,5 +1,5 @@
 -- Fills in what a producer left out, and takes its idempotency key. The trigger fires only for rows
--- that need it: a row with queue and priority, as our own client writes it, is taken as complete.
+-- that need it: a row with queue and priority, as our own client writes it, counts as complete.
 -- SECURITY DEFINER: a producer needs INSERT on job and nothing else.
 create or replace function job_fill()
 returns trigger
@@ -23,7 +23,7 @@ begin
     new.expires_at := coalesce(new.expires_at, new.run_at + v_type.expires);
   end if;
   if new.idempotency_key is not null then
-    -- A key counts, too, that was taken under a former name and committed while the new name was
+    -- A key also counts if it was taken under a former name and committed while the new name was
     -- being declared.
     select t.aliases into v_aliases
     from job_type t

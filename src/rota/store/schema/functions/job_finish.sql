@@ -1,11 +1,11 @@
--- Moves jobs to history: the one statement by which a job is over. p_statuses says how each ended
+-- Moves jobs that have ended to history; no other statement does. p_statuses says how each ended
 -- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
--- job takes the place of the last attempt's error, which stays in `attempt`. p_ran_s is seconds
--- since the handler began, of a running job only; NULL: it did not begin. Returns the jobs whose
--- claim was still held.
+-- job replaces the last attempt's error, which stays in `attempt`. p_ran_s: seconds since the
+-- handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
+-- still held.
 --
--- A success keeps the job's key until the key expires. Any other end frees it, unless a requeue has
--- taken it along. A success of a type with history = 'failures' leaves no row.
+-- A success keeps the job's key until the key expires. Any other end frees the key, unless a
+-- requeue has taken it over. A success of a type with history = 'failures' leaves no row.
 -- Locks: the rows it is given, through the primary key; index job_pkey.
 -- Keeps: M32, a job is finished by its current claim only; M51, what becomes of its key.
 create or replace function job_finish(
@@ -70,8 +70,8 @@ begin
       and i.key = o.idempotency_key
       and i.job = o.id
   ),
-  -- The names, also former ones, under which such a type's jobs run. Where no type is such, this
-  -- only looks into an empty index.
+  -- The names, former ones too, under which jobs of such a type run. If there is no such type, this
+  -- reads an empty index.
   unkept as materialized (
     select n.name
     from job_type t

@@ -1,6 +1,6 @@
--- Returns the job that is held under this claim. The status is compared as well, because a waiting
--- job still has the number of its last claim. With p_must, a job that is not held is an error;
--- without, it is NULL.
+-- Returns the job that is held under this claim. The status is compared too, because a waiting job
+-- still has the number of its last claim. If the job is not held: an error with p_must, NULL
+-- without.
 create or replace function job_held(p_id bigint, p_claims int, p_must boolean default true)
 returns job
 language plpgsql

@@ -1,19 +1,19 @@
--- Takes jobs out of `running` that are not over: failed, dead, snoozed, handed back, lost, taken
--- over. p_outcomes is an array of objects:
+-- Takes jobs that have not ended, or are dead, out of `running`: failed, dead, snoozed, handed
+-- back, lost, taken over. p_outcomes is an array of objects:
 --   id, claims        the claim
 --   status            failed, dead or queued; of a payload mismatch the server decides
 --   charged           whether the attempt counts
---   loss              whether its worker leaves it, or has lost it, after it may have begun
---   delay_s           seconds until run_at; NULL keeps run_at, and asks the workers to look back
---   ran_s             seconds since the handler began; NULL: it did not
+--   loss              whether the worker leaves or lost the job after it may have begun
+--   delay_s           seconds until run_at; NULL keeps run_at and asks the workers to look back
+--   ran_s             seconds since the handler began; NULL: it did not begin
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
 --   attempt_only      the error is kept there, and not on the job
 --   payload_mismatch  this release's code cannot read the payload: the job is kept for another
 --                     release that knows the type and was alive within the last hour, and is due in
---                     30 s, doubling to 10 min; it is dead when there is no such release
+--                     30 s, doubling to 10 min; without such a release it is dead
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
--- them out. A job with a request to cancel is cancelled, unless it is dead. Returns what became of
--- those whose claim was still held.
+-- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
+-- status of the jobs whose claim was still held.
 -- Locks: the rows it is given, in id order; index job_pkey.
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function job_leave(p_outcomes jsonb, p_release text)

@@ -1,5 +1,5 @@
--- Writes how far handlers have come. p_said is JSON with done, total and note. Returns the jobs
--- still held, and whether each was written: a locked row is not.
+-- Writes the progress that handlers report. p_said is JSON with done, total and note. Returns the
+-- jobs still held, and whether each was written: a locked row is not.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, a worker that lost a job writes nothing for it.
 create or replace function job_progress(p_ids bigint[], p_claims int[], p_said text[])

@@ -1,5 +1,5 @@
--- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: at the time that it had. A
--- job with a request to cancel is cancelled instead.
+-- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: its run_at stays. A job with
+-- a request to cancel is cancelled instead.
 create or replace function job_put_back(p_id bigint, p_claims int, p_delay_s float8)
 returns table (status text, run_at timestamptz)
 language plpgsql

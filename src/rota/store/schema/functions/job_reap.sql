@@ -1,12 +1,11 @@
--- Takes jobs from workers whose leases expired. A job that may only have been in a worker's buffer
--- comes back uncharged the first time. From then on the loss counts, by the plan stored with the
--- type.
+-- Takes jobs from workers whose leases expired. A job that may never have left a worker's buffer
+-- comes back uncharged the first time. From the second loss on it is charged, by the retry rules
+-- stored with the type.
 --
--- After the server came up, or after the asking worker's own connection came back (p_steady_s
--- seconds ago; NULL: it was not away), workers that could not renew have half a lease left, at most
--- 60 s. The lease index is read from p_since on, past the entries of jobs that ended long ago; it
--- is read from its beginning while a worker must be waited for. p_only: of these jobs only; NULL:
--- of all.
+-- Workers that could not renew get half a lease, at most 60 s, after the server came up, or after
+-- the calling worker's own connection came back (p_steady_s seconds ago; NULL: it was not away).
+-- The lease index is read from p_since on, past the entries of jobs that ended long ago; it is read
+-- from its beginning while a worker must be waited for. p_only: only these jobs; NULL: all.
 create or replace function job_reap(
   p_since timestamptz,
   p_limit int,
@@ -88,7 +87,7 @@ begin
       ) as all_of_them
     from decided d
   ),
-  returned as materialized (  -- so that job_leave runs once, whatever the plan of the join is
+  returned as materialized (  -- so that job_leave runs once, whatever the join's plan is
     select r.*
     from outcomes o
     cross join lateral job_leave(o.all_of_them, null) r

@@ -1,5 +1,5 @@
--- Says in words what is wrong with the arguments for a job; NULL: nothing. As json_refusal, for all
--- arguments.
+-- Says what is wrong with the arguments for a job; NULL: nothing. It checks all arguments, with
+-- json_refusal for payload and meta.
 create or replace function job_refusal(
   p_job_type text,
   p_payload jsonb,

@@ -1,6 +1,6 @@
--- Wakes workers when a job is inserted. A commit that carries a NOTIFY takes a database-wide lock
--- until it is flushed. So only rows that are due wake a worker, and only one that waits for their
--- queue. The channel is named like the schema; its payload is the queue.
+-- Wakes workers when a job is inserted. A commit that carries a NOTIFY holds a database-wide lock
+-- until it is flushed. So only due rows wake a worker, and only a worker that waits for their
+-- queue. The channel has the schema's name; its payload is the queue.
 create or replace function job_ring()
 returns trigger
 language plpgsql security definer

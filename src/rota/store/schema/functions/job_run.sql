@@ -1,4 +1,4 @@
--- Records the job as a run of its schedule. It fires after job_fill, by its name: a job that was
+-- Records the job as a run of its schedule. Its name makes it fire after job_fill: a job that was
 -- refused for its key is no run. SECURITY DEFINER: a producer needs INSERT on job and nothing else.
 create or replace function job_run()
 returns trigger

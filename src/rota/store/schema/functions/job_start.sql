@@ -1,4 +1,4 @@
--- Records that jobs are about to begin, where their claim asked for it. Returns those still held,
+-- Records that jobs are about to begin, if their claim asked for it. Returns the jobs still held,
 -- and whether each was recorded: a locked row is not. A second call answers the same.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M33, a job that was lost before its start was recorded is not charged, and a job that may

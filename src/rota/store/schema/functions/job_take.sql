@@ -1,6 +1,7 @@
--- Of job_claim: gives these jobs to a worker, and returns the ids of those that it has now. A job
--- that was lost before, that has one attempt only, or whose type is in p_records, may begin only
--- after job_start has recorded it. It has no search_path of its own: job_claim has one.
+-- Gives these jobs to a worker, and returns the ids of those that it now holds (for job_claim). A
+-- job may begin only after job_start has recorded it if it was lost before, has one attempt only,
+-- or has a type that is in p_records. The function has no search_path of its own: job_claim has
+-- one.
 create or replace function job_take(
   p_ids bigint[],
   p_worker text,

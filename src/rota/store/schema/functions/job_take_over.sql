@@ -1,7 +1,7 @@
--- Moves jobs to where a person wants them: `queued` and due (retry now), or `dead` (bury). From a
--- running job it takes the lease, and the loss is charged as the reaper would charge it. The fence
--- is bumped, so the job's worker, which is woken, can write nothing more for it. A running job with
--- a request to cancel is cancelled, not queued.
+-- Moves jobs to where a person wants them: `queued` and due (retry now), or `dead` (bury). A
+-- running job loses its lease, and the loss is charged as the reaper would charge it. Its fence
+-- grows, so the job's worker, which is woken, can write nothing more for it. A running job with a
+-- request to cancel becomes cancelled, not queued.
 create or replace function job_take_over(p_verb text, p_ids bigint[], p_why text, p_by text)
 returns table (id bigint, answer text, status text)
 language plpgsql
@@ -26,8 +26,8 @@ declare
   v_cancelled bigint[];
 begin
   perform today_ensure();
-  -- By the primary key alone: with the status in the condition the planner may take a partial
-  -- index, and lock the rows in its order.
+  -- By the primary key alone: with the status in the condition the planner may choose a partial
+  -- index, and lock the rows in that index's order.
   select
     array_agg(mine.id),
     array_agg(mine.status),
@@ -61,7 +61,7 @@ begin
     from job_leave(v_losses, null) r
     where r.status = 'cancelled'
   );
-  -- All of them: those that ran have left `running`, and those that were cancelled are gone.
+  -- All ids: jobs that ran have left `running`, and jobs that were cancelled are gone.
   update job j
   set
     status = case when v_buries then 'dead' else 'queued' end,

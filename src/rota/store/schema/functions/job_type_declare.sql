@@ -33,7 +33,7 @@ begin
     history text, on_lost text, version smallint,
     retry_after_s float8[]
   )
-  order by d.name  -- ten workers that start at once lock in one order
+  order by d.name  -- ten workers that start at once take the locks in one order
   on conflict (name) do update
   set
     aliases = excluded.aliases,
@@ -51,8 +51,8 @@ begin
     release = excluded.release,
     declared_at = clock();
   get diagnostics v_count = row_count;
-  -- Two former names may have the same key: one of the two moves; the other stays where it is, and
-  -- is not looked up any more.
+  -- Two former names may have the same key: one of the two moves. The other stays where it is, and
+  -- nothing looks it up any more.
   update idempotency i
   set job_type = moved.name
   from (

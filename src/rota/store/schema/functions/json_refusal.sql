@@ -1,6 +1,6 @@
--- Says in words what is wrong with a payload or a meta that a caller gives a function; NULL:
--- nothing. The constraints of the table are the last guard, but their errors name only the
--- constraint. A plain INSERT is not checked here.
+-- Says what is wrong with a payload or a meta that a caller passes to a function; NULL: nothing.
+-- The constraints of the table are the last guard, but their errors name only the constraint. A
+-- plain INSERT is not checked here.
 create or replace function json_refusal(p_name text, p_value jsonb)
 returns text
 language sql stable parallel safe

@@ -2,7 +2,7 @@
 -- and status of the first job and nothing else. A key whose job has left no row belongs to a job
 -- that succeeded, because cancelling a job frees its key.
 -- Locks: none; index idempotency_pkey.
--- Keeps: M51, the caller of the second gets the first one's id and status.
+-- Keeps: M51, the second caller gets the id and status of the first job.
 create or replace function key_holders(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
 language sql stable security definer
@@ -20,7 +20,7 @@ as $$
   cross join lateral (select canonical_type(asked.job_type) as name) called
   left join job_type t on t.name = called.name
   cross join lateral (
-    -- One array, not "or": before PostgreSQL 18 an index whose first column is not fixed is read
+    -- One array, not "or": before PostgreSQL 18, an index whose first column is not fixed is read
     -- from end to end for each key.
     select i.job
     from idempotency i

@@ -1,6 +1,6 @@
 -- Returns the jobs that hold a key, of one type or of all types that ever had a key: one index
--- descent for each type. SECURITY DEFINER: a reader of the view needs no right on the keys; this
--- function returns ids, and the view the rest.
+-- descent per type. SECURITY DEFINER: a reader of the view needs no right on the keys. This
+-- function returns ids, the view the rest.
 create or replace function key_jobs(p_job_type text, p_key text)
 returns setof bigint
 language sql stable security definer

@@ -8,6 +8,6 @@ begin
   raise exception 'lease lost: job % is no longer held under claim %', p_id, p_claims
     using
       errcode = 'RT001',
-      hint = 'Stop working on it: its lease expired, or somebody took it away, '
+      hint = 'Stop working on it: its lease expired, a person took it away, '
         || 'or this claim was settled already. Nothing was written.';
 end $$;

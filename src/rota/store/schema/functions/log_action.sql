@@ -1,5 +1,4 @@
--- Writes to the audit log what a person did to a schedule or a queue or, with neither, to
--- everything.
+-- Writes to the audit log what a person did to a schedule or a queue; with neither, to everything.
 create or replace function log_action(
   p_verb text,
   p_why text,

@@ -1,5 +1,5 @@
--- Asks all workers to look at a queue again from p_to on, because a job became claimable behind
--- their frontiers. It writes at most once a second. What falls between is found by the workers' own
+-- Asks all workers to search a queue again from p_to on, because a job became claimable behind
+-- their frontiers. It writes at most once a second. Jobs in between are found by the workers' own
 -- looks back.
 -- Locks: the row of the queue, at most once a second.
 -- Keeps: jobs that became claimable behind the workers' frontiers in bulk are found at once.
@@ -13,7 +13,7 @@ as $$
   on conflict (name) do update
   set
     look_back_to = excluded.look_back_to,
-    -- Always newer than the last one, because a worker sees only a newer request.
+    -- Always later than the previous request, because a worker sees only a later one.
     look_back_asked_at = greatest(
       excluded.look_back_asked_at,
       q.look_back_asked_at + interval '1 microsecond'

@@ -1,6 +1,7 @@
 -- Returns the fields of job_leave that follow from the loss of a running job, whatever took it from
--- its worker. The job may have begun, unless its start was to be recorded and was not. The attempt
--- is charged when it is known to have begun, and from the second loss on: then it is no accident.
+-- its worker. The job may have begun, unless its start had to be recorded and was not. The attempt
+-- is charged if it is known to have begun, and always from the second loss on: then it is no
+-- accident.
 create or replace function loss_of(
   p_id bigint,
   p_claims int,
@@ -22,8 +23,8 @@ as $$
     'attempt_only', not began.is_possible,
     'message', p_message || case
       when began.is_charged then ''
-      when began.is_possible then '; not charged, for it may not have begun'
-      else '; not charged, for it had not begun'
+      when began.is_possible then '; not charged, because it may not have begun'
+      else '; not charged, because it had not begun'
     end,
     'verdict', 'transient'
   )

@@ -1,4 +1,4 @@
--- Returns when the oldest due job was due; NULL when no job is due.
+-- Returns the run_at of the oldest due job; NULL: no job is due.
 create or replace function oldest_due()
 returns timestamptz
 language sql stable

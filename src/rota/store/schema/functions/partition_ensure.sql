@@ -1,4 +1,4 @@
--- Makes the partition of p_table for the day p_day (UTC) unless it exists. The role must be the
+-- Creates the partition of p_table for the day p_day (UTC) unless it exists. The role must be the
 -- owner of the schema.
 create or replace function partition_ensure(p_table text, p_day date)
 returns boolean

@@ -1,7 +1,7 @@
--- Returns what is to be done about partitions now. It returns commands, because DETACH …
--- CONCURRENTLY cannot run in a function. For each table at most one partition is to be detached,
--- first the one whose detaching was interrupted; and the detached tables that are older than the
--- setting are to be dropped. Partitions are known by their names.
+-- Returns the commands that partitions need now. It runs none itself, because DETACH …
+-- CONCURRENTLY cannot run in a function. Each table has at most one partition to detach, an
+-- interrupted one first. Detached tables that are older than the setting are to be dropped.
+-- Partitions are recognised by their names.
 -- Locks: none.
 -- Keeps: M13, old history goes without making any other statement wait.
 create or replace function partitions_due()
@@ -10,7 +10,7 @@ language sql stable
 set search_path from current
 as $$
   with parent as materialized (
-    -- A day is dropped whole, when its last moment is as old as the setting. last_day is the last
+    -- A day is dropped whole, once its last moment is as old as the setting. last_day is the last
     -- such day.
     select
       p.oid, p.relname, p.relnamespace,

@@ -1,6 +1,6 @@
--- Makes the partitions of today and of the next p_days days. Returns how many it made. Over all
--- workers one makes them at a time: where today's exist and another worker is at it, the days ahead
--- are left to that worker.
+-- Creates the partitions of today and of the next p_days days. Returns how many it created. One
+-- worker at a time creates them: if today's exist and another worker is creating, the call leaves
+-- the days ahead to it.
 -- Locks: SHARE UPDATE EXCLUSIVE on the parents, which readers and finishes do not wait for.
 -- Keeps: M13; a finish always finds its partition.
 create or replace function partitions_ensure(p_days int)

@@ -11,11 +11,11 @@ begin
       p_until, clock()
     );
   end if;
-  -- Python could not read such a row, nor any row of the same result.
+  -- Python could not read such a row, nor any other row of the same result.
   if p_until >= '9000-01-01 00:00:00+00' then
     raise invalid_parameter_value using message = format(
       'until must lie before the year 9000, not at %s; '
-        || 'leave it out for a pause until somebody resumes it',
+        || 'leave it out for a pause that lasts until it is resumed',
       p_until
     );
   end if;

@@ -1,5 +1,5 @@
--- Returns those of these queues that may not be claimed from now. It has no search_path
--- of its own, because every claim asks it: job_claim has one.
+-- Returns those of these queues that may not be claimed from now. Every claim calls it, so it has
+-- no search_path of its own: job_claim has one.
 create or replace function paused_queues(p_queues text[])
 returns text[]
 language plpgsql stable

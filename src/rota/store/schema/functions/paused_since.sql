@@ -1,7 +1,7 @@
 -- Returns since when the pause of a queue, or of everything, is in force; NULL: it is not. A second
--- pause keeps the time of the first; its who, why and until replace the old ones: so a person can
--- take over another's pause. The pause of a schedule follows the same rule (table schedule), and
--- has no end of its own.
+-- pause keeps the time of the first and replaces who, why and until: so a person can take over
+-- another's pause. The pause of a schedule follows the same rule (table schedule), and has no
+-- `until`.
 create or replace function paused_since(p_paused_at timestamptz, p_paused_until timestamptz)
 returns timestamptz
 language sql stable

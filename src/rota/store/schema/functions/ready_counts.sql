@@ -1,5 +1,5 @@
--- Counts, each up to p_limit, the jobs that are due or to come, for at most p_queues pairs of queue
--- and priority.
+-- Counts the jobs that are due and the jobs to come, each up to p_limit, for at most p_queues pairs
+-- of queue and priority.
 create or replace function ready_counts(p_queues int, p_limit int)
 returns table (
   queue text,

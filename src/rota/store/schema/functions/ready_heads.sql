@@ -1,5 +1,5 @@
 -- Returns the first p_limit waiting jobs of each queue and priority, in the order in which they are
--- claimed: the due ones and, behind them, those to come.
+-- claimed: due jobs, then jobs to come.
 create or replace function ready_heads(p_limit int)
 returns table (queue text, priority smallint, job_type text, run_at timestamptz)
 language sql stable

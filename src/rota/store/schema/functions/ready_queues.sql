@@ -1,5 +1,5 @@
--- Returns the queues and priorities that have jobs that are due or to come: one index descent for
--- each, however many jobs there are.
+-- Returns the queues and priorities that have jobs due or to come: one index descent for each,
+-- however many jobs there are.
 create or replace function ready_queues()
 returns table (queue text, priority smallint)
 language sql stable

@@ -1,7 +1,7 @@
 -- Returns a text as it may be stored and shown: without credentials and control characters, cut to
--- p_limit, and on one line unless p_lines. The patterns are those of failure.py. Little more of the
--- text is searched than can be shown: in SQL the time grows with the square of the length. A
--- backslash is a plain character, whatever the session's settings say.
+-- p_limit, and on one line unless p_lines. The patterns are those of failure.py. Only a little more
+-- of the text is searched than can be shown: in SQL the time grows with the square of the length. A
+-- backslash is a plain character, whatever the session's settings are.
 create or replace function redact(p_text text, p_limit int, p_lines boolean default false)
 returns text
 language sql immutable parallel safe

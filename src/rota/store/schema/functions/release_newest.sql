@@ -1,5 +1,5 @@
--- Returns the release whose first worker started last, among those that are at work, else among
--- all. p_here names a release that is at work, too.
+-- Returns the release whose first worker started last, among those at work, or among all if none
+-- is. p_here names a release that counts as at work.
 create or replace function release_newest(p_here text default null)
 returns text
 language sql stable

@@ -1,4 +1,4 @@
--- Wakes all workers that wait to be woken.
+-- Wakes all workers that wait for a wake-up.
 create or replace function ring_all()
 returns void
 language sql

@@ -1,4 +1,4 @@
--- Returns at most p_limit of the running jobs, those first whose leases end first.
+-- Returns at most p_limit of the running jobs, those whose leases end first.
 create or replace function running_jobs(p_limit int)
 returns table (
   id bigint,

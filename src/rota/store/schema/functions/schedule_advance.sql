@@ -1,7 +1,7 @@
 -- Enqueues ticks of a schedule and moves its next_run_at to p_then, in one step, if the schedule is
--- still as it was read. Returns one row without a tick when it did so, and one row for each tick
--- with its job; for a tick that was skipped, also with the run of this schedule that was not over.
--- No row: another worker did it.
+-- unchanged since it was read. Returns one row without a tick when it did so, and one row for each
+-- tick with its job. The row of a skipped tick also has the earlier run that is not over. No row:
+-- another worker did it.
 -- Locks: the row of the schedule, with SKIP LOCKED; index job_schedule.
 -- Keeps: M82, one job per tick over the whole fleet; a tick that is not enqueued leaves a row.
 create or replace function schedule_advance(
@@ -23,7 +23,7 @@ declare
   v_status text;
 begin
   if cardinality(p_ticks) = 0 and not has_table_privilege('schedule', 'update') then
-    return;  -- a role that may only resume and put schedules: the next pass announces the tick
+    return;  -- this role may only resume and put schedules: the next pass announces the tick
   end if;
   select * into v_schedule
   from schedule s

@@ -1,6 +1,6 @@
 -- Applies the consequences of a change, whatever client made it. After a new cron text or time
--- zone, or the end of a pause or of being disabled, ticks count from now on; and a schedule that
--- Rota paused is tried again.
+-- zone, or when a pause or being disabled ends, ticks count from now on. A schedule that Rota
+-- paused is tried again.
 create or replace function schedule_changed()
 returns trigger
 language plpgsql
@@ -18,7 +18,7 @@ begin
     old.cron, old.timezone, old.catch_up, old.overlap, old.jitter,
     old.paused_at, old.disabled_at
   ) then
-    return new;  -- neither the definition nor a pause: a tick
+    return new;  -- neither the definition nor a pause changed: this is a tick
   end if;
   new.updated_at := clock();
   if new.refused and old.refused and new.paused_by is distinct from old.paused_by then

@@ -1,7 +1,7 @@
--- Pauses a schedule that cannot be planned or enqueued as it is, if the schedule is still as it was
+-- Pauses a schedule that cannot be planned or enqueued as it is, if it is unchanged since it was
 -- read. Returns whether it did.
 -- Locks: the row of the schedule.
--- Keeps: one bad row does not keep the others from being planned, and says what is wrong with it.
+-- Keeps: one bad row does not stop the others from being planned, and says what is wrong with it.
 create or replace function schedule_refuse(
   p_name text,
   p_next_run_at timestamptz,

@@ -1,7 +1,6 @@
--- Deletes the records of which jobs were runs, when they are older than history is kept. Returns
--- how many.
+-- Deletes the records of runs that are older than history is kept. Returns how many.
 -- Locks: the rows of the runs, with SKIP LOCKED; index schedule_run_enqueued.
--- Keeps: a table that grows stops growing.
+-- Keeps: M13, the table of runs stops growing.
 create or replace function schedule_runs_forget(p_limit int)
 returns int
 language plpgsql

@@ -1,7 +1,7 @@
 -- Declares the schedules of a release whose worker starts, or that is about to be deployed
 -- (p_is_deploy). p_schedules is an array of objects with the columns of schedule, durations in
 -- seconds. A worker of a release that is not the newest changes nothing, so that two releases side
--- by side do not overwrite each other in turn. A pause stays; next_run_at stays unless the cron
+-- by side do not overwrite each other in turn. A pause stays. next_run_at stays unless the cron
 -- text or the time zone changes. Returns how many are declared.
 -- Locks: the rows of the schedules, in the order of their names.
 -- Keeps: an operator's pause and an unchanged schedule's next_run_at survive a deploy.
@@ -42,7 +42,7 @@ begin
     d.cron, d.timezone, d.catch_up, d.overlap, make_interval(secs => d.jitter_s),
     p_release, clock()
   from schedules_read(p_schedules) d
-  order by d.name  -- ten workers that start at once lock in one order
+  order by d.name  -- ten workers that start at once take the locks in one order
   on conflict (name) do update
   set
     origin = 'code',

@@ -1,9 +1,9 @@
--- Disables the schedules that were declared in code and that the newest release has not declared
--- for an hour. Where the newest release has no name it disables nothing, because that release
--- cannot be known to be newer. Returns their names.
+-- Disables the schedules that code declared and that the newest release has not declared for an
+-- hour. If the newest release has no name it disables nothing, because such a release cannot be
+-- known to be newer. Returns their names.
 -- Locks: the rows of those schedules.
--- Keeps: what the code no longer declares does not run for ever, and a deploy with two releases
---   side by side stops nothing.
+-- Keeps: a schedule that code no longer declares does not run for ever, and a deploy with two
+--   releases side by side stops nothing.
 create or replace function schedules_disable()
 returns setof text
 language sql
@@ -22,7 +22,7 @@ as $$
     where r.name = release_newest()
       and r.name <> 'unknown'
       and r.started_at <= clock() - interval '1 hour'
-    for no key update of s skip locked  -- a worker that starts locks them in another order
+    for no key update of s skip locked  -- a worker that starts takes these locks in another order
   ))
   returning d.name
 $$;

@@ -1,6 +1,6 @@
 -- Returns the schedules to plan: those not planned yet, and those whose next_run_at has come. It
--- reads from p_after on, because the index keeps entries of ticks that are long gone. It returns
--- none while everything is paused: what is due then is dealt with afterwards, as after an outage.
+-- reads from p_after on, because the index keeps entries of ticks that are long gone. While
+-- everything is paused it returns none: those ticks are handled afterwards, as after an outage.
 -- Each row has the clock, and the seconds until the next tick of all other schedules.
 -- Locks: none; indexes schedule_next and schedule_unplanned.
 -- Keeps: M22, the database's clock decides; an idle fleet asks for next to nothing.

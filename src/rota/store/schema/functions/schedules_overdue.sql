@@ -1,6 +1,6 @@
 -- Returns the schedules that do not fire, the latest first: those whose tick was due more than
 -- p_late ago, those that have been unplanned for as long, and those that Rota paused because they
--- cannot be run as they are, with why. It leaves out schedules that a person paused or that are
+-- cannot run as they are, with the reason. It leaves out schedules that a person paused or that are
 -- disabled, and returns none while everything is paused.
 create or replace function schedules_overdue(p_late interval, p_limit int)
 returns table (name text, due_at timestamptz, stopped_why text)

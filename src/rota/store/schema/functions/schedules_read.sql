@@ -1,4 +1,4 @@
--- Returns definitions, as clients send them, as rows.
+-- Returns schedule definitions, which clients send as JSON, as rows.
 create or replace function schedules_read(p_schedules jsonb)
 returns table (
   name text,

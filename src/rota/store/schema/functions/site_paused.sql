@@ -1,4 +1,4 @@
--- Returns what keeps everything from being claimed, as JSON; NULL: nothing does.
+-- Returns what keeps everything from being claimed, as JSON; NULL: nothing.
 create or replace function site_paused()
 returns jsonb
 language sql stable

@@ -1,4 +1,4 @@
--- Writes down which database of which server this is.
+-- Records which database of which server this is.
 create or replace function stamp(p_system bigint)
 returns void
 language sql

@@ -1,5 +1,5 @@
--- Writes the stamp where there is none: a dump without data has brought no stamp along, and nothing
--- to protect.
+-- Writes the stamp if there is none: a dump without data has brought no stamp along, and nothing to
+-- protect.
 create or replace function stamp_missing()
 returns void
 language sql

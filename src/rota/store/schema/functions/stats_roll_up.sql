@@ -1,13 +1,13 @@
 -- Adds to the figures what ended in the closed minutes, up to an hour of it. Returns whether there
 -- is more. A minute is closed when it is two minutes old: Rota's own statements end within 30 s.
--- Of all workers one rolls up at a time, and writes how far it went in the same transaction: so
--- each row is counted once, whatever is killed.
--- While an hour is not over, it reads only the end of the day's rows. When the hour is over it is
--- counted again, from the whole day (at most two gigabytes of it), because a row may also have been
--- written into free space of an older block. No index is needed, so no finish pays for one. What
--- history no longer holds is not counted again.
--- A clock that was ahead, and was set right, has closed minutes that are still to come: from the
--- present hour on they are counted again.
+-- One worker at a time rolls up. It writes how far it got in the same transaction, so each row is
+-- counted once, whatever is killed.
+-- During an hour, it reads only the end of the day's rows. When the hour is over, it counts that
+-- hour again from the whole day (at most two gigabytes of it), because a row may also have been
+-- written into free space of an older block. No index is needed, so no finish pays for one. Rows
+-- that history no longer holds are not counted again.
+-- A clock that was ahead and was set right has closed minutes that are still to come: they are
+-- counted again from the current hour on.
 -- Locks: the row of stat_rollup, with SKIP LOCKED; no index: the tail of one day's history, or once
 --   an hour all of that day.
 -- Keeps: M85, each row counted once, and no finish pays for it.

@@ -1,4 +1,4 @@
--- Returns the identifier of the server; NULL where it may not be asked, as in some managed
+-- Returns the identifier of the server; NULL where the role may not read it, as in some managed
 -- services.
 create or replace function system_identifier()
 returns bigint

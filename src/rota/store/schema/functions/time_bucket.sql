@@ -1,4 +1,4 @@
--- Returns the bucket of a duration: bucket b holds what took up to 1.2 to the power of b
+-- Returns the bucket of a duration: bucket b holds durations up to 1.2 to the power of b
 -- milliseconds.
 create or replace function time_bucket(p_took interval)
 returns int

@@ -1,5 +1,5 @@
--- Makes today's partitions where they are missing. A worker repeats the statement that failed for
--- want of one; a caller's transaction cannot.
+-- Creates today's partitions if they are missing. A worker repeats the statement that failed
+-- without one; a caller's transaction cannot.
 create or replace function today_ensure()
 returns void
 language plpgsql

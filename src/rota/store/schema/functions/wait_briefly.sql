@@ -1,6 +1,6 @@
--- Limits how long a statement waits for a lock, until the transaction ends: a second, or a fifth of
--- a second where jobs are tried around one that waits. Upkeep locks its own rows without waiting;
--- it can still wait for a key, or for what a trigger of the user's touches.
+-- Limits how long a statement waits for a lock, until the transaction ends: one second, or 0.2 s
+-- while jobs are tried around one that is locked. Upkeep locks its own rows without waiting, but it
+-- can still wait for a key, or for what a trigger of the user's touches.
 create or replace function wait_briefly(p_only bigint[])
 returns void
 language plpgsql

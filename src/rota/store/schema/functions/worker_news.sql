@@ -1,6 +1,6 @@
 -- Returns what a worker must know besides its jobs: requests to look back that are newer than
 -- p_asked_since (one per queue), and, with p_probe, the priorities in use that are not in p_known
--- (queue to priorities). NULL: there is nothing.
+-- (queue to priorities). NULL: nothing.
 create or replace function worker_news(
   p_queues text[],
   p_asked_since timestamptz[],

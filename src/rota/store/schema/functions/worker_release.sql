@@ -1,4 +1,4 @@
--- Returns the release that a worker has given.
+-- Returns the release of a worker.
 create or replace function worker_release(p_worker text)
 returns text
 language sql stable

@@ -1,4 +1,4 @@
--- Writes the heartbeat of a worker in SQL, every five seconds at most. It never waits for the row:
+-- Writes the heartbeat of a worker in SQL, at most every five seconds. It never waits for the row:
 -- another session of the same worker may keep a transaction open.
 create or replace function worker_seen(
   p_worker text,

@@ -1,8 +1,8 @@
 -- Deletes workers that have been gone for a day. Their releases are needed for an hour, to know
 -- whether one of them can read a payload. Returns how many.
 -- Locks: the rows of the workers, with SKIP LOCKED.
--- Keeps: the list of workers is no longer than those of a day; a release that was alive within the
---   hour is still known.
+-- Keeps: M13, the list of workers covers one day; a release that was alive within the hour is still
+--   known.
 create or replace function workers_forget(p_limit int)
 returns int
 language plpgsql

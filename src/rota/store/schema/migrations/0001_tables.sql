@@ -1,5 +1,5 @@
 -- Why: the tables, with their constraints and indexes. `job` holds what still needs a machine or a
--- person, `job_history` what is over. So the live table stays small, however large history grows.
+-- person, `job_history` what has ended. So the live table stays small, however large history grows.
 -- Oldest release that can live with this: 0.1.0.
 
 create table job (
@@ -14,13 +14,13 @@ create table job (
   run_at timestamptz not null default clock(),
   expires_at timestamptz,
   attempts int not null default 0,               -- charged attempts, with the one that runs
-  -- NULL: what the type says when the attempt is settled, 10 where there is no type.
+  -- NULL: the type's, read when the attempt is settled; 10 if there is no type.
   max_attempts int check (max_attempts between 1 and 10000),
   -- The fence: +1 at every claim and at every way out of 'running', never reset.
   claims int not null default 0,
   locked_by text,
   locked_until timestamptz,
-  -- Of this claim. NULL: no record is asked for; false: the job may not begin before its start is
+  -- For this claim. NULL: no record is needed; false: the job may not begin before its start is
   -- recorded; true: it may have begun.
   start_recorded boolean,
   losses smallint,                               -- workers lost after it may have begun; NULL: none
@@ -31,7 +31,7 @@ create table job (
   last_error text,
   error_type text,
   response_code int,
-  verdict text,                                  -- transient or fatal; below, the rule that said so
+  verdict text,                                  -- transient or fatal; below, the rule that decided
   verdict_rule text,
   idempotency_key text check (length(idempotency_key) between 1 and 255),
   meta jsonb,
@@ -77,7 +77,7 @@ create table job_history (
   release text,
   resolution jsonb,                              -- of a dead job: who archived it, when and why
   result jsonb,
-  -- Last: a column that is added later stands last in both tables, as the view `jobs` needs it.
+  -- Last: a column that is added later is last in both tables, as the view `jobs` needs it.
   like job,
   constraint job_history_status check (status in ('succeeded', 'cancelled', 'dead')),
   constraint job_history_dead_is_resolved check (status <> 'dead' or resolution is not null)
@@ -141,7 +141,7 @@ create table idempotency (
   primary key (job_type, key)
 );
 
--- The audit log: what people did, to what and why. job, queue and schedule all NULL: to everything.
+-- The audit log: what people did, to what and why. job, queue and schedule all NULL: everything.
 create table action (
   id bigint generated always as identity primary key,
   at timestamptz not null default clock(),
@@ -152,7 +152,7 @@ create table action (
   -- The name that the caller gave; without one, the role with which the session logged in.
   by text not null,
   why text,
-  detail jsonb                                   -- what belongs to the verb: requeued_as, until …
+  detail jsonb                                   -- fields of the verb: requeued_as, until …
 );
 
 create index action_job on action (job, at) where job is not null;
@@ -162,22 +162,22 @@ create index action_at on action (at);
 create table queue (
   name text primary key,
   bell_until timestamptz,                        -- until then a worker waits for a wake-up
-  -- Jobs that are due since look_back_to became claimable behind the workers' frontiers. The second
-  -- column is the time of that request.
+  -- Jobs due from look_back_to on became claimable behind the workers' frontiers. The second column
+  -- is the time of that request.
   look_back_to timestamptz,
   look_back_asked_at timestamptz,
-  paused_at timestamptz,                         -- nothing is claimed since; NULL: not paused …
+  paused_at timestamptz,                         -- no claims since then; NULL: not paused …
   paused_until timestamptz,                      -- … until then; NULL: until it is resumed
   paused_by text,
   paused_why text
 );
 
--- Every claim asks this. The other columns of a queue are written again and again; a look-up in
+-- Every claim reads this. The other columns of a queue are written again and again; a look-up in
 -- this index meets none of those row versions.
 create index queue_paused on queue (name) where paused_at is not null;
 
--- The installation as a whole: one row. Written by people, and by a worker that finds the stamp
--- right for the first time, or wrong.
+-- The whole installation: one row. People write it, and so does a worker that finds the stamp right
+-- for the first time, or wrong.
 create table site (
   is_only boolean primary key default true check (is_only),
   -- As in queue: since paused_at nothing at all is claimed.
@@ -185,13 +185,13 @@ create table site (
   paused_until timestamptz,
   paused_by text,
   paused_why text,
-  -- The stamp: when the next two columns were written. Where they differ from the server's answer,
+  -- The stamp: when the next two columns were written. If they differ from the server's answer,
   -- this is a restored copy.
   stamped_at timestamptz not null,
   database_name text not null,
-  system_identifier bigint,                      -- of the server; NULL: it may not be asked here
+  system_identifier bigint,                      -- of the server; NULL: not readable
   worked_at timestamptz,                         -- when the first worker started
-  -- How the stamp differs, as a worker has seen it: nothing is claimed. NULL: it does not differ.
+  -- How the stamp differs, as a worker found it: nothing is claimed. NULL: it does not differ.
   copied text
 );
 
@@ -208,15 +208,16 @@ create table worker (
   heartbeat_at timestamptz not null default clock(),
   stopped_at timestamptz,
   slots int,                                     -- most jobs at once; NULL: the worker did not say
-  -- Its counters since it started, written with its heartbeat: so a rate needs no count of rows.
-  succeeded bigint not null default 0,           -- attempts that it ended so
+  -- Counters since the worker started, written with its heartbeat: so a rate needs no count of
+  -- rows.
+  succeeded bigint not null default 0,           -- attempts that it ended as such
   failed bigint not null default 0,
   dead bigint not null default 0,
-  rejected bigint not null default 0             -- results of jobs that it no longer held
+  rejected bigint not null default 0             -- results of jobs that it had lost
 );
 
--- How long finished things are kept. Without a row, for ever. `rota migrate --keep-history 30d`
--- changes a row, and so does plain SQL.
+-- How long finished things are kept; without a row, for ever. `rota migrate --keep-history 30d` or
+-- plain SQL changes a row.
 create table retention (
   what text primary key check (what in ('history', 'attempts', 'dead', 'actions', 'figures')),
   keep interval not null check (keep >= interval '1 day')
@@ -229,18 +230,18 @@ insert into retention (what, keep) values
   ('actions', '90 days'),
   ('figures', '400 days');
 
--- The next two are for retention, so that its passes never read whole tables. A job without a key
--- that does not die is in neither.
+-- The next two are for retention, so that its passes never read whole tables. A job that has no key
+-- and does not die is in neither.
 create index job_dead on job (failed_at) where status = 'dead';
 
 create index idempotency_expires on idempotency (expires_at) where expires_at is not null;
 
--- Every finish asks this; it is empty where no type keeps failures only.
+-- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
 
 -- It holds only waiting jobs that have an expiry: the others pay nothing. With the id, a pass over
--- many jobs that expire at once can continue where its last batch ended, and does not read again
--- the entries of those that it has just taken.
+-- many jobs that expire at once continues where its last batch ended, and does not read again the
+-- entries of jobs that it has just ended.
 create index job_expires on job (expires_at, id)
   where expires_at is not null and status in ('queued', 'failed', 'waiting');
 
@@ -250,7 +251,7 @@ create table schedule (
   job_type text not null check (length(job_type) between 1 and 200),
   payload jsonb not null default '{}',
   payload_version smallint,
-  -- From here to expires, NULL means: what the type says at the time of the tick.
+  -- From here to expires, NULL means: the type's value at the time of the tick.
   queue text check (length(queue) between 1 and 100),
   priority smallint check (priority between -100 and 100),
   max_attempts int check (max_attempts between 1 and 10000),
@@ -264,13 +265,13 @@ create table schedule (
   paused_at timestamptz,
   paused_by text,
   paused_why text,
-  -- Rota has paused it, because it cannot be planned or enqueued as it is. A change of the
-  -- definition ends this pause.
+  -- Rota has paused the schedule, because it cannot be planned or enqueued as it is. A change of
+  -- the definition ends this pause.
   refused boolean not null default false,
   disabled_at timestamptz,                       -- since when the newest release lacks it
   -- The next tick. NULL: the next pass plans it, from `since` on.
   next_run_at timestamptz,
-  -- When it was made, changed or resumed: ticks up to then do not count.
+  -- When the schedule was created, changed or resumed: ticks up to then do not count.
   since timestamptz not null default clock(),
   last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
@@ -296,8 +297,8 @@ create table schedule (
     ) < '9000-01-01 00:00:00+00'
   ),
   constraint schedule_meta_is_an_object check (jsonb_typeof(meta) = 'object'),
-  -- The size of payload and meta is checked when the schedule is planned. A CHECK would refuse
-  -- every UPDATE once the limit is lowered, also that of a pause.
+  -- The size of payload and meta is checked when the schedule is planned. Once the limit is
+  -- lowered, a CHECK would refuse every UPDATE, even that of a pause.
   constraint schedule_payload_is_an_object check (jsonb_typeof(payload) = 'object')
 );
 
@@ -307,8 +308,8 @@ create index schedule_next on schedule (next_run_at)
 create index schedule_unplanned on schedule (since)
   where next_run_at is null and cron is not null and paused_at is null and disabled_at is null;
 
--- Which jobs were runs of which schedule. So "every run of X" needs no index on history, for which
--- every row of history would pay.
+-- Which jobs were runs of which schedule. Thus "every run of X" needs no index on history, which
+-- would cost every row of history.
 create table schedule_run (
   schedule text not null,
   job bigint not null,
@@ -319,23 +320,23 @@ create table schedule_run (
 
 create index schedule_run_enqueued on schedule_run (enqueued_at);
 
--- Whether a run of a schedule is not over yet. It holds only jobs of schedules, and no dead ones,
--- of which there may be many.
+-- Finds the runs of a schedule that are not over. It holds only jobs of schedules, and no dead
+-- ones, of which there may be many.
 create index job_schedule on job (schedule, id) where schedule is not null and status <> 'dead';
 
--- The releases that workers ran. The newest is the one whose first worker started last: a roll-back
--- makes the old one the newest again.
+-- The releases that workers ran. The newest is the one whose first worker started last: a rollback
+-- makes the old release the newest again.
 create table release (
   name text primary key,
-  -- When its first worker started. Where none of its workers was left, and another release started
-  -- in between, the next worker counts as the first.
+  -- When its first worker started. If none of its workers was left and another release started in
+  -- between, its next worker counts as the first.
   started_at timestamptz not null
 );
 
--- Errors are found through the attempts that ended so; only a failed attempt pays for this.
+-- A search for errors reads the attempts that failed; only a failed attempt pays for this index.
 create index attempt_finished on attempt (finished_at);
 
--- It counts the few jobs that failed or wait for others without reading all that are queued; only
+-- Counts the few jobs that failed or wait for others without reading all that are queued. Only
 -- those few pay for it.
 create index job_put_off on job (status) where status in ('failed', 'waiting');
 
@@ -347,17 +348,17 @@ create table stat_hour (
   job_type text not null,
   queue text not null,
   succeeded bigint not null default 0,
-  succeeded_late bigint not null default 0,      -- of those: after an attempt that failed
+  succeeded_late bigint not null default 0,      -- of these: after a failed attempt
   retried bigint not null default 0,             -- attempts that failed, with another to follow
   dead bigint not null default 0,
   cancelled bigint not null default 0,
-  waited jsonb not null default '{}',            -- of successes: from run_at until it began
-  ran jsonb not null default '{}',               -- … and how long it ran
+  waited jsonb not null default '{}',            -- of successes: from run_at to the start …
+  ran jsonb not null default '{}',               -- … and from the start to the end
   primary key (hour, job_type, queue)
 );
 
--- Up to when the figures are complete; one row. To count again what is in history from some hour
--- on, set complete_to back to that hour.
+-- The time up to which the figures are complete; one row. To count history again from an hour on,
+-- set complete_to back to that hour.
 create table stat_rollup (
   id int primary key default 1 check (id = 1),
   complete_to timestamptz not null
@@ -365,16 +366,18 @@ create table stat_rollup (
 
 insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC'));
 
--- What alerts look for. The kind says what at_least, factor and period mean:
+-- What alerts watch. The kind decides what at_least, factor and period mean:
 --   dead              at_least jobs died within period, and no person has resolved them
 --   same_error        at_least different jobs failed with the same error type within period
 --   failure_rate      at_least attempts failed within period, and factor times as many a minute as
 --                     usual over the day before it
 --   unclaimed         a job has been due for longer than period, though workers serve its queue,
 --                     know its type, and have had time to take it
---   unknown_type      the same, of a type that no worker seen within period knows
---   no_worker         the same, in a queue that no worker seen within period serves
---   schedule_overdue  a schedule's next run is late by more than period
+--   unknown_type      a job has been due for longer than period, and no worker seen within period
+--                     knows its type
+--   no_worker         a job has been due for longer than period, and no worker seen within period
+--                     serves its queue
+--   schedule_overdue  a schedule's next run is more than period late
 create table alert_rule (
   name text primary key,
   kind text not null constraint alert_rule_kind check (kind in (
@@ -393,19 +396,19 @@ create table alert_rule (
   -- NULL: the alert is not repeated.
   repeat_after interval default '4 hours'
     check (repeat_after between interval '1 minute' and interval '3650 days'),
-  -- A job of this type is enqueued, too, with the alert as its payload.
+  -- A job of this type is also enqueued, with the alert as its payload.
   tell_job text check (length(tell_job) between 1 and 200),
   enabled boolean not null default true,
-  -- The rule is not evaluated before. NULL: at once. Written by the worker that evaluates.
+  -- The rule is not evaluated before this time; NULL: at once. The worker that evaluates writes it.
   due_at timestamptz,
-  -- The name is the label of a figure, the subject of a mail and an argument of the option
-  -- `--rule` of `rota check`: a person must be able to see it and to type it.
+  -- The name is a metric's label, a mail's subject and an argument of `rota check --rule`: a person
+  -- must be able to see it and to type it.
   constraint alert_rule_name_is_one_line_and_not_blank check (
     length(name) between 1 and 100
     and name !~ '^[[:space:]\u00a0\u2000-\u200b\u3000]|[[:space:]\u00a0\u2000-\u200b\u3000]$'
     and name !~ '[[:cntrl:]\u0080-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]'
   ),
-  -- A field that a kind does not use is refused: its author would believe that the rule looks at
+  -- A field that a kind does not use is refused: its author would believe that the rule watches
   -- less than it does.
   constraint alert_rule_rate_has_factor check ((kind = 'failure_rate') = (factor is not null)),
   constraint alert_rule_queue_counts check (
@@ -428,8 +431,8 @@ insert into alert_rule (name, kind, at_least, factor, period, severity) values
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical');
 
 -- What a rule has found: one row for each subject, from the time it first fires. `told` counts its
--- notifications and only grows: a worker that writes one names the count that it saw, so over a
--- fleet only one of them succeeds.
+-- notifications and only grows. A worker that writes one names the count that it read, so only one
+-- worker of the fleet succeeds.
 create table alert (
   rule text not null references alert_rule on update cascade on delete cascade,
   -- An error type, a queue, a job type or a schedule; '': the rule has a single subject.
@@ -439,10 +442,10 @@ create table alert (
   last_told_at timestamptz not null,
   told int not null,
   over_at timestamptz,
-  missed int not null default 0,                 -- evaluations in a row that did not find it
+  missed int not null default 0,                 -- evaluations in a row without a match
   value float8 not null,
   message text not null,
   posted int not null default 0,                 -- of `told`: posted, or no longer to be posted …
-  post_at timestamptz,                           -- … and no worker tries the last again before
+  post_at timestamptz,                           -- … and the last is not retried before this
   primary key (rule, subject)
 );

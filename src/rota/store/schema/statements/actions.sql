@@ -1,5 +1,5 @@
--- Read from the audit log what people did to jobs, and to their queues or to everything while the
--- jobs were there, in order; and of which jobs these are another run.
+-- Read from the audit log what people did to jobs, and to their queues or to everything during the
+-- life of these jobs, in order; and of which jobs these are another run.
 -- Parameters: jobs int8[]; created timestamptz[] (when each was made: another run is made in the
 --   statement that says so); queues text[]; since timestamptz; until timestamptz (NULL: now);
 --   limit int

@@ -3,7 +3,7 @@
 -- Rows: name text; kind text; at_least int4; factor float8; period interval; queue text;
 --   job_type text; severity text; repeat_after interval; tell_job text; enabled bool
 -- Locks: none.
--- Keeps: M86, a person can see what alerts look for.
+-- Keeps: M86, a person can see what alerts watch.
 select
   name, kind,
   at_least, factor, period,

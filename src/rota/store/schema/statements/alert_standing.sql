@@ -1,4 +1,4 @@
--- Read how far a rule's subjects are notified.
+-- Read the state of a rule's alerts, by subject.
 -- Parameters: rule text
 -- Rows: subject text; told int4; is_over bool; missed int4; told_s float8 (seconds since the last
 --   notification)

@@ -1,4 +1,4 @@
--- List the alerts that stand, and those that ended within the last day.
+-- List the alerts in force, and those that ended within the last day.
 -- Parameters: none
 -- Rows: rule text; subject text; state text; since timestamptz; last_told_at timestamptz;
 --   told int4; over_at timestamptz; value float8; message text

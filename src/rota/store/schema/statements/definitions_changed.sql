@@ -1,4 +1,4 @@
--- List the functions, views and triggers that are no longer as `rota migrate` made them.
+-- List the functions, views and triggers that differ from what `rota migrate` made.
 -- Parameters: none
 -- Rows: name text
 -- Locks: none.

@@ -1,4 +1,4 @@
--- Read the signs that a team outgrows one table of one database.
+-- Read the signs that a team is outgrowing one table of one database.
 -- Parameters: prefix text (with which the application_name of each of Rota's own connections
 --   begins); limit int (most running jobs to read)
 -- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table,
@@ -7,7 +7,7 @@
 --   waiting_s of queues that have one slot in all; reporting: running jobs that report progress;
 --   history_bytes)
 -- Locks: none; indexes job_ready and job_lease.
--- Keeps: M3, the docs say when a team outgrows it.
+-- Keeps: M3, the docs say when a team outgrows Rota.
 with alive as materialized (
   select w.job_types, w.queues
   from :schema.worker w

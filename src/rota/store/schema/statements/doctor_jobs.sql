@@ -1,5 +1,5 @@
--- Say how long the oldest due job waits, how many jobs are dead, and which schedules are late or
--- have stopped.
+-- Read how long the oldest due job has waited, how many jobs are dead, and which schedules are late
+-- or have stopped.
 -- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
 -- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue:
 --   name, late_s, stopped_why [NULL: it has not stopped by itself])

@@ -1,4 +1,4 @@
--- Say which days of history and attempts have no partition, of today and the days to come.
+-- Find the days, from today on, that have no partition of history or of attempts.
 -- Parameters: days int (ahead of today)
 -- Rows: facts text (JSON: by table the missing days, as how many after today)
 -- Locks: none.

@@ -1,4 +1,4 @@
--- Say what this role may do, and which roles the connected workers have.
+-- Read what this role may do, and which roles the connected workers have.
 -- Parameters: claims text (the application_name of the connections that claim)
 -- Rows: facts text (JSON: role, owner, is_owner, inserts, reads, others: roles of connected workers
 --   that do not own the schema)

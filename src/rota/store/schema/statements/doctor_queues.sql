@@ -4,7 +4,7 @@
 --   paused_until, paused_by, paused_why and copied of what keeps everything from being claimed, or
 --   NULL)
 -- Locks: none; index job_ready.
--- Keeps: M85, due jobs that no worker claims are seen as well.
+-- Keeps: M85, due jobs that no worker claims are seen too.
 with crew as materialized (
   select w.queues
   from :schema.worker w

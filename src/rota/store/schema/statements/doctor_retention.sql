@@ -1,4 +1,4 @@
--- Say how long finished things are kept, what should have gone by now, and how much there is.
+-- Read how long finished things are kept, what should be gone by now, and how much there is.
 -- Parameters: margin interval (how long a day may stay after its time)
 -- Rows: facts text (JSON: keep_s by what [NULL: for ever], days, bytes and last_day_bytes of
 --   history, overdue and pending: names of partitions)

@@ -2,7 +2,7 @@
 -- Parameters: none
 -- Rows: facts text (JSON: version, encoding, is_read_only, backend)
 -- Locks: none.
--- Keeps: M3, what is wrong is said before it is felt.
+-- Keeps: M3, a problem is reported before it does harm.
 select json_build_object(
   'version', current_setting('server_version_num')::int,
   'encoding', current_setting('server_encoding'),

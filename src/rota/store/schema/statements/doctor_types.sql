@@ -1,10 +1,10 @@
--- Find types of waiting jobs that no worker of the last hour knows, or that are not declared, among
--- the first jobs of each queue and priority.
+-- Find types of waiting jobs that no worker of the last hour knows, or that are not declared. Only
+-- the first jobs of each queue and priority are read.
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
 --   is_known; declared: every name, former ones too; types: name, queue, priority)
 -- Locks: none; index job_ready.
--- Keeps: M85; without this, a mistyped type would wait for ever unseen.
+-- Keeps: M85; without this, a job of a mistyped type would wait for ever unseen.
 with crew as materialized (
   select distinct t.name
   from :schema.worker w

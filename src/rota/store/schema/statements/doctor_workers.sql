@@ -4,7 +4,7 @@
 -- Rows: facts text (JSON: alive, stopped [in order], silent: name, silent_s; rejected: name,
 --   rejected; waiting_s of the oldest due job or NULL)
 -- Locks: none; index job_ready.
--- Keeps: M86, one can see that no worker is alive; M32.
+-- Keeps: M86, a person can see that no worker is alive; M32.
 with crew as materialized (
   select
     w.*,

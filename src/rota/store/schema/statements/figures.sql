@@ -1,5 +1,5 @@
--- Read what ended in the last hours, the latest hour first.
--- Parameters: hours int (with the present one); job_type text (NULL: all); queue text (NULL: all)
+-- Read what ended in the last hours, latest hour first.
+-- Parameters: hours int (with the current one); job_type text (NULL: all); queue text (NULL: all)
 -- Rows: job_type text; hour timestamptz; succeeded int8; succeeded_late int8; retried int8;
 --   dead int8; cancelled int8; waited text; ran text. One for each hour, type and queue; the last
 --   two are buckets as JSON.

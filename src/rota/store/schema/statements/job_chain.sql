@@ -1,9 +1,9 @@
--- Say which jobs are the same work as a job: the original, and those it was requeued as, the first
--- hundred.
+-- Find the jobs that are the same work as a job: the original, and those it was requeued as, the
+-- first hundred.
 -- Parameters: job int8
 -- Rows: id int8
 -- Locks: none; indexes job_pkey, job_history_id and action_job.
--- Keeps: M44, the origin of a job leads to all that was tried.
+-- Keeps: M44, the origin of a job leads to everything that was tried.
 with recursive chain(id, depth) as (
   select
     coalesce(

@@ -1,4 +1,4 @@
--- Claim due jobs for a worker, and learn in the same round trip what else it must know.
+-- Claim due jobs for a worker, and read in the same round trip what else it must know.
 -- Parameters: worker text; release text;
 --   types text[]; leases interval[]; records bool[] (each one per type);
 --   queues text[]; slots int[] (the most of each queue); lo int[]; hi int[] (branches of each);
@@ -20,7 +20,8 @@
 --   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
 --   With priorities in it nothing was claimed, because one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
--- Keeps: M30, no job is handed to two; M31, a claim is a lease; M22, due by the database's clock.
+-- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
+--   decides.
 select
   :schema.clock() as started,
   news.news,

@@ -1,7 +1,7 @@
 -- End waiting jobs past their expiry.
 -- Parameters: worker text (the one that finds them);
 --   after timestamptz; after_id int8 (read the index of expiries behind this key);
---   limit int; only int8[] (of these jobs only; NULL: of all)
+--   limit int; only int8[] (only these jobs; NULL: all)
 -- Rows: started timestamptz; id int8; job_type text; claims int4; attempt int4;
 --   expires_at timestamptz; message text. One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_expires.

@@ -1,7 +1,7 @@
 -- Take jobs from workers whose leases expired.
 -- Parameters: since timestamptz (read the lease index from there on); limit int;
 --   steady_s float8 (seconds since this worker's own connection came back; NULL: it was not away);
---   only int8[] (of these jobs only; NULL: of all)
+--   only int8[] (only these jobs; NULL: all)
 -- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text;
 --   status text; run_at timestamptz; reason text (of those that had a request to cancel). One row
 --   with a NULL id when nothing had expired.

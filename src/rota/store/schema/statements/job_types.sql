@@ -4,7 +4,7 @@
 --   lease interval; expires interval; key_ttl interval; history text; on_lost text; version int2;
 --   retry_after interval[]; release text; declared_at timestamptz
 -- Locks: none.
--- Keeps: M40, the retry plan can be printed.
+-- Keeps: M40, the retry rules can be printed.
 select
   name, aliases,
   queue, priority, max_attempts,

@@ -1,4 +1,4 @@
--- Find jobs, live and finished, the newest first. Every filter is optional (NULL).
+-- Find jobs, live and finished, newest first. Every filter is optional (NULL).
 -- Parameters: ids int8[]; status text; job_type text; queue text; idempotency_key text;
 --   error_type text; error text (a part of its text);
 --   since timestamptz; since_ago interval (instead of since);

@@ -1,8 +1,8 @@
--- Say on which of these jobs another session's open transaction holds a lock.
+-- Find which of these jobs another session's open transaction has locked.
 -- Parameters: ids int8[]
 -- Rows: id int8
 -- Locks: the rows that are free, with SKIP LOCKED, while the statement lasts; index job_pkey.
--- Keeps: M2, a row that cannot be written does not keep those beside it from being written.
+-- Keeps: M2, a row that cannot be written does not stop its neighbours from being written.
 with free as materialized (
   select j.id
   from :schema.job j

@@ -1,4 +1,4 @@
--- Say which jobs have been dead for as long as dead jobs are kept, where one statement cannot
+-- Find the jobs that have been dead for as long as dead jobs are kept, when one statement cannot
 -- archive them all.
 -- Parameters: limit int
 -- Rows: id int8

@@ -1,4 +1,4 @@
--- Say which jobs the reaper would take, where one statement cannot take them all.
+-- Find the jobs that the reaper would take, when one statement cannot take them all.
 -- Parameters: since timestamptz (read the lease index from there on); limit int
 -- Rows: id int8
 -- Locks: none; index job_lease.

@@ -1,4 +1,4 @@
--- Say which waiting jobs are past their expiry, where one statement cannot end them all.
+-- Find the waiting jobs that are past their expiry, when one statement cannot end them all.
 -- Parameters: after timestamptz; after_id int8 (read the index of expiries behind this key);
 --   limit int
 -- Rows: id int8

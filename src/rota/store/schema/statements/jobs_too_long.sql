@@ -1,5 +1,5 @@
--- Say which jobs have been running for longer than an attempt of their type may take, those that
--- began first.
+-- Find the jobs that have been running for longer than an attempt of their type may take, those
+-- that began first.
 -- Parameters: job_type text (NULL: all); queue text (NULL: all); read_max int (most running jobs to
 --   read); limit int
 -- Rows: id int8; job_type text; queue text; worker text; started_at timestamptz; running_s float8;

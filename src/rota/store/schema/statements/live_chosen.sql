@@ -1,5 +1,5 @@
--- Find the jobs that still need a machine and that a person wants to act on. Every filter but the
--- statuses is optional (NULL).
+-- Find the live jobs that a person wants to act on. Every filter but the statuses is optional
+-- (NULL).
 -- Parameters: statuses text[]; job_type text; queue text; error_type text; release text (of the
 --   last attempt); since timestamptz (when it failed, else when it was made); since_ago interval
 --   (instead of since); limit int

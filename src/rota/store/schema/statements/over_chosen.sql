@@ -1,5 +1,5 @@
--- Find the jobs that are over and that a person wants to run again. Every filter but the statuses
--- and the time is optional (NULL).
+-- Find the finished jobs that a person wants to run again. Every filter but the statuses and the
+-- time is optional (NULL).
 -- Parameters: statuses text[]; job_type text; queue text; error_type text; release text (that ended
 --   it); since timestamptz (when it ended); since_ago interval (instead of since); limit int
 -- Rows: id int8. In ascending order.

@@ -1,4 +1,4 @@
--- List what is paused at present.
+-- List the pauses in force.
 -- Parameters: none
 -- Rows: queue text (NULL: everything); paused_at timestamptz; paused_until timestamptz;
 --   paused_by text; paused_why text

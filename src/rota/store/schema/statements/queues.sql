@@ -1,5 +1,4 @@
--- List the queues with how many jobs are due and how many are to come in each, counted up to a
--- limit.
+-- List the queues with their number of due jobs and of jobs to come, each counted up to a limit.
 -- Parameters: limit int
 -- Rows: queue text; priority int2; due int8; later int8;
 --   oldest_run_at timestamptz (of jobs to come too);

@@ -1,4 +1,4 @@
--- Read the runs of a schedule, the newest first.
+-- Read the runs of a schedule, newest first.
 -- Parameters: schedule text; before int8 (NULL: from the newest on); limit int
 -- Rows: job int8; scheduled_for timestamptz; enqueued_at timestamptz; status text; attempts int4;
 --   started_at timestamptz; ended_at timestamptz; ran_s float8; error_type text; last_error text

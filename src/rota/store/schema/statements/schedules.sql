@@ -6,7 +6,7 @@
 --   disabled_at timestamptz; next_run_at timestamptz; since timestamptz; last_run_at timestamptz;
 --   last_job int8; release text; created_at timestamptz; updated_at timestamptz; now timestamptz
 -- Locks: none; index schedule_pkey.
--- Keeps: M10, a schedule is a row that holds all there is to know about it.
+-- Keeps: M10, a schedule is a row that holds everything about it.
 select
   s.name,
   s.origin,

@@ -1,4 +1,4 @@
--- Read all that a frame of the live view shows.
+-- Read everything that a frame of the live view shows.
 -- Parameters: queues int (most pairs of queue and priority);
 --   counted int (most jobs to count of each);
 --   listed int (most rows of each other kind)

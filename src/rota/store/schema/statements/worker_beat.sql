@@ -1,4 +1,4 @@
--- Write a worker's heartbeat and its counters since it started, and learn how many workers are
+-- Write a worker's heartbeat and its counters since it started, and read how many workers are
 -- alive.
 -- Parameters: name text; host text; pid int; version text; release text; job_types text[];
 --   queues text (JSON: slots by queue); slots int (in all); running int; succeeded int8;

@@ -4,7 +4,7 @@
 --   running int4; started_at timestamptz; heartbeat_at timestamptz; stopped_at timestamptz
 -- Locks: none; index job_lease for workers in another language, which do not count their running
 --   jobs.
--- Keeps: M86, one can see that no worker is alive.
+-- Keeps: M86, a person can see that no worker is alive.
 with held as materialized (
   select r.worker, count(*)::int as jobs
   from :schema.running_jobs(1000) r

@@ -1,5 +1,5 @@
 -- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
--- it, is taken as complete.
+-- it, counts as complete.
 create or replace trigger job_fill
 before insert on job
 for each row

@@ -1,4 +1,4 @@
--- Calls job_run for jobs of a schedule, after job_fill, by its name.
+-- Calls job_run for jobs of a schedule. Its name makes it fire after job_fill.
 create or replace trigger job_run
 before insert on job
 for each row

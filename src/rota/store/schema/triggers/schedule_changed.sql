@@ -1,5 +1,6 @@
--- Calls schedule_changed at each update; that function says which columns matter. PostgreSQL prints
--- a long WHEN in other words after a dump and a restore, and the trigger would look changed.
+-- Calls schedule_changed at each update; that function decides which columns matter. A WHEN clause
+-- would not do: PostgreSQL prints a long one in other words after a dump and a restore, and the
+-- trigger would look changed.
 create or replace trigger schedule_changed
 before update on schedule
 for each row

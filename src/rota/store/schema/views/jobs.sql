@@ -1,5 +1,5 @@
 -- Shows live and finished jobs together, for people and dashboards. An original has its own id as
--- origin_id. max_attempts is the type's where the job has none.
+-- origin_id. max_attempts is the type's if the job has none.
 create or replace view jobs as
 select
   j.id,

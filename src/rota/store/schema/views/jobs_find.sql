@@ -1,11 +1,10 @@
--- Finds jobs, the newest (by id) first. A NULL filter matches any job. A job that is over is found
--- by when it ended: since p_since, which is a day before p_until unless given. A dead job is found
--- by when it died, where p_since or p_until is given. A job that is still to be done belongs to
--- now. p_error_type and p_error (a part of its text, in upper or lower case) match an attempt that
--- failed in that time, or the last error of a job that is not over. A key is looked up without
--- regard to time; with p_ids no time counts either.
--- The query is put together from the filters that are given, so that each search is planned by
--- itself: days that do not count are left out, and the planner knows the values.
+-- Finds jobs, newest (by id) first. A NULL filter matches any job. A finished job is found by when
+-- it ended: since p_since, which defaults to a day before p_until. A dead job is found by when it
+-- died, if p_since or p_until is given. A job that has not ended belongs to now. p_error_type and
+-- p_error (a part of its text, case-insensitive) match an attempt that failed in that time, or the
+-- last error of a job that has not ended. A search by key or by p_ids ignores time.
+-- The query is built from the filters that are given, so that each search gets its own plan: it
+-- leaves out days that do not count, and the planner knows the values.
 create or replace function jobs_find(
   p_ids bigint[],
   p_status text,

@@ -102,7 +102,9 @@ BREAKS: dict[str, LiteralString] = {
     "every move out of running increases the claim number": (
         "update chaos.change set claims = 1 where job = 2 and status = 'dead'"
     ),
-    "a succeeded job was ended by its last claim": "update rota.job_history set locked_by = 'h:101:a'",
+    "a succeeded job was ended by its last claim": (
+        "update rota.job_history set locked_by = 'h:101:a'"
+    ),
     "for every success the handler of the same claim returned": (
         "update chaos.witness set claim = 1 where said = 'end'"
     ),

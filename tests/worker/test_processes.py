@@ -722,6 +722,7 @@ async def test_what_a_process_sent_before_it_died_is_read_also_while_it_is_stopp
     assert process.hear(10) == Begun()
     with pytest.raises(ProcessDied):
         process.hear(10)
+    process.end()
 
 
 async def test_cancelling_an_attempt_stops_its_handler_and_waits_until_it_is_over(

@@ -579,16 +579,16 @@ def test_what_is_paused_is_reported(database: str, connection: Connection) -> No
         and "by eva: the mail server moves" in said
         and "resume --all" in said
     )
-    connection.execute("update rota.site set paused_until = now()")
+    connection.execute("update rota.installation set paused_until = now()")
     assert "everything" not in is_red(look(database, "paused"), Level.WARN)
     # As a dump brings it; no worker has checked yet.
-    connection.execute("update rota.site set database_name = 'shop', worked_at = now()")
+    connection.execute("update rota.installation set database_name = 'shop', worked_at = now()")
     assert (
-        "a copy of another database: its workers start paused: stamped as database shop"
+        "a copy of another database: its workers start paused: recorded as database shop"
         in is_red(look(database, "paused"))
     )
     connection.execute(
-        "update rota.site set database_name = current_database(), copied = 'stamped as database "
+        "update rota.installation set database_name = current_database(), copied = 'recorded as database "
         "shop'"
     )
     assert "a copy of another database" in is_red(look(database, "paused"))
@@ -667,7 +667,7 @@ def test_each_sign_that_a_team_outgrows_it_is_reported(
     for number in (1, 2):
         healthy.run(ops.stop(f"team {number}"))
     insert(connection, queue="one")
-    none = Limits(workers=0, single_s=0, live_jobs=-1, crews=2, history_bytes=0, reporting=0)
+    none = Limits(workers=0, single_s=0, live_jobs=-1, teams=2, history_bytes=0, reporting=0)
     found = examine(
         Database(database),
         limits=none,

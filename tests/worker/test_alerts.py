@@ -14,7 +14,7 @@ import pytest
 
 import rota
 from rota.errors import ConfigurationError
-from rota.observe.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
+from rota.observe.events import AlertFired, AlertNotSent, AlertOver, Bus, Event, WorkerStarted
 from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -113,7 +113,7 @@ async def test_an_alert_is_posted_once_as_json(database: str, connection: Connec
         "severity": "critical",
         "since": None,
         "over_at": None,
-        "told": 1,
+        "notifications": 1,
         "value": 10.0,
         "message": "10 jobs died within 01:00:00 and wait for a person: t (10)",
     }
@@ -156,7 +156,7 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
             patched.setattr(calls, "CALL_S", 60)
             fired, not_told = await Upkeep(database, url).passes()
         assert isinstance(fired, AlertFired)
-        assert isinstance(not_told, AlertNotTold)
+        assert isinstance(not_told, AlertNotSent)
         assert "127.0.0.1" in not_told.reason and "secret" not in not_told.text()
         if how != "refuses":
             eventually(
@@ -189,7 +189,7 @@ async def test_one_that_the_url_refuses_does_not_keep_the_others_back(
         "the dead",
     ]
     refused = connection.execute(
-        "select rule from rota.alert where posted < told order by rule"
+        "select rule from rota.alert where posted < notifications order by rule"
     ).fetchall()
     assert refused == [("a dead one",), ("the dead",)]
 
@@ -215,7 +215,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
     upkeep = Upkeep(database)
     told = await upkeep.passes()
     assert [one.rule for one in told if isinstance(one, AlertFired)] == ["dead jobs"]
-    assert sorted(one.rule for one in told if isinstance(one, AlertNotTold)) == [
+    assert sorted(one.rule for one in told if isinstance(one, AlertNotSent)) == [
         "failure rate",
         "same error",
     ]
@@ -278,7 +278,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived
                 for record in caplog.records
             ]
             return [one for one in told if " alert " in one] + [
-                f"{asked.json['state']} {asked.json['told']}" for asked in web.asked
+                f"{asked.json['state']} {asked.json['notifications']}" for asked in web.asked
             ]
 
         assert await drain(1) == []

@@ -108,7 +108,7 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
     with psycopg.connect(database, autocommit=True) as own:
         async with Hand(database, types, poll_s=0.05) as hand:
             await hand.heard(rota.events.JobSucceeded, job=put(own, "t"))
-            own.execute("update rota.site set database_name = 'production'")
+            own.execute("update rota.installation set database_name = 'production'")
             await hand.heard(rota.events.DatabaseCopied)
             assert (
                 hand.worker.health.readiness() is not None and hand.worker.health.liveness() is None
@@ -130,12 +130,12 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
 
         @types.job("t")
         async def t() -> None:
-            own.execute("update rota.site set database_name = 'production'")
+            own.execute("update rota.installation set database_name = 'production'")
             await asyncio.to_thread(eventually, lambda: hand.worker.is_stopping)
 
         first = put(own, "t")
         hand = Hand(database, types, drain=True, poll_s=0.05)
-        with pytest.raises(rota.CopiedDatabase, match="stamped as database production"):
+        with pytest.raises(rota.CopiedDatabase, match="recorded as database production"):
             await hand.run()
         assert status(own, first) == "succeeded"
 

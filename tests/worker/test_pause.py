@@ -108,7 +108,7 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
         [lost],
     )
     app.queues.pause_all(by="anna")
-    connection.execute("update rota.site set paused_at = paused_at - interval '1 h'")
+    connection.execute("update rota.installation set paused_at = paused_at - interval '1 h'")
     connection.execute(
         "update rota.job set run_at = run_at - interval '1 h', expires_at = rota.clock() - interval '1 s' where id = %s",
         [late],
@@ -144,8 +144,6 @@ def test_the_command_line_pauses_shows_and_resumes(tmp_path: Path, database: str
     )
     assert command.ok("resume", "email").out == "queue email resumed\n"
     assert command.ok("resume", "email").out == "queue email was not paused\n"
-    assert (
-        command.ok("resume", "--copy").out == "this copy is no restored copy: its stamp is right\n"
-    )
+    assert command.ok("resume", "--copy").out == "this is not a restored copy\n"
     assert command("pause").error == (2, "give either a queue or --all")
     assert command("resume", "x", "--all").error == (2, "give either a queue or --all or --copy")

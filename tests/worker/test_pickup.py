@@ -64,7 +64,7 @@ async def waits_for_the_bell(connection: Connection, hand: Hand) -> None:
         hand.look()  # an idle worker asks with its second look
         return bool(
             value(
-                connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"
+                connection, "select count(*) from rota.queue where notify_until > clock_timestamp()"
             )
         )
 
@@ -106,7 +106,7 @@ async def test_without_the_bell_polling_alone_starts_a_job_within_a_second(
             assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
         assert connected(connection, "listen") == []
         assert (
-            value(connection, "select count(*) from rota.queue where bell_until is not null") == 0
+            value(connection, "select count(*) from rota.queue where notify_until is not null") == 0
         )
 
 
@@ -124,7 +124,7 @@ def test_a_commit_carries_a_notify_only_while_somebody_waits_for_its_queue(
         put(connection, "quick")
         assert heard() == ["end"], "nobody has ever waited"
         connection.execute(
-            "insert into rota.queue (name, bell_until) values ('default', now() + interval '1 hour'), ('past', now())"
+            "insert into rota.queue (name, notify_until) values ('default', now() + interval '1 hour'), ('past', now())"
         )
         connection.execute(
             "insert into rota.job (job_type, queue) values ('quick', 'other'), ('quick', 'past')"

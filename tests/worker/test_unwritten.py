@@ -340,7 +340,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 
 @pytest.mark.slow
 @rule("M2")
-@pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_beat"])
+@pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_heartbeat"])
 async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,9 +355,9 @@ async def test_the_worker_outlives_whatever_one_of_its_statements_comes_to(
             "job_claim": "tg_table_name = 'job' and new.status = 'running' and new.claims = 1 and old.claims = 0",
             "job_renew": "tg_table_name = 'job' and new.status = 'running' and old.status = 'running'",
             "job_reap": "tg_table_name = 'job' and new.error_type = 'LeaseExpired'",
-            "worker_beat": "tg_table_name = 'worker'",
+            "worker_heartbeat": "tg_table_name = 'worker'",
         }[statement]
-        table = "worker" if statement == "worker_beat" else "job"
+        table = "worker" if statement == "worker_heartbeat" else "job"
         _refuse(connection, table, condition)
         if statement == "job_reap":
             connection.execute(

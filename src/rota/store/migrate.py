@@ -75,7 +75,7 @@ do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 end if; end $setting$;
 """
 _END = """\
-select stamp_missing();
+select installation_ensure();
 select partitions_ensure(7);
 update definition d
 set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000

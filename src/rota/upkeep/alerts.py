@@ -10,7 +10,7 @@ import msgspec
 from rota.errors import DatabaseUnavailable
 from rota.model.alert import decide
 from rota.model.failure import one_line
-from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.observe.events import AlertFired, AlertNotSent, AlertOver
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.http import CallFailed, CallRefused, acall
 from rota.runtime.service import Service
@@ -92,7 +92,7 @@ class Alerter(Service):
                 rule = self._taken.popleft()
                 await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
                 self.bus.emit(
-                    AlertNotTold(
+                    AlertNotSent(
                         rule=one_line(rule.name),
                         subject="",
                         reason=f"it cannot be evaluated: {error}",
@@ -120,7 +120,7 @@ class Alerter(Service):
             self._tell(message)
             if problem is not None:
                 self.bus.emit(
-                    AlertNotTold(
+                    AlertNotSent(
                         rule=one_line(message.rule),
                         subject=one_line(message.subject),
                         reason=f"its job was refused: {one_line(problem)}",
@@ -154,7 +154,7 @@ class Alerter(Service):
                 await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
                 self.bus.emit(
-                    AlertNotTold(
+                    AlertNotSent(
                         rule=one_line(message.rule),
                         subject=one_line(message.subject),
                         reason=str(error),

@@ -24,7 +24,7 @@ TELL_S = 60.0
 
 
 class CopyGuard(Service):
-    """Closes the pause gate while the schema's stamp names another database or another server. A
+    """Closes the pause gate while the recorded identity names another database or another server. A
     drain ends then."""
 
     name = "copy guard"

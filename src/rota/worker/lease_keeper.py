@@ -113,8 +113,8 @@ class LeaseKeeper(Service):
         counts = self._parts.finisher.counts
         counted = {name: counts[name] for name in ops.COUNTS}
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
-        beat = ops.beat({**self._description, **counted, "running": running})
-        self._parts.claimer.workers = await self._link.run(beat)
+        heartbeat = ops.write_heartbeat({**self._description, **counted, "running": running})
+        self._parts.claimer.workers = await self._link.run(heartbeat)
         self._parts.health.note_answer()
 
     async def _renew(self, now: float) -> None:

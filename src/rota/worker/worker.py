@@ -162,7 +162,7 @@ class Worker:
         await upkeep.run(ops.declare(spec.declaration, spec.release))
         # Before it counts as alive.
         await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
-        await upkeep.run(ops.beat({**spec.describe(), "running": 0}))
+        await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
         # The days ahead are retention's, which may have to wait for them.
         await upkeep.run(ops.ensure_partitions(days=0))
         if spec.config.drain:

@@ -58,8 +58,8 @@ def fan_out(facts: Facts, limits: Limits) -> Finding:
 
 def teams(facts: Facts, limits: Limits) -> Finding:
     """Judge whether several teams share the schema."""
-    count = len(_apart([set(crew) for crew in facts["crews"]]))
-    if count >= limits.crews:
+    count = len(_apart([set(team) for team in facts["teams"]]))
+    if count >= limits.teams:
         return warn(
             f"{count} groups of workers share no job type",
             f"give each team its own schema or database, or use an event log; {SEE}",
@@ -67,12 +67,12 @@ def teams(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{count} group{'s' if count != 1 else ''} of workers that share job types")
 
 
-def _apart(crews: list[set[str]]) -> list[set[str]]:
+def _apart(teams: list[set[str]]) -> list[set[str]]:
     """Join sets that share a type until no two sets do."""
     groups: list[set[str]] = []
-    for crew in crews:
-        shared = [group for group in groups if group & crew]
-        groups = [group for group in groups if not group & crew] + [crew.union(*shared)]
+    for team in teams:
+        shared = [group for group in groups if group & team]
+        groups = [group for group in groups if not group & team] + [team.union(*shared)]
     return groups
 
 

@@ -142,18 +142,18 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
 
 def pauses(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a pause was forgotten."""
-    site = facts["site"]
-    if site and site["copied"]:
+    everything = facts["installation"]
+    if everything and everything["copied"]:
         return bad(
-            f"this is a copy of another database: its workers start paused: {site['copied']}",
+            f"this is a copy of another database: its workers start paused: {everything['copied']}",
             "`rota resume --copy`, if its jobs may run here too",
         )
-    if site:
-        why = f": {site['paused_why']}" if site["paused_why"] else ""
+    if everything:
+        why = f": {everything['paused_why']}" if everything["paused_why"] else ""
         return warn(
             "everything is paused"
-            + (f" until {site['paused_until']}" if site["paused_until"] else "")
-            + f" by {site['paused_by']}{why}",
+            + (f" until {everything['paused_until']}" if everything["paused_until"] else "")
+            + f" by {everything['paused_by']}{why}",
             "`rota resume --all`, once the reason for the pause is gone",
         )
     if not facts["paused"]:

@@ -54,7 +54,7 @@ class AlertOver(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertNotTold(Event):
+class AlertNotSent(Event):
     """A rule could not be evaluated, an alert could not be posted, or its job not enqueued.
 
     A later pass tries again.

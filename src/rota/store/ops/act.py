@@ -100,11 +100,11 @@ def choose(which: Which) -> Operation[list[int]]:
     over = [status for status in which.statuses if Status(status).is_over]
     found: list[int] = []
     if Status.DEAD in which.statuses:
-        found += [row[0] for row in (yield Query("dead_chosen", params))]
+        found += [row[0] for row in (yield Query("dead_find", params))]
     if live:
-        found += [row[0] for row in (yield Query("live_chosen", params | {"statuses": live}))]
+        found += [row[0] for row in (yield Query("live_find", params | {"statuses": live}))]
     if over:
-        found += [row[0] for row in (yield Query("over_chosen", params | {"statuses": over}))]
+        found += [row[0] for row in (yield Query("over_find", params | {"statuses": over}))]
     return sorted(found)[: which.limit]
 
 

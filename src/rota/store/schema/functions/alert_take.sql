@@ -13,8 +13,8 @@ begin
   set
     over_at = clock(),
     state = 'over',
-    told = a.told + 1,
-    posted = a.told + 1
+    notifications = a.notifications + 1,
+    posted = a.notifications + 1
   from alert_rule r
   where r.name = a.rule
     and not r.enabled

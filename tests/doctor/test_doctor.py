@@ -50,7 +50,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look may take its time: that one is given up is the claim of one test, and else a matter of
     how busy the machine is.
     """
-    monkeypatch.setattr(probe, "LOOK_S", 30.0)
+    monkeypatch.setattr(probe, "QUERY_S", 30.0)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def is_red(finding: Finding, level: Level = Level.BAD) -> str:
 def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "HEAR_S", 30.0)
+    monkeypatch.setattr(probe, "NOTIFY_S", 30.0)
     url = own_server.url()
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -261,8 +261,8 @@ def test_what_a_role_may_not_do_is_reported_and_what_it_may_not_see_is_skipped(
 
     url = make_conninfo(database, user=role)
     nothing = examine(Database(url))
-    assert "not allowed to look" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
-    assert "not allowed to look" in is_red(nothing["privileges"])
+    assert "not permitted" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
+    assert "not permitted" in is_red(nothing["privileges"])
     assert nothing["snapshot"].level == Level.OK  # needs no right of Rota's
     grant("grant usage on schema rota to {0}; grant select on all tables in schema rota to {0}")
     reads = examine(Database(url))
@@ -706,7 +706,7 @@ def test_sessions_that_wait_for_a_lock_are_reported(
 def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "LOOK_S", 4.0)
+    monkeypatch.setattr(probe, "QUERY_S", 4.0)
     with psycopg.connect(database) as holder:
         holder.execute("lock table rota.worker")
         found = examine(Database(database), only=["workers", "dead"])

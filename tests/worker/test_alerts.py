@@ -380,7 +380,7 @@ def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
     lines = [record for record in caplog.records if "ping" in record.getMessage()]
     assert [line.levelname for line in lines] == ["WARNING", "WARNING"]
     assert (
-        all(f"127.0.0.1 {says}; the work itself went well" in line.getMessage() for line in lines)
+        all(f"127.0.0.1 {says}; the work itself succeeded" in line.getMessage() for line in lines)
         and "secret" not in caplog.text
     )
 

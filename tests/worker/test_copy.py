@@ -98,7 +98,7 @@ def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
 async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_on_when_it_may(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LOOK_S", "CLOSED_LOOK_S", "TELL_S"):
+    for name in ("CHECK_S", "PAUSED_CHECK_S", "LOG_S"):
         monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()
 
@@ -124,7 +124,7 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
 async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_runs_and_says_so(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.copy_guard.LOOK_S", 0.05)
+    monkeypatch.setattr("rota.worker.copy_guard.CHECK_S", 0.05)
     types = rota.Jobs()
     with psycopg.connect(database, autocommit=True) as own:
 
@@ -145,7 +145,7 @@ async def test_in_a_copy_no_upkeep_is_done_either(
     restored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of all its parts would have been over."""
-    for name in ("CLOSED_LOOK_S", "TELL_S"):
+    for name in ("PAUSED_CHECK_S", "LOG_S"):
         monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()
 

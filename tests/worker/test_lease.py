@@ -199,7 +199,7 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
         if first_to_end == 1:  # the second is held as long as it takes
             await hand.heard(LeaseLost)
             before = value(connection, "select locked_until from rota.job")
-            hand.worker.parts.lease_keeper.look_for_cancels()  # the lease keeper: now it renews whatever it knows of
+            hand.worker.parts.lease_keeper.check_cancels()  # the lease keeper: now it renews whatever it knows of
             await asyncio.to_thread(
                 eventually, lambda: value(connection, "select locked_until from rota.job") != before
             )

@@ -19,7 +19,7 @@ from rota.observe.events import (
     OutcomeRefused,
     UpkeepRefused,
 )
-from rota.runtime.service import TELL_S
+from rota.runtime.service import LOG_S
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.store.migrate import migrate
@@ -309,7 +309,7 @@ async def test_nothing_is_lost_while_the_database_refuses_every_write(
         _allow(connection)
         await _until(lambda: _running(connection) == 0)
     told = [event for event in hand.events if isinstance(event, DatabaseLost)]
-    assert len(told) <= 6 + (monotonic() - begun_at) / TELL_S, "not a flood"
+    assert len(told) <= 6 + (monotonic() - begun_at) / LOG_S, "not a flood"
     assert rows(
         connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1"
     ) == [

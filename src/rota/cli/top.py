@@ -25,7 +25,7 @@ from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.model.failure import one_line
 from rota.store.db import Database
-from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
+from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 
 QUEUES_MAX = 100
 LISTED = 50
@@ -137,7 +137,7 @@ class Watch(threading.Thread):
         while not self._over.wait(self._every_s):
             try:
                 self.read()
-            except (RotaError, CannotLook) as error:
+            except (RotaError, QueryFailed) as error:
                 self._trouble = one_line(
                     f"stale, trying again every {self._every_s:g} s: {error}", 300
                 )
@@ -154,9 +154,9 @@ class Watch(threading.Thread):
             facts = self._probe.facts(
                 "top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED}
             )
-        except MayNotLook as error:
+        except QueryForbidden as error:
             raise SchemaError(str(error)) from None
-        except CannotLook as error:
+        except QueryFailed as error:
             raise DatabaseUnavailable(str(error)) from None
         self.facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
 

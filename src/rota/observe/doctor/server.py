@@ -65,13 +65,13 @@ def listen(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a NOTIFY arrives."""
     if facts["notify"] is False:
         return skip("the App has notify=False: workers poll")
-    if facts["heard_s"] is None:
+    if facts["notify_s"] is None:
         return bad(
             "a NOTIFY did not arrive within 2 s: "
             "jobs are picked up by polling only, and a cancel takes effect late",
             "check for a pooler in transaction mode; use App(notify=False) behind one",
         )
-    return ok(f"a NOTIFY arrived after {facts['heard_s'] * 1000:.0f} ms")
+    return ok(f"a NOTIFY arrived after {facts['notify_s'] * 1000:.0f} ms")
 
 
 def privileges(facts: Facts, limits: Limits) -> Finding:

@@ -42,7 +42,8 @@ class Answer:
 
 
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
-    """Do it to up to 1,000 jobs in one statement: to all of them or, when the database refuses a row, to none."""
+    """Act on up to 1,000 jobs in one statement: on all of them or, if the database refuses a row,
+    on none."""
     params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
     if request.action is Action.REQUEUE:
         params |= {"payload": request.payload, "payload_version": request.payload_version}
@@ -53,8 +54,11 @@ def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
 def act_on_many(
     request: ActionRequest, ids: Sequence[int]
 ) -> Operation[tuple[list[Answer], Refusals]]:
-    """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
-    takes a connection in autocommit, on which each batch is a transaction."""
+    """Act on jobs in batches of 1,000, in the order of the ids. Return the answers, and the reason
+    for each job that the database refused.
+
+    It takes a connection in autocommit, on which each batch is a transaction of its own.
+    """
     answers: list[Answer] = []
     refusals: Refusals = {}
     # An error that is no job's fault, such as a missing privilege, is raised here once.

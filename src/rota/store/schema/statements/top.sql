@@ -3,10 +3,11 @@
 --   counted int (most jobs to count of each);
 --   listed int (most rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
---   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total, note;
---   workers: name, release, running, slots, silent_s, up_s, heartbeat_at, heartbeat_epoch_s, seconds since
---   1970, stopped, succeeded, failed, dead, of which the last three are NULL for a worker in
---   another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
+--   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
+--   note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, heartbeat_epoch_s
+--   [seconds since 1970], stopped, succeeded, failed, dead, of which the last three are NULL for a
+--   worker in another language; errors: job, job_type, attempt, outcome, error_type, message,
+--   ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (  -- a worker in another language has no count of its own

@@ -18,7 +18,7 @@ from rota.observe.events import AlertFired, AlertNotSent, AlertOver, Bus, Event,
 from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.upkeep import rounds
+from rota.upkeep import upkeep_set
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
@@ -226,7 +226,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
 async def test_a_drain_evaluates_the_rules_before_its_jobs_and_tells_of_what_its_round_left(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     connection.execute(
         "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' from generate_series(1, 10)"
     )
@@ -254,7 +254,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     caplog.set_level(logging.INFO, "rota")
     jobs = rota.Jobs()
 
@@ -295,7 +295,7 @@ async def test_jobs_that_die_in_drains_are_told_once_and_when_they_were_archived
 async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60 if notify else 0.5)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60 if notify else 0.5)
     assert StoreLink.__init__.__kwdefaults__
     monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     connection.execute(DEAD)
@@ -303,7 +303,7 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     with psycopg.connect(database) as other:
         other.execute("lock table rota.alert")
         async with asyncio.timeout(30):
-            await rounds.run_before_drain([upkeep.service], Database(database, notify=notify))
+            await upkeep_set.begin_early([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
     if (
         not notify and not upkeep.service._taken

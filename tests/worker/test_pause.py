@@ -146,4 +146,7 @@ def test_the_command_line_pauses_shows_and_resumes(tmp_path: Path, database: str
     assert command.ok("resume", "email").out == "queue email was not paused\n"
     assert command.ok("resume", "--copy").out == "this is not a restored copy\n"
     assert command("pause").error == (2, "give exactly one of: a queue, --all")
-    assert command("resume", "x", "--all").error == (2, "give exactly one of: a queue, --all or --copy")
+    assert command("resume", "x", "--all").error == (
+        2,
+        "give exactly one of: a queue, --all, --copy",
+    )

@@ -104,7 +104,7 @@ class Supervisor:
         self._started = 0
         self._start_at = 0.0
         self._is_fit = False
-        """Whether a child has said that it is fit."""
+        """Whether a child has reported that it is fit."""
         self._stops = 0
         """Number of stop requests so far: the first leaves a grace period, the second none."""
         self._status = 0

@@ -28,7 +28,7 @@ LOCK_TIMEOUT_S = 10
 ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
 """Longest wait of an event loop for an answer; then the connection is cut.
 
-The server's own timeout comes first, if the server can be heard. This limit is for a proxy or a
+The server's own timeout comes first, if the server can be reached. This limit is for a proxy or a
 firewall that swallows packets, while the kernels on both sides believe in the connection.
 """
 UNACKNOWLEDGED_S = 15

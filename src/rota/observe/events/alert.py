@@ -17,8 +17,8 @@ class AlertFired(Event):
     """A rule of alerts found something that a person should know.
 
     `repeated`: it still finds this after `repeat_after`. `subject` is an error type, a queue, a job
-    type or a schedule, or empty if the rule has a single subject. One process of the fleet emits
-    it.
+    type or a schedule, or empty if the rule has a single subject. One of all processes
+    emits it.
     """
 
     level = logging.ERROR

@@ -19,7 +19,7 @@ ACTION_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """What somebody does to jobs, and why."""
+    """An action of a person on jobs, and its reason."""
 
     action: Action
     by: str

@@ -2,7 +2,7 @@
 -- gets it for the next 50 s. A posted one is never taken again. One whose post failed comes after
 -- those that were not tried, so that a few that the URL refuses do not block all others.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
--- Keeps: M86, one worker of the fleet posts it; a failed post is retried.
+-- Keeps: M86, one of all workers posts it; a failed post is retried.
 create or replace function alert_unposted(p_limit int)
 returns table (
   rule text,

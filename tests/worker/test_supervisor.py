@@ -483,7 +483,7 @@ def test_on_other_systems_several_processes_are_refused_in_one_line(
     assert run(["work", "--processes", "2"]) == 3
     assert (
         capsys.readouterr().err
-        == "rota: --processes runs on Linux only: here, start `rota work` several times instead\n"
+        == "rota: --processes works on Linux only: start `rota work` several times instead\n"
     )
 
 
@@ -497,4 +497,4 @@ def test_processes_are_1_to_64_and_a_drain_has_no_health_port(
         ["--drain", "--health-port", "8080"],
     ):
         assert run(["work", *wrong]) == 2
-    assert "--health-port is for a worker that stays up" in capsys.readouterr().err
+    assert "give --health-port or --drain, not both" in capsys.readouterr().err

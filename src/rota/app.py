@@ -27,12 +27,12 @@ from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
-from rota.runtime.health_server import answering
+from rota.runtime.health_server import serve_health
 from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
-from rota.worker.signals import obey_signals, stop_after
+from rota.worker.signals import handle_signals, stop_after
 from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
 from rota.worker.worker import Worker
@@ -283,15 +283,16 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """Do one pass of all upkeep, then run jobs until none is due and those claimed are done.
+        """Run one pass of all upkeep, then run jobs until none is due and all claimed jobs have
+        ended.
 
         Args:
             queues: as for `run`.
             slots: as for `run`.
             for_: how long to claim jobs. Defaults to no limit.
             grace: as for `run`.
-            ping: URL of a dead-man switch, requested if the drain succeeded and was not told to
-                stop. Defaults to none.
+            ping: URL of a dead-man switch, requested if the drain succeeded and was not stopped
+                early. Defaults to none.
             signals: whether SIGTERM and SIGINT stop the drain, as with `run`. Defaults to False.
 
         Raises:
@@ -366,8 +367,8 @@ class App(Client):
         )
         worker = Worker(self.database, spec, self._bus)
         with (
-            answering(health_port, worker.health.liveness, worker.health.readiness),
-            obey_signals(worker, signals=signals),
+            serve_health(health_port, worker.health.liveness, worker.health.readiness),
+            handle_signals(worker, signals=signals),
         ):
             await self.database.arun(migrate.check(self.schema))
             if supervised.current is not None:

@@ -144,7 +144,7 @@ def test_where_nothing_may_run_the_answer_says_so(
         # The scheme's case is the caller's.
         paused = server.ask("POST", {"Authorization": f"bearer {SECRET}"})
         connection.execute("select rota.resume_all()")
-        connection.execute("update rota.site set database_name = 'shop'")
+        connection.execute("update rota.installation set database_name = 'shop'")
         copy = server.ask("POST")
     assert (paused.status, paused.json["claimed"], paused.json["paused"]) == (200, 0, ["default"])
     assert (copy.status, copy.json["error"]["type"]) == (

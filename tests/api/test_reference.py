@@ -222,7 +222,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 def test_each_attribute_of_the_context_is_on_the_page() -> None:
     # Those are the worker's.
     public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
-        "tell_to_stop",
+        "request_stop",
         "encode_progress",
     }
 

@@ -118,7 +118,7 @@ def test_alerts_lists_the_rules_and_what_stands(rota: CommandLine, connection: C
     assert ["no", "worker", "no_worker", "email", "1"] in [line[:5] for line in lines]
     assert "unclaimed jobs" in listed.out and "10 jobs died within 01:00:00" in listed.out
     facts = rota.ok("alerts", "--json").json
-    assert [(one["rule"], one["state"], one["told"]) for one in facts["alerts"]] == [
+    assert [(one["rule"], one["state"], one["notifications"]) for one in facts["alerts"]] == [
         ("dead jobs", "fires", 1)
     ]
     assert {rule["name"]: rule["enabled"] for rule in facts["rules"]}["same error"] is False

@@ -213,7 +213,7 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 def test_a_frame_fits_any_screen() -> None:
     worker = {
         "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
-        "beat": 100.0, "stopped": False,
+        "heartbeat_epoch_s": 100.0, "stopped": False,
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
@@ -224,7 +224,7 @@ def test_a_frame_fits_any_screen() -> None:
         "workers": [worker] * 30,
         "errors": [],
         "dead": 0,
-        "site": None,
+        "installation": None,
     }
     for width, height in ((10, 1), (20, 3), (80, 24), (200, 60)):
         lines = frame(facts, 1.0, width=width, height=height)
@@ -238,7 +238,7 @@ def test_rates_are_what_was_finished_between_two_heartbeats() -> None:
         return [
             {
                 "name": "w",
-                "beat": beat,
+                "heartbeat_epoch_s": beat,
                 "up_s": 30.0,
                 "silent_s": 0.0,
                 "succeeded": done,

@@ -48,7 +48,7 @@ def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
         ("contention", "more than 12 workers", limits.workers == 12),
         ("order", "a minute", limits.single_s == 60),
         ("fan-out", "a million", limits.live_jobs == 1_000_000),
-        ("teams", "three groups", limits.crews == 3),
+        ("teams", "three groups", limits.teams == 3),
         ("replay", "100 GB", limits.history_bytes == 100 * 1024**3),
         ("streaming", "200 running jobs", limits.reporting == 200),
         ("streaming", "ten times", limits.updates_a_job == 10),

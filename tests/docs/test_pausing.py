@@ -64,7 +64,7 @@ def test_every_shell_line_of_the_page_does_what_it_says(
         )
         with psycopg.connect(server.url(name), autocommit=True) as copy:
             assert copy.execute(
-                "select rota.site_paused() is not null, (select count(*) from rota.job)"
+                "select rota.installation_paused() is not null, (select count(*) from rota.job)"
             ).fetchone() == (True, 1)
 
 

@@ -48,7 +48,7 @@ needs_pooler = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow slow queries: only one test checks that a slow query is ended."""
-    monkeypatch.setattr(probe, "LOOK_S", 30.0)
+    monkeypatch.setattr(probe, "QUERY_S", 30.0)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def is_red(finding: Finding, level: Level = Level.BAD) -> str:
 def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "HEAR_S", 30.0)
+    monkeypatch.setattr(probe, "NOTIFY_S", 30.0)
     url = own_server.url()
     migrate(url)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -259,8 +259,8 @@ def test_what_a_role_may_not_do_is_reported_and_what_it_may_not_see_is_skipped(
 
     url = make_conninfo(database, user=role)
     nothing = examine(Database(url))
-    assert "not allowed to look" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
-    assert "not allowed to look" in is_red(nothing["privileges"])
+    assert "not permitted" in nothing["dead"].what and nothing["dead"].level == Level.SKIPPED
+    assert "not permitted" in is_red(nothing["privileges"])
     assert nothing["snapshot"].level == Level.OK  # needs no right of Rota's
     grant("grant usage on schema rota to {0}; grant select on all tables in schema rota to {0}")
     reads = examine(Database(url))
@@ -577,16 +577,16 @@ def test_what_is_paused_is_reported(database: str, connection: Connection) -> No
         and "by eva: the mail server moves" in said
         and "resume --all" in said
     )
-    connection.execute("update rota.site set paused_until = now()")
+    connection.execute("update rota.installation set paused_until = now()")
     assert "everything" not in is_red(look(database, "paused"), Level.WARN)
     # As a dump brings it; no worker has checked yet.
-    connection.execute("update rota.site set database_name = 'shop', worked_at = now()")
+    connection.execute("update rota.installation set database_name = 'shop', worked_at = now()")
     assert (
-        "a copy of another database: its workers start paused: stamped as database shop"
+        "a copy of another database: its workers start paused: recorded as database shop"
         in is_red(look(database, "paused"))
     )
     connection.execute(
-        "update rota.site set database_name = current_database(), copied = 'stamped as database "
+        "update rota.installation set database_name = current_database(), copied = 'recorded as database "
         "shop'"
     )
     assert "a copy of another database" in is_red(look(database, "paused"))
@@ -667,7 +667,7 @@ def test_each_sign_that_a_team_outgrows_it_is_reported(
     for number in (1, 2):
         healthy.run(ops.stop(f"team {number}"))
     insert(connection, queue="one")
-    none = Limits(workers=0, single_s=0, live_jobs=-1, crews=2, history_bytes=0, reporting=0)
+    none = Limits(workers=0, single_s=0, live_jobs=-1, teams=2, history_bytes=0, reporting=0)
     found = examine(
         Database(database),
         limits=none,
@@ -706,7 +706,7 @@ def test_sessions_that_wait_for_a_lock_are_reported(
 def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "LOOK_S", 4.0)
+    monkeypatch.setattr(probe, "QUERY_S", 4.0)
     with psycopg.connect(database) as holder:
         holder.execute("lock table rota.worker")
         found = examine(Database(database), only=["workers", "dead"])

@@ -24,7 +24,7 @@ class Row:
     told_at: float = 0.0
 
     def write(self, decision: Decision, now: float) -> None:
-        assert decision.told == self.told, "the decision names the row as it was seen"
+        assert decision.notifications == self.told, "the decision names the row as it was seen"
         if decision.step in TELLS:
             self.told, self.missed, self.told_at = self.told + 1, 0, now
             self.is_over = decision.step == AlertStep.OVER
@@ -98,7 +98,7 @@ def test_each_subject_is_decided_by_itself() -> None:
         Standing("d", 1, False, 0, 10.0),
     ]
     decided = decide([AlertMatch("a", 1, ""), AlertMatch("d", 1, "")], known, None)
-    assert [(one.subject, one.step, one.told) for one in decided] == [
+    assert [(one.subject, one.step, one.notifications) for one in decided] == [
         ("a", AlertStep.FIRES, 0),
         ("b", AlertStep.OVER, 3),
         ("d", AlertStep.STILL, 1),

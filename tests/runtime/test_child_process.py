@@ -105,12 +105,12 @@ def test_an_unknown_message_of_a_worker_process_is_ignored() -> None:
             CHILD
             + "channel = join_parent(int(sys.argv[1]))\n"
             + "channel.send({'passes': 'many'})\n"
-            + "channel.send({'unready': 'new here', 'mood': 'fine'})\n",
+            + "channel.send({'readiness': 'new here', 'mood': 'fine'})\n",
         ]
     )
     try:
         eventually(lambda: child.has_exited)
-        assert [vitals.unready for vitals in child.receive()] == ["new here"]
+        assert [vitals.readiness for vitals in child.receive()] == ["new here"]
         assert child.channel.has_ended
         child.send("stop")  # nor does an order to one that has ended
     finally:

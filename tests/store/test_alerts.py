@@ -275,7 +275,7 @@ def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_
         ),
         (
             "select rota.pause_all(rota.clock() + interval '1 hour')",
-            "update rota.site set paused_until = rota.clock()",
+            "update rota.installation set paused_until = rota.clock()",
         ),
     ],
 )
@@ -289,7 +289,9 @@ def test_what_a_pause_held_up_is_no_alert_until_a_worker_had_time_to_take_it(
     assert found(connection, "unclaimed jobs") == {}
     connection.execute("update rota.action set at = at - interval '5 minutes'")
     connection.execute("update rota.queue set paused_until = paused_until - interval '5 minutes'")
-    connection.execute("update rota.site set paused_until = paused_until - interval '5 minutes'")
+    connection.execute(
+        "update rota.installation set paused_until = paused_until - interval '5 minutes'"
+    )
     assert list(found(connection, "unclaimed jobs")) == ["default"]
 
 
@@ -390,13 +392,15 @@ def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_ti
     connection.execute(SCHEDULE)
     connection.execute("select rota.pause_all(rota.clock() + interval '1 hour')")
     connection.execute(
-        "update rota.site set paused_until = rota.clock()"
+        "update rota.installation set paused_until = rota.clock()"
         if ends_by_itself
         else "select rota.resume_all()"  # which a scheduler sees 5 s later
     )
     assert list(found(connection, "schedule overdue")) == ["stopped"]
     connection.execute("update rota.action set at = at - interval '11 minutes'")
-    connection.execute("update rota.site set paused_until = paused_until - interval '11 minutes'")
+    connection.execute(
+        "update rota.installation set paused_until = paused_until - interval '11 minutes'"
+    )
     assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
 
 
@@ -417,7 +421,9 @@ def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
 ) -> None:
     dead(connection, 10)
     assert [step(connection) for _ in range(3)] == [["fires"], [], []]
-    connection.execute("update rota.alert set last_told_at = last_told_at - interval '61 minutes'")
+    connection.execute(
+        "update rota.alert set last_notified_at = last_notified_at - interval '61 minutes'"
+    )
     assert [step(connection) for _ in range(2)] == [["repeats"], []]
 
     connection.execute("delete from rota.job")
@@ -546,7 +552,7 @@ def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) 
 @rule("M13")
 def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_told_at, told, value, message, "
+        "insert into rota.alert (rule, subject, state, since, last_notified_at, notifications, value, message, "
         "over_at)"
         " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() "
         "- n * interval '1 day'"

@@ -68,7 +68,9 @@ def test_a_dump_restored_under_another_name_claims_nothing_until_a_person_releas
             assert difference is not None and name in difference
             assert migrate(server.url(name)).applied == []  # which does not stamp anew
             assert check(copy) == difference
-            assert copy.execute("select rota.site_paused() is not null").fetchone() == (True,)
+            assert copy.execute("select rota.installation_paused() is not null").fetchone() == (
+                True,
+            )
             claimed = Hand(copy).claim()  # a claim in SQL reports it too
             assert (claimed.jobs, set(claimed.paused)) == ([], {"default"})
 
@@ -92,10 +94,10 @@ def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it
     with psycopg.connect(database, autocommit=True) as own:
         insert(own, 2)
         assert len(own.execute(claim).fetchall()) == 1
-        row = own.execute("select ctid from rota.site").fetchone()
+        row = own.execute("select ctid from rota.installation").fetchone()
         assert len(own.execute(claim).fetchall()) == 1
         # A right stamp costs no write.
-        assert own.execute("select ctid from rota.site").fetchone() == row
+        assert own.execute("select ctid from rota.installation").fetchone() == row
         insert(own, 1)
     with made(server) as name:
         server.dump_to(name_of(database), server, name)
@@ -112,7 +114,9 @@ def test_where_only_workers_in_sql_work_their_first_claim_in_a_copy_sees_that_it
             assert copy.execute(claim).fetchall() == []
             assert [name in line and "rota.resume_copy()" in line for line in said] == [True]
             open_one.commit()
-            assert copy.execute("select rota.site_paused() is not null").fetchone() == (True,)
+            assert copy.execute("select rota.installation_paused() is not null").fetchone() == (
+                True,
+            )
             copy.execute("select rota.resume_copy()")
             assert len(copy.execute(claim).fetchall()) == 1
 
@@ -129,7 +133,7 @@ def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
     with psycopg.connect(own_server.url(name_of(database)), autocommit=True) as copy:
         assert "of server" in str(check(copy))
         # Stamped where the role may not read the server's identifier: the names decide.
-        copy.execute("update rota.site set system_identifier = null")
+        copy.execute("update rota.installation set system_identifier = null")
         assert check(copy) is None
 
 
@@ -137,13 +141,13 @@ def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
 def test_a_copy_of_an_empty_template_stamps_anew_by_itself_also_with_jobs_of_its_own(
     database: str, connection: Connection
 ) -> None:
-    stamped = connection.execute("select database_name from rota.site").fetchone()
+    stamped = connection.execute("select database_name from rota.installation").fetchone()
     insert(connection, 1)
     connection.execute("select * from rota.pause_all()")
     assert check(connection) is None
     assert (
         stamped
-        != connection.execute("select database_name from rota.site").fetchone()
+        != connection.execute("select database_name from rota.installation").fetchone()
         == (name_of(database),)
     )
 
@@ -206,15 +210,15 @@ def test_where_the_server_may_not_be_asked_the_name_alone_decides(
 
 
 def test_a_dump_without_data_is_stamped_by_its_first_worker(connection: Connection) -> None:
-    connection.execute("delete from rota.site")
+    connection.execute("delete from rota.installation")
     assert check(connection) is None
     assert connection.execute(
-        "select database_name = current_database() from rota.site"
+        "select database_name = current_database() from rota.installation"
     ).fetchone() == (True,)
 
 
 def test_a_look_at_a_right_stamp_writes_nothing(connection: Connection) -> None:
     assert check(connection) is None
-    row = connection.execute("select ctid from rota.site").fetchone()
+    row = connection.execute("select ctid from rota.installation").fetchone()
     assert check(connection) is None
-    assert connection.execute("select ctid from rota.site").fetchone() == row
+    assert connection.execute("select ctid from rota.installation").fetchone() == row

@@ -138,14 +138,16 @@ def test_a_pause_of_everything_stops_every_queue_and_the_scheduler_learns_it(
     hand = Hand(connection, queues=["a", "b"])
     app.queues.pause("b")
     app.queues.pause_all(why="restore", by="anna")
-    assert connection.execute("select rota.site_paused() is not null").fetchone() == (True,)
+    assert connection.execute("select rota.installation_paused() is not null").fetchone() == (True,)
     claimed = hand.claim()
     assert (claimed.jobs, set(claimed.paused)) == ([], {"a", "b"})
     assert [pause.queue for pause in app.queues.pauses()] == [None, "b"]
 
     assert app.queues.resume_all()
     assert not app.queues.resume_all()
-    assert connection.execute("select rota.site_paused() is not null").fetchone() == (False,)
+    assert connection.execute("select rota.installation_paused() is not null").fetchone() == (
+        False,
+    )
     assert [job.queue for job in hand.claim().jobs] == ["a"]
     assert actions(connection)[1] == ("pause", None, "anna", "restore", None)
     assert [row[0] for row in actions(connection)] == ["pause", "pause", "resume"]
@@ -244,7 +246,9 @@ def test_the_check_for_a_pause_costs_a_claim_a_few_blocks_after_any_number_of_wa
     second.execute("begin isolation level repeatable read")
     second.execute("select from rota.queue")
     for _ in range(500):
-        connection.execute("update rota.queue set bell_until = rota.clock() where name = 'default'")
+        connection.execute(
+            "update rota.queue set notify_until = rota.clock() where name = 'default'"
+        )
 
     def blocks() -> int:
         row = connection.execute(

@@ -497,17 +497,17 @@ async def test_while_everything_is_paused_nothing_ticks_and_afterwards_it_is_as_
     put(connection)
     await passes()
     agenda_before = Hand(connection).run(ops.schedules_due(EVER, 10))
-    connection.execute("update rota.site set paused_at = rota.clock()")
+    connection.execute("update rota.installation set paused_at = rota.clock()")
     set_clock(connection, "2026-03-01 13:10:00")
     await passes()
     assert agenda_before.due == [] and ticks(connection) == []
-    connection.execute("update rota.site set paused_at = null")
+    connection.execute("update rota.installation set paused_at = null")
     seen = Hand(connection).run(ops.schedules_due(EVER, 10))
-    connection.execute("update rota.site set paused_at = rota.clock()")
+    connection.execute("update rota.installation set paused_at = rota.clock()")
     assert Hand(connection).run(ops.advance(seen.due[0], plan(seen.due[0], seen.now))) is None, (
         "one who had read it before"
     )
-    connection.execute("update rota.site set paused_at = null")
+    connection.execute("update rota.installation set paused_at = null")
     await passes()
     assert ticks(connection) == [("13:00", "queued")]
 

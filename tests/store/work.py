@@ -154,7 +154,7 @@ class Hand:
             "job_types": list(self.types),
             "queues": "{}",
         }
-        self.run(ops.beat({**row, "running": 0, **facts}))
+        self.run(ops.write_heartbeat({**row, "running": 0, **facts}))
 
 
 def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: Any) -> list[int]:

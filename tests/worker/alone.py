@@ -40,7 +40,7 @@ class Others:
     def wake(self) -> None:
         """Of the claimer."""
 
-    def look_for_cancels(self) -> None:
+    def check_cancels(self) -> None:
         """Of the lease keeper."""
 
     def note_progress(self, context: Context) -> None:

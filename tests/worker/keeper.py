@@ -56,9 +56,9 @@ class KeptByHand:
         attempt.take_first_step(now)
         return attempt.context
 
-    async def look_for_cancels(self) -> float | None:
+    async def check_cancels(self) -> float | None:
         """Another process wakes the keeper, and it takes its turn."""
-        self.keeper.look_for_cancels()
+        self.keeper.check_cancels()
         await asyncio.sleep(0)
         pause_s = await self.keeper.tick()
         await asyncio.sleep(0)  # what it says to the worker's loop

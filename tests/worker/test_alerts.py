@@ -15,11 +15,11 @@ import pytest
 
 import rota
 from rota.errors import ConfigurationError
-from rota.observe.events import AlertFired, AlertNotTold, AlertOver, Bus, Event, WorkerStarted
+from rota.observe.events import AlertFired, AlertNotSent, AlertOver, Bus, Event, WorkerStarted
 from rota.runtime import http as calls
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.upkeep import rounds
+from rota.upkeep import upkeep_set
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.pinger import Pinger
 from tests.support.cli import SHOP, CommandLine
@@ -115,7 +115,7 @@ async def test_an_alert_is_posted_once_as_json(database: str, connection: Connec
         "severity": "critical",
         "since": None,
         "over_at": None,
-        "told": 1,
+        "notifications": 1,
         "value": 10.0,
         "message": "10 jobs died within 01:00:00 and wait for a person: t (10)",
     }
@@ -158,7 +158,7 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
             patched.setattr(calls, "CALL_S", 60)
             fired, not_told = await Upkeep(database, url).passes()
         assert isinstance(fired, AlertFired)
-        assert isinstance(not_told, AlertNotTold)
+        assert isinstance(not_told, AlertNotSent)
         assert "127.0.0.1" in not_told.reason and "secret" not in not_told.text()
         if how != "refuses":
             eventually(
@@ -193,7 +193,7 @@ async def test_one_that_the_url_refuses_does_not_keep_the_others_back(
         "the dead",
     ]
     refused = connection.execute(
-        "select rule from rota.alert where posted < told order by rule"
+        "select rule from rota.alert where posted < notifications order by rule"
     ).fetchall()
     assert refused == [("a dead one",), ("the dead",)]
 
@@ -219,7 +219,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
     upkeep = Upkeep(database)
     told = await upkeep.passes()
     assert [one.rule for one in told if isinstance(one, AlertFired)] == ["dead jobs"]
-    assert sorted(one.rule for one in told if isinstance(one, AlertNotTold)) == [
+    assert sorted(one.rule for one in told if isinstance(one, AlertNotSent)) == [
         "failure rate",
         "same error",
     ]
@@ -230,7 +230,7 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
 async def test_a_drain_evaluates_the_rules_before_its_jobs_and_after_the_other_upkeep(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     connection.execute(
         "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' "
         "from generate_series(1, 10)"
@@ -259,7 +259,7 @@ async def test_jobs_that_die_in_drains_raise_one_alert_and_end_it_once_when_arch
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     caplog.set_level(logging.INFO, "rota")
     jobs = rota.Jobs()
 
@@ -284,7 +284,7 @@ async def test_jobs_that_die_in_drains_raise_one_alert_and_end_it_once_when_arch
                 for record in caplog.records
             ]
             return [one for one in told if " alert " in one] + [
-                f"{asked.json['state']} {asked.json['told']}" for asked in web.asked
+                f"{asked.json['state']} {asked.json['notifications']}" for asked in web.asked
             ]
 
         assert await drain(1) == []
@@ -301,7 +301,7 @@ async def test_jobs_that_die_in_drains_raise_one_alert_and_end_it_once_when_arch
 async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60 if notify else 0.5)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60 if notify else 0.5)
     assert StoreLink.__init__.__kwdefaults__
     monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     connection.execute(DEAD)
@@ -309,7 +309,7 @@ async def test_what_would_have_to_wait_is_evaluated_beside_the_jobs(
     with psycopg.connect(database) as other:
         other.execute("lock table rota.alert")
         async with asyncio.timeout(30):
-            await rounds.run_before_drain([upkeep.service], Database(database, notify=notify))
+            await upkeep_set.begin_early([upkeep.service], Database(database, notify=notify))
         assert upkeep.heard == [], "nothing is the matter with any rule"
     # Its time was over before the database answered that it evaluates the rules.
     if not notify and not upkeep.service._taken:
@@ -385,7 +385,7 @@ def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
     lines = [record for record in caplog.records if "ping" in record.getMessage()]
     assert [line.levelname for line in lines] == ["WARNING", "WARNING"]
     assert (
-        all(f"127.0.0.1 {says}; the work itself went well" in line.getMessage() for line in lines)
+        all(f"127.0.0.1 {says}; the work itself succeeded" in line.getMessage() for line in lines)
         and "secret" not in caplog.text
     )
 

@@ -328,7 +328,7 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
     away."""
     kept = KeptByHand(database, connection)
     request_cancel(connection, kept.job.id)
-    await kept.look_for_cancels()
+    await kept.check_cancels()
     kept.hold()
     for _ in range(2):  # the first only renewed the leases that were known
         pause_s = await kept.keeper.tick()
@@ -346,9 +346,9 @@ async def test_a_thousand_calls_cost_no_thousand_renewals(
     monkeypatch.setattr(lease_keeper, "CANCELS_S", 60.0)
     kept = KeptByHand(database, connection)
     kept.hold()
-    await kept.look_for_cancels()
+    await kept.check_cancels()
     renewed = value(connection, "select locked_until from rota.job")
-    pauses_s = [await kept.look_for_cancels() for _ in range(10)]
+    pauses_s = [await kept.check_cancels() for _ in range(10)]
     await kept.keeper.close()
     assert value(connection, "select locked_until from rota.job") == renewed
     assert min(pause_s or 0.0 for pause_s in pauses_s) > 5
@@ -362,7 +362,7 @@ async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
     kept = KeptByHand(database, connection)
     kept.hold()
     await kept.keeper.tick()
-    for turn in (kept.look_for_cancels, kept.keeper.tick):  # both looks that the call asks for fail
+    for turn in (kept.check_cancels, kept.keeper.tick):  # both looks that the call asks for fail
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and application_name = 'rota lease'"

@@ -100,7 +100,7 @@ def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
 async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_on_when_it_may(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LOOK_S", "CLOSED_LOOK_S", "TELL_S"):
+    for name in ("CHECK_S", "PAUSED_CHECK_S", "LOG_S"):
         monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()
 
@@ -110,7 +110,7 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
     with psycopg.connect(database, autocommit=True) as own:
         async with Hand(database, types, poll_s=0.05) as hand:
             await hand.heard(rota.events.JobSucceeded, job=put(own, "t"))
-            own.execute("update rota.site set database_name = 'production'")
+            own.execute("update rota.installation set database_name = 'production'")
             await hand.heard(rota.events.DatabaseCopied)
             assert (
                 hand.worker.health.readiness() is not None and hand.worker.health.liveness() is None
@@ -126,18 +126,18 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
 async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_runs_and_says_so(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.copy_guard.LOOK_S", 0.05)
+    monkeypatch.setattr("rota.worker.copy_guard.CHECK_S", 0.05)
     types = rota.Jobs()
     with psycopg.connect(database, autocommit=True) as own:
 
         @types.job("t")
         async def t() -> None:
-            own.execute("update rota.site set database_name = 'production'")
+            own.execute("update rota.installation set database_name = 'production'")
             await asyncio.to_thread(eventually, lambda: hand.worker.is_stopping)
 
         first = put(own, "t")
         hand = Hand(database, types, drain=True, poll_s=0.05)
-        with pytest.raises(rota.CopiedDatabase, match="stamped as database production"):
+        with pytest.raises(rota.CopiedDatabase, match="recorded as database production"):
             await hand.run()
         assert status(own, first) == "succeeded"
 
@@ -148,7 +148,7 @@ async def test_in_a_copy_no_upkeep_is_done_either(
 ) -> None:
     """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of
     all its parts would have been over."""
-    for name in ("CLOSED_LOOK_S", "TELL_S"):
+    for name in ("PAUSED_CHECK_S", "LOG_S"):
         monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
     types = rota.Jobs()
 

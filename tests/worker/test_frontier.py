@@ -226,7 +226,7 @@ def test_a_drain_can_have_a_look_at_everything_before_its_budget_allows() -> Non
     table = Table([(1.0, 1.0)])
     table.claim(10.0, 5.0)
     assert table.frontier.depth_s(16.0) < EVERYTHING_S
-    table.frontier.look_at_everything()
+    table.frontier.search_everything()
     assert table.frontier.depth_s(16.0) == EVERYTHING_S
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import rota
 from rota.observe.events import Bus
-from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.health_server import CLIENTS_MAX, serve_health
 from rota.runtime.service import PauseGate, Service
 from rota.runtime.supervisor import Supervisor
 from rota.worker import health as vitals
@@ -174,7 +174,7 @@ def test_a_health_port_that_is_taken_is_a_configuration_error_before_anything_is
 
 def test_a_client_that_says_nothing_keeps_no_probe_from_its_answer(free_port: int) -> None:
     with (
-        answering(free_port, lambda: None, lambda: "not yet"),
+        serve_health(free_port, lambda: None, lambda: "not yet"),
         socket.create_connection(("127.0.0.1", free_port)),
     ):
         assert probe(free_port, "/readyz") == (503, "not yet")
@@ -196,7 +196,7 @@ def test_clients_that_say_nothing_do_not_take_a_thread_each(
             "process_request_thread" in thread.name for thread in {*threading.enumerate()} - others
         )
 
-    with answering(free_port, lambda: None, lambda: None):
+    with serve_health(free_port, lambda: None, lambda: None):
         silent = [
             socket.create_connection(("127.0.0.1", free_port)) for _ in range(CLIENTS_MAX + 8)
         ]
@@ -283,7 +283,10 @@ def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocke
 
 def test_processes_that_are_not_up_are_not_ready() -> None:
     supervisor = Supervisor(["never started"], 2, drain=False)
-    assert (supervisor.unwell(), supervisor.unready()) == (None, "0 of 2 worker processes are up")
+    assert (supervisor.liveness(), supervisor.readiness()) == (
+        None,
+        "0 of 2 worker processes are up",
+    )
 
 
 @LINUX_ONLY

@@ -198,7 +198,7 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
             await hand.heard(LeaseLost)
             before = value(connection, "select locked_until from rota.job")
             # Now the lease keeper renews all leases that it knows of.
-            hand.worker.parts.lease_keeper.look_for_cancels()
+            hand.worker.parts.lease_keeper.check_cancels()
             await asyncio.to_thread(
                 eventually, lambda: value(connection, "select locked_until from rota.job") != before
             )

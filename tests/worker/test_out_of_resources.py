@@ -17,7 +17,7 @@ import rota
 from rota.errors import ProcessesFailed
 from rota.observe.events import JobSucceeded
 from rota.runtime import supervisor
-from rota.runtime.health_server import CLIENTS_MAX, answering
+from rota.runtime.health_server import CLIENTS_MAX, serve_health
 from rota.runtime.supervisor import ENDS_MAX, Supervisor
 from rota.store import statements
 from tests.support.rules import rule
@@ -111,7 +111,7 @@ def test_probes_that_got_no_thread_take_no_room_from_the_next(
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    with answering(free_port, lambda: None, lambda: None):
+    with serve_health(free_port, lambda: None, lambda: None):
         with monkeypatch.context() as short:
             short.setattr(threading.Thread, "start", none_for_probes)
             for _ in range(CLIENTS_MAX + 1):

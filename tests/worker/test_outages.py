@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.service import TELL_S
+from rota.runtime.service import LOG_S
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
@@ -128,7 +128,7 @@ def test_a_storm_that_strikes_every_connection_ten_times_a_second_costs_no_job(
         for said in _UNAVAILABLE.finditer(worker.log)
     )
     assert told or stroke == "pg_cancel_backend", "one that is cancelled may have been idle"
-    assert max(told.values(), default=0) <= 1 + (time.monotonic() - began_at) / TELL_S, (
+    assert max(told.values(), default=0) <= 1 + (time.monotonic() - began_at) / LOG_S, (
         "the same trouble is not told each time"
     )
 

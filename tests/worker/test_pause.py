@@ -112,7 +112,7 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
         [lost],
     )
     app.queues.pause_all(by="anna")
-    connection.execute("update rota.site set paused_at = paused_at - interval '1 h'")
+    connection.execute("update rota.installation set paused_at = paused_at - interval '1 h'")
     connection.execute(
         "update rota.job set run_at = run_at - interval '1 h', "
         "expires_at = rota.clock() - interval '1 s' where id = %s",

@@ -71,7 +71,7 @@ async def wait_for_request(connection: Connection, hand: Hand) -> None:
         hand.look()  # an idle worker asks with its second look
         return bool(
             value(
-                connection, "select count(*) from rota.queue where bell_until > clock_timestamp()"
+                connection, "select count(*) from rota.queue where notify_until > clock_timestamp()"
             )
         )
 
@@ -114,7 +114,7 @@ async def test_without_notifications_polling_alone_starts_a_job_within_a_second(
             assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
         assert connected(connection, "listen") == []
         assert (
-            value(connection, "select count(*) from rota.queue where bell_until is not null") == 0
+            value(connection, "select count(*) from rota.queue where notify_until is not null") == 0
         )
 
 
@@ -134,7 +134,7 @@ def test_a_commit_carries_a_notify_only_while_a_worker_waits_for_its_queue(
         put(connection, "quick")
         assert heard() == ["end"], "no worker has ever waited"
         connection.execute(
-            "insert into rota.queue (name, bell_until) "
+            "insert into rota.queue (name, notify_until) "
             "values ('default', now() + interval '1 hour'), ('past', now())"
         )
         connection.execute(

@@ -151,7 +151,7 @@ async def test_the_context_is_there_but_for_the_state_that_only_the_worker_has(
         (
             "odd outcome",
             "rota.errors.UsageError",
-            "what the handler came to cannot be read: TypeError while it was looked at",
+            "the handler's outcome cannot be read: TypeError while its outcome was read",
             "transient",
         ),
     ],
@@ -516,7 +516,7 @@ async def test_a_process_that_was_told_to_stop_is_used_again_as_if_it_had_not(
         attempt = asyncio.create_task(pool.attempt(held, arguments))
         await asyncio.to_thread(eventually, lambda held=held: held.began_at is not None)
         held.stop_outcome = Cancel(reason)
-        context.tell_to_stop(reason)
+        context.request_stop(reason)
         assert await attempt is held.stop_outcome
     assert why.read_text() == "one\ntwo\n"
 
@@ -527,13 +527,13 @@ async def test_what_the_last_job_of_a_process_said_too_late_is_not_said_of_the_n
 ) -> None:
     heard: list[Any] = []
     said: list[str] = []
-    hear = HandlerChild.hear
+    hear = HandlerChild.receive
 
     def receive(process: HandlerChild, for_s: float) -> Any:
         heard.append(hear(process, for_s))
         return heard[-1]
 
-    monkeypatch.setattr(HandlerChild, "hear", receive)
+    monkeypatch.setattr(HandlerChild, "receive", receive)
     arguments = {"go": str(tmp_path / "go")}
     loud, _ = held_job("speaks late", **arguments)
     ran = await pool.attempt(loud, arguments)
@@ -650,7 +650,7 @@ def test_a_copy_of_the_worker_that_outlives_it_keeps_no_process() -> None:
     """Such as the children of `multiprocessing` that a handler in a thread has left."""
     held, _ = held_job("awaited")
     process = HandlerChild(describe_handler(held.job_type, "worker", None))
-    assert isinstance(process.hear(30), Ready)
+    assert isinstance(process.receive(30), Ready)
     copy = os.fork()
     if copy == 0:
         signal.pause()
@@ -669,14 +669,14 @@ async def test_what_a_process_says_of_another_job_ends_none(
     pool: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
-    hear = HandlerChild.hear
+    hear = HandlerChild.receive
 
     def receive(process: HandlerChild, for_s: float) -> Any:
         return stale.pop() if process.is_ready and stale else hear(process, for_s)
 
     held, _ = held_job("awaited")
     held.job = msgspec.structs.replace(held.job, id=1, claims=0)
-    monkeypatch.setattr(HandlerChild, "hear", receive)
+    monkeypatch.setattr(HandlerChild, "receive", receive)
     assert await pool.attempt(held, {}) == Succeeded("1")
     assert stale == []
 
@@ -688,7 +688,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     attempt = asyncio.create_task(pool.attempt(held, arguments))
     await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
     held.stop_outcome = Cancel("not needed any more")
-    context.tell_to_stop("it was cancelled")
+    context.request_stop("it was cancelled")
     done, _ = await asyncio.wait([attempt], timeout=2 * process_attempt.STOP_S)
     assert not done
     (tmp_path / "go").touch()
@@ -699,11 +699,11 @@ async def test_an_async_handler_that_is_stopped_at_once_stops_too(tmp_path: Path
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops awaiting", **arguments)
     process = HandlerChild(describe_handler(held.job_type, "worker", None))
-    assert isinstance(process.hear(30), Ready)
-    process.tell(RunJob(held.job, pickle.dumps(arguments)))
-    process.tell(Stop("at once"))
-    assert process.hear(30) == Begun()
-    assert process.hear(30) == Ended(held.job.id, held.job.claims, Stopped())
+    assert isinstance(process.receive(30), Ready)
+    process.send(RunJob(held.job, pickle.dumps(arguments)))
+    process.send(Stop("at once"))
+    assert process.receive(30) == Begun()
+    assert process.receive(30) == Ended(held.job.id, held.job.claims, Stopped())
     process.end()
 
 
@@ -714,14 +714,14 @@ async def test_what_a_process_sent_before_it_died_is_read_also_while_it_is_stopp
     """Else a handler that has run would count as one that never began, and run again."""
     held, _ = held_job("fails", how="os._exit")
     process = HandlerChild(describe_handler(held.job_type, "worker", None))
-    assert isinstance(process.hear(30), Ready)
-    process.tell(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
+    assert isinstance(process.receive(30), Ready)
+    process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
     # All its threads must have ended: only then is its end of the channel closed.
     await asyncio.to_thread(eventually, lambda: process.has_exited)
-    process.tell(Stop("at once"))
-    assert process.hear(10) == Begun()
+    process.send(Stop("at once"))
+    assert process.receive(10) == Begun()
     with pytest.raises(ProcessDied):
-        process.hear(10)
+        process.receive(10)
     process.end()
 
 
@@ -769,7 +769,7 @@ def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_
 ) -> None:
     monkeypatch.setattr("rota.runtime.child_process._kill_at_hang_up", lambda *_: None)
     process = HandlerChild(describe_handler(heavy.jobs.types["until"], "worker", None))
-    assert isinstance(process.hear(30), Ready)
+    assert isinstance(process.receive(30), Ready)
     process.channel.close()
     eventually(lambda: not living(process.pid))
     process.end()

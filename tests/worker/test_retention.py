@@ -26,7 +26,7 @@ from rota.observe.events import (
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.upkeep import retention, rounds
+from rota.upkeep import retention, upkeep_set
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
 from tests.store.work import SUCCEED
 from tests.store.work import Hand as StoreHand
@@ -421,7 +421,7 @@ async def test_a_worker_forgets_what_is_old(
 async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     monkeypatch.setattr(retention, "STEP_S", 60)
     connection.execute(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
@@ -445,7 +445,7 @@ async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
 async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_beside_them(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, notify: bool
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60 if notify else 0.5)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60 if notify else 0.5)
     monkeypatch.setattr(retention, "STEP_S", 60)
     # The default of StoreLink, so that a missing argument of this pass shows.
     assert StoreLink.__init__.__kwdefaults__
@@ -454,7 +454,7 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
     async with upkeep(database, notify=notify) as worker:
         with snapshot(database, "select count(*) from rota.jobs"):
             async with asyncio.timeout(30):
-                await rounds.run_before_drain([worker.service], Database(database, notify=notify))
+                await upkeep_set.begin_early([worker.service], Database(database, notify=notify))
             if notify:  # else its time may have been over before it came to that
                 assert len(pending(connection)) == 1
             assert worker.events == [], "it is not told before the first turn"
@@ -466,7 +466,7 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
 async def test_a_drain_does_not_wait_for_a_reader_of_history(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "EACH_S", 60)
+    monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     monkeypatch.setattr(retention, "STEP_S", 30)
     monkeypatch.setattr("rota.store.link.ANSWER_S", 60)
     monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 60)

@@ -12,7 +12,7 @@ from rota.observe.events import Bus, DatabaseLost, UpkeepRefused
 from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.runtime.throttle import Throttle
-from rota.upkeep.quarantine import NAMED_MAX, NAMED_S, Quarantine, RefusalLog
+from rota.upkeep.quarantine import REPORTED_MAX, REPORTED_S, Quarantine, RefusalLog
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
 
@@ -107,10 +107,12 @@ def test_a_trigger_that_refuses_thousands_of_jobs_does_not_fill_the_log() -> Non
     log = RefusalLog(bus, "claimer", clock)
     for first in range(0, 5_000, 50):
         log.report(dict.fromkeys(range(first, first + 50), "not this one"))
-    assert named == list(range(NAMED_MAX))
-    clock.advance(NAMED_S)
+    assert named == list(range(REPORTED_MAX))
+    clock.advance(REPORTED_S)
     log.report(dict.fromkeys(range(50), "not this one"))
-    assert named == list(range(2 * NAMED_MAX)), "the others are named when they are refused again"
+    assert named == list(range(2 * REPORTED_MAX)), (
+        "the others are named when they are refused again"
+    )
 
 
 @rule("M2")

@@ -20,7 +20,7 @@ from rota.observe.events import (
     OutcomeRefused,
     UpkeepRefused,
 )
-from rota.runtime.service import TELL_S
+from rota.runtime.service import LOG_S
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.store.migrate import migrate
@@ -321,7 +321,7 @@ async def test_nothing_is_lost_while_the_database_refuses_every_write(
         _allow(connection)
         await _until(lambda: _running(connection) == 0)
     told = [event for event in hand.events if isinstance(event, DatabaseLost)]
-    assert len(told) <= 6 + (monotonic() - begun_at) / TELL_S, "not a flood"
+    assert len(told) <= 6 + (monotonic() - begun_at) / LOG_S, "not a flood"
     assert rows(
         connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1"
     ) == [
@@ -351,7 +351,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 
 @pytest.mark.slow
 @rule("M2")
-@pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_beat"])
+@pytest.mark.parametrize("statement", ["job_claim", "job_renew", "job_reap", "worker_heartbeat"])
 async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,9 +372,9 @@ async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
                 "tg_table_name = 'job' and new.status = 'running' and old.status = 'running'"
             ),
             "job_reap": "tg_table_name = 'job' and new.error_type = 'LeaseExpired'",
-            "worker_beat": "tg_table_name = 'worker'",
+            "worker_heartbeat": "tg_table_name = 'worker'",
         }[statement]
-        table = "worker" if statement == "worker_beat" else "job"
+        table = "worker" if statement == "worker_heartbeat" else "job"
         _refuse(connection, table, condition)
         if statement == "job_reap":
             connection.execute(

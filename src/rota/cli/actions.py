@@ -55,7 +55,7 @@ _HELP = {
     """,
     Action.CANCEL: """Cancel unfinished jobs.
 
-    A job that is not running ends at once; a running job's worker is told to stop it. Dead and
+    A job that is not running ends at once; a running job is stopped by its worker. Dead and
     finished jobs are refused.
     """,
     Action.BURY: """Mark jobs as dead: they are not tried again.

@@ -83,9 +83,9 @@ def alerts(
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
     with session(app, url, schema) as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
-        told = opened.run(ops.read_alerts())
+        found = opened.run(ops.read_alerts())
     if as_json:
-        print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": told})
+        print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": found})
         return
     columns = (
         "name",
@@ -106,10 +106,10 @@ def alerts(
         empty="no rules",
     )
     typer.echo("")
-    shown = ("rule", "subject", "state", "since", "last_told_at", "message")
+    shown = ("rule", "subject", "state", "since", "last_notified_at", "message")
     print_table(
         [name.replace("_", " ") for name in shown],
-        [[getattr(one, name) for name in shown] for one in told],
+        [[getattr(one, name) for name in shown] for one in found],
         empty="no alerts",
     )
 

@@ -29,13 +29,13 @@ def demo(as_json: JsonOption = False) -> None:
     rota_demo_app there at its start, then creates them.
     """
     # Imports an App and a web server: no other command should wait for these.
-    from rota.demo import story  # noqa: PLC0415
+    from rota.demo import scenario  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         # An exit, so that the processes that the demo started end with it.
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     began = time.monotonic()
-    checked = story.run(lambda line: typer.echo(line, err=as_json))
+    checked = scenario.run(lambda line: typer.echo(line, err=as_json))
     took_s = round(time.monotonic() - began, 1)
     is_kept = all(one.is_kept for one in checked)
     if as_json:

@@ -33,20 +33,20 @@ class Rates:
         for one in workers:
             if (done := count_finished(one)) is None:
                 continue
-            beat = float(one["beat"])
+            at = float(one["heartbeat_epoch_s"])
             before, done_before = self._before.get(
-                one["name"], (beat - one["up_s"] + one["silent_s"], 0)
+                one["name"], (at - one["up_s"] + one["silent_s"], 0)
             )
-            now[one["name"]] = (beat, done)
+            now[one["name"]] = (at, done)
             rates[one["name"]] = (
-                (done - done_before) / (beat - before)
-                if beat > before
+                (done - done_before) / (at - before)
+                if at > before
                 else self._rates.get(one["name"], 0.0)
             )
-            if beat <= before:
+            if at <= before:
                 now[one["name"]] = (before, done_before)
             if one["stopped"] and (
-                self._is_first or self._before.get(one["name"], (0.0,))[0] == beat
+                self._is_first or self._before.get(one["name"], (0.0,))[0] == at
             ):
                 rates[one["name"]] = 0.0  # also of drains that ended before the first frame
         self._before, self._rates, self._is_first = now, rates, False
@@ -72,7 +72,7 @@ def frame(
         f"due {_count(due)} · running {sum(one['running'] for one in alive)}"
         f" · workers {len(alive)} · {rate:.1f} finished/s · dead {_count(facts['dead'])}"
     )
-    stopped = _name_stop(facts["site"])
+    stopped = _name_stop(facts["installation"])
     lines = [cell(trouble or f"{stopped}{head}").copy()]
     lines[0].stylize("bold red" if trouble or stopped else "bold")
     sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
@@ -89,10 +89,10 @@ def frame(
     return lines[:height]
 
 
-def _name_stop(site: dict[str, Any] | None) -> str:
-    if site is None:
+def _name_stop(pause: dict[str, Any] | None) -> str:
+    if pause is None:
         return ""
-    return "RESTORED COPY: NOTHING RUNS · " if site["copied"] else "EVERYTHING IS PAUSED · "
+    return "RESTORED COPY: NOTHING RUNS · " if pause["copied"] else "EVERYTHING IS PAUSED · "
 
 
 def _share(wanted: list[int], room: int) -> list[int]:

@@ -87,9 +87,8 @@ def session(
         except ConfigurationError as error:
             if owner is not None or not is_of_pooler(error):
                 raise
-            opened = stack.enter_context(
-                connect(database.strip_settings())
-            )  # there is no App to say notify=False
+            # Without an App nothing can say notify=False.
+            opened = stack.enter_context(connect(database.strip_settings()))
         yield opened
 
 

@@ -25,7 +25,7 @@ from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.model.failure import one_line
 from rota.store.db import Database
-from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
+from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 
 QUEUES_MAX = 100
 LISTED = 50
@@ -55,7 +55,7 @@ def top(
 ) -> None:
     """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
     watch = Watch(find_database(app, url, schema), every)
-    watch.look()
+    watch.read()
     if as_json:
         watch.close()
         print_json(_shape(watch.facts or {}))
@@ -89,20 +89,20 @@ def _shape(facts: dict[str, Any]) -> dict[str, Any]:
         {
             name: _instant(value) if name == "heartbeat_at" else value
             for name, value in one.items()
-            if name != "beat"
+            if name != "heartbeat_epoch_s"
         }
         for one in facts["workers"]
     ]
-    site = facts["site"] and {
+    pause = facts["installation"] and {
         name: _instant(value) if name.endswith(("_at", "_until")) else value
-        for name, value in facts["site"].items()
+        for name, value in facts["installation"].items()
     }
-    told = {name: value for name, value in facts.items() if name != "site"}
-    return told | {
+    shown = {name: value for name, value in facts.items() if name != "installation"}
+    return shown | {
         "at": _instant(facts["at"]),
         "queues": queues,
         "workers": workers,
-        "paused_all": site,
+        "paused_all": pause,
         "counted_to": COUNT_MAX,
     }
 
@@ -136,8 +136,8 @@ class Watch(threading.Thread):
         """Read until closed."""
         while not self._over.wait(self._every_s):
             try:
-                self.look()
-            except (RotaError, CannotLook) as error:
+                self.read()
+            except (RotaError, QueryFailed) as error:
                 self._trouble = one_line(
                     f"stale, trying again every {self._every_s:g} s: {error}", 300
                 )
@@ -145,7 +145,7 @@ class Watch(threading.Thread):
             self.turn += 1
         self._disconnect()
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read the facts of a frame. Raises DatabaseUnavailable, SchemaError."""
         if self._probe is None:
             self._opened = open_any_probe(self._database)
@@ -154,9 +154,9 @@ class Watch(threading.Thread):
             facts = self._probe.facts(
                 "top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED}
             )
-        except MayNotLook as error:
+        except QueryForbidden as error:
             raise SchemaError(str(error)) from None
-        except CannotLook as error:
+        except QueryFailed as error:
             raise DatabaseUnavailable(str(error)) from None
         self.facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
 

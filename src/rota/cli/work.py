@@ -16,7 +16,7 @@ from rota.cli.target import AppOption, JsonOption, connect, need_app
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
-from rota.runtime.health_server import answering
+from rota.runtime.health_server import serve_health
 from rota.runtime.http import check_url
 from rota.runtime.supervisor import Supervisor
 from rota.store import migrate
@@ -137,7 +137,7 @@ def work(
             as_json=as_json,
         )
         return
-    with logs.holding_warnings():
+    with logs.hold_warnings():
         chosen = need_app(app)  # the import may set up its own logging
         logs.setup(log_format, log_level)
     _refuse_unfit(chosen)
@@ -179,7 +179,7 @@ def _work_in_processes(
     logs.setup(log_format, log_level)
     command = ["-m", "rota", "work", *arguments, "--channel"]
     supervisor = Supervisor(command, count, drain=drain, ping_url=ping)
-    with answering(health_port, supervisor.unwell, supervisor.unready):
+    with serve_health(health_port, supervisor.liveness, supervisor.readiness):
         status = supervisor.run()
     if status == 0 or supervisor.reports:
         _say(
@@ -192,7 +192,7 @@ def _work_in_processes(
 
 
 def _arguments(context: typer.Context) -> list[str]:
-    """Make the arguments of a worker process: the options of this command but for the parent's."""
+    """Make the arguments of a worker process: the options of this command without the parent's."""
     arguments: list[str] = []
     for option in context.command.params:
         value = context.params[str(option.name)]

@@ -1,4 +1,4 @@
-"""What an application asks of Rota, sync and async: one file per namespace."""
+"""The calls of an application, sync and async: one file per namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Client(EnqueueCalls, FindCalls, ActionCalls):
-    """All calls: those of every day, and the namespaces for the rest. An App is one."""
+    """All calls: the frequent ones here, the others in namespaces. An App is a Client."""
 
     @cached_property
     def actions(self) -> Actions:
@@ -48,5 +48,5 @@ class DirectClient(Client):
 
     @property
     def database(self) -> Database:
-        """The database that is asked."""
+        """The database of these calls."""
         return self._database

@@ -1,5 +1,5 @@
-"""Actions: what people do to jobs. Which jobs are meant, whether a corrected payload fits, and the
-result. The command line uses the same functions."""
+"""Actions of people on jobs: selects the jobs, checks a corrected payload, and returns the result.
+The command line uses the same functions."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class ActionCalls(Caller):
     """The calls of an App that act on one job, every day: cancel, retry now, requeue.
 
     Each takes `why`, one line of at most 500 characters, and `by`, at most 200, which defaults to
-    `user@host` of this process. `connection` is whose transaction the action joins; until that
-    ends, workers wait with what they have to write of the job.
+    `user@host` of this process. The action joins the transaction of `connection`; until
+    that ends, workers cannot write the outcome of the job.
     """
 
     def cancel(
@@ -98,9 +98,9 @@ class ActionCalls(Caller):
     ) -> Status:
         """Cancel a job; return its status now.
 
-        `cancelled`: it was waiting, and is over. `running`: its worker is told to stop it; the job
-        becomes `cancelled` if its handler stops for that, `succeeded` if it finishes all the same.
-        Asked again, the first reason stays.
+        `cancelled`: it was waiting, and is over. `running`: its worker stops it; the job becomes
+        `cancelled` if its handler stops on that request, `succeeded` if it finishes nevertheless.
+        After a second call the first reason stays.
 
         Raises:
             WrongStatus: the job is dead or over.

@@ -1,4 +1,4 @@
-"""Alerts: what Rota told of."""
+"""Alerts: the problems that Rota has reported."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ class EnqueueCalls(Caller):
     def _explain_refusal(
         self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
     ) -> PayloadError:
-        """Return which job the CHECK refused. The limit was lowered since it was read, so it is
-        the largest one. The caller's transaction is lost this once."""
+        """Return an error that names the job that the CHECK refused: the largest one, because the
+        limit was lowered after it was read. This time the caller's transaction is lost."""
         self._payload_bytes_max = None
         index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
         return PayloadError(
@@ -146,7 +146,7 @@ def _make_row(job: NewJob) -> NewRow:
 
 
 def explain_too_large(size: int, most: int) -> str:
-    """Return why a payload or a meta of that many bytes is refused."""
+    """Return why a payload or a meta of `size` bytes is refused."""
     return (
         f"{size:,} bytes is over the limit of {most:,}: "
         "store the data elsewhere and pass a reference, such as its id"

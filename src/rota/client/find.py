@@ -24,8 +24,8 @@ ERROR_MAX = 500
 HOURS_MAX = 24 * 31
 """Most hours of figures in one answer."""
 JOIN_POLL_S = (0.02, 0.5)
-"""The first and the longest pause of a join. The end of a job notifies nobody: that would cost
-every job for the few that are waited for."""
+"""The first and the longest pause of a join. The end of a job sends no notification, which would
+cost every job for the few that a caller joins."""
 
 
 class Search(TypedDict, total=False):
@@ -157,7 +157,7 @@ _LENGTHS_MAX = {
 
 
 def check_filter(wanted: Filter) -> Filter:
-    """Return a filter. Raises UsageError where nothing can match it."""
+    """Return a filter. Raises UsageError if no job can match it."""
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)

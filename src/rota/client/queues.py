@@ -165,7 +165,8 @@ def parse_until(value: object) -> Until:
         value = instant
     if isinstance(value, datetime):
         return Until(at=check_aware(value, "until"))
-    for_s = seconds(value, name="until", least=PAUSE_S_MIN)  # type: ignore[arg-type]  # refused there
+    # `seconds` refuses what is no duration.
+    for_s = seconds(value, name="until", least=PAUSE_S_MIN)  # type: ignore[arg-type]
     return Until(for_s=for_s)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OVERLAP = "Overlap"
 """The error type of a tick that was skipped."""
 EXPIRED = "expired"
-"""The rule of an attempt that never began. Its worker is the one that found the job expired."""
+"""The rule of an attempt that never began. The worker in its record found the job expired."""
 ACTIONS_MAX = 200
 """Most actions of one timeline, the latest ones."""
 
@@ -36,9 +36,9 @@ class Entry(msgspec.Struct, frozen=True):
     text: str
     """The rest, on one line."""
     attempt: AttemptRecord | None = None
-    """Of a failed attempt: its record."""
+    """The record of a failed attempt."""
     action: ActionRecord | None = None
-    """Of an action: who, and why."""
+    """The record of an action: by whom, and why."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -92,7 +92,9 @@ def collect_entries(
 
 
 _RANK = {
-    Action.BURY: -2, Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1, Action.RETRY_NOW: 0, "enqueued": 0,
+    Action.BURY: -2,
+    Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1,
+    Action.RETRY_NOW: 0, "enqueued": 0,
     Status.SUCCEEDED: 2, Status.CANCELLED: 2,
 }  # fmt: skip
 """Within one transaction an action comes before its effect, and the end of the job last."""
@@ -119,10 +121,8 @@ def _list_entries_of_job(
             "cancel",
             _append_reason("requested", job.cancel_reason),
         )
-    if not any(
-        action.job == job.id and action.verb in (Action.REQUEUE, Action.IGNORE)
-        for action in actions
-    ):  # that action archived it
+    archiving = (Action.REQUEUE, Action.IGNORE)
+    if not any(action.job == job.id and action.verb in archiving for action in actions):
         yield from _list_end(job)
 
 
@@ -145,11 +145,10 @@ def _describe_enqueue(job: Job) -> str:
 
 
 def _describe_attempt(attempt: AttemptRecord) -> str:
-    ran = (
-        ""
-        if attempt.started_at is None
-        else f", after {words(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
-    )
+    ran = ""
+    if attempt.started_at is not None:
+        ran_s = (attempt.finished_at - attempt.started_at).total_seconds()
+        ran = f", after {words(max(0.0, ran_s))}"
     release = "" if attempt.release is None else f", release {attempt.release}"
     came = (
         f"never began, found by {attempt.worker}"
@@ -194,7 +193,7 @@ def _describe_end(job: Job) -> str:
 
 
 def describe_resolution(job: Job) -> str | None:
-    """Return who archived a dead job, as what, and why; None where nobody did."""
+    """Return who archived a dead job, as what, and why; None: it is not archived."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None

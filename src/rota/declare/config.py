@@ -9,10 +9,10 @@ from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
 
 SLOTS = 10
-"""Jobs that a worker runs at once over all its queues, unless queues are given slots of their own."""
+"""Most jobs that a worker runs at once, if its queues have no slots of their own."""
 SLOTS_MAX = 10_000
 PROCESSES_MAX = 64
-"""Worker processes of one `rota work`."""
+"""Most worker processes of one `rota work`."""
 HEALTH_PORT_MAX = 65_535
 
 
@@ -23,25 +23,28 @@ class WorkerConfig:
     queues: dict[str, int] | None = None
     """Slots by queue; None: every queue of the App's types plus `default`, sharing `slots`."""
     slots: int = SLOTS
-    """Jobs at once over all queues. Only where `queues` is None."""
+    """Most jobs at once over all queues. Only if `queues` is None."""
     drain: bool = False
     """Stop when nothing is due any more."""
     drain_for_s: float | None = None
-    """Stop claiming after so many seconds, in a drain."""
+    """In a drain: seconds after which it stops claiming; None: no limit."""
     grace_s: float = 30.0
-    """How long running handlers may go on after the order to stop, before they are stopped and their jobs handed back."""
+    """How long running handlers may continue after a stop request, before they are stopped and
+    their jobs handed back."""
     poll_s: float = 0.9
-    """The longest pause between two claims of an idle worker: a job is picked up within it also when no bell rings."""
+    """The longest pause between two claims of an idle worker: a job is picked up within it even
+    without a notification."""
     poll_least_s: float = 0.004
-    """The first pause after work ran out; it doubles up to `poll_s`."""
+    """The first pause when no job is due; it doubles up to `poll_s`."""
     alert_url: str | None = None
     """Where alerts are posted; None: nowhere."""
     ping_url: str | None = None
-    """What is called after each good pass of upkeep; None: nothing. A drain's is called by the App, when all is over."""
+    """URL that is requested after each good pass of upkeep; None: none. For a drain the App
+    requests it at the end."""
     stop_after_s: float | None = None
-    """Stop after so many seconds, as if told to: what runs then has the grace period."""
+    """Stop after this many seconds, with the grace period; None: never."""
     buffer_s: float = 1.0
-    """A claimed job that has waited so long for a slot goes back, for another worker to take."""
+    """A claimed job that has waited this long for a slot is handed back to other workers."""
 
     def __post_init__(self) -> None:
         for queue, slots in (self.queues or {}).items():
@@ -61,7 +64,8 @@ def find_url(url: str | None) -> str | None:
     """Return the database URL given in code or in the environment; None means the embedded server.
 
     Raises:
-        ConfigurationError: only DATABASE_URL is set. It is never used by itself: it may be another application's.
+        ConfigurationError: only DATABASE_URL is set, which is never used: it may be another
+            application's.
     """
     found = url or os.environ.get("ROTA_DATABASE_URL")
     if found:

@@ -1,4 +1,4 @@
-"""What a running handler can ask and say: which job it is, what the worker shares, whether it should stop, how far it has come."""
+"""The context of a running handler: its job, the shared state, stop requests and progress."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 NOTE_MAX = 200
 PROGRESS_MOST = 2**53
-"""Up to it every whole number is the same in JSON's readers."""
+"""Up to this, every JSON reader keeps a whole number exact."""
 
 _current: ContextVar[Context] = ContextVar("rota_context")
 
 
 class Context:
-    """The attempt that runs. Passed first to handlers declared with `takes_context=True`; elsewhere `rota.context()` gives it, in threads too."""
+    """The running attempt. The first argument of handlers declared with `takes_context=True`;
+    `rota.context()` returns it too, also in threads."""
 
-    __slots__ = ("_on_progress", "_said", "_stopped", "job", "state", "worker")
+    __slots__ = ("_on_progress", "_progress", "_stopped", "job", "state", "worker")
 
     def __init__(
         self,
@@ -38,48 +39,51 @@ class Context:
         on_progress: Callable[[Context], None] | None = None,
     ) -> None:
         self.job = job
-        """The job as claimed; `job.attempts` counts the attempt that runs."""
+        """The job as claimed; `job.attempts` counts this attempt."""
         self.worker = worker
         """The worker's id, as in `locked_by`."""
         self.state = state
         """What the App's lifespan yielded in this process; None without one."""
         self._stopped: str | None = None
-        self._said: tuple[float, float | None, str | None] | None = None
+        self._progress: tuple[float, float | None, str | None] | None = None
         self._on_progress = on_progress
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The tick of the schedule that the job is a run of: the same at every attempt, however late it runs. None for a job of no schedule, and when
-        somebody triggered it."""
+        """The tick of the schedule that enqueued the job: the same at every attempt, however late
+        it runs. None if no schedule enqueued it, or if a person triggered it."""
         return self.job.scheduled_for
 
     @property
     def cancelled(self) -> str | None:
-        """Why the attempt should stop: the job was cancelled, it timed out, lost its lease, or the worker is going down; None while it should go on."""
+        """Why the attempt should stop: the job was cancelled, it timed out, lost its lease, or the
+        worker is going down. None: it should continue."""
         return self._stopped
 
     def raise_if_cancelled(self) -> None:
-        """Raise `AttemptCancelled` when the attempt should stop. A plain function calls it between steps: a thread cannot be stopped from outside."""
+        """Raise `AttemptCancelled` if the attempt should stop. Plain functions call it between
+        steps, because a thread cannot be stopped from outside."""
         if self._stopped is not None:
             raise AttemptCancelled(self._stopped)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far the attempt has come. From any thread, as often as you like: the worker stores the latest, about once a second, while it runs.
+        """Report progress. From any thread, as often as you like: while the handler runs, the
+        worker stores the latest report about once a second.
 
-        What was said less than a second before the handler ended may never be stored: then the job's status says more. It stays with the job until
-        it is said anew, in the next attempt too.
+        A report from the last second before the handler ends may never be stored. A stored report
+        stays with the job until the next one, also into the next attempt.
 
         Args:
             done: how much is done, 0 … 2**53.
-            total: of how much, if that is known, 0 … 2**53.
-            note: what is being done; kept on one line of at most 200 characters.
+            total: how much there is to do, 0 … 2**53. Defaults to unknown.
+            note: the current step; stored as one line of at most 200 characters.
 
         Raises:
-            UsageError: a number is negative, too large or none at all; the note is not a text.
+            UsageError: a number is negative, too large or not a number; the note is not a string.
         """
         if note is not None and not isinstance(note, str):
             raise UsageError(f"progress: note must be a string, not {note!r}")
-        self._said = (
+        self._progress = (
             _amount(done, "done"),
             None if total is None else _amount(total, "total"),
             note,
@@ -88,9 +92,10 @@ class Context:
             self._on_progress(self)
 
     def encode_progress(self) -> str:
-        """Return what `progress` was told last, in JSON. Called by the worker, from any thread, after it was told something."""
-        assert self._said is not None
-        done, total, note = self._said
+        """Return the latest progress report in JSON. Called by the worker after a report, from any
+        thread."""
+        assert self._progress is not None
+        done, total, note = self._progress
         return msgspec.json.encode(
             {
                 "done": done,
@@ -99,8 +104,9 @@ class Context:
             }
         ).decode()
 
-    def tell_to_stop(self, why: str) -> None:
-        """Make `raise_if_cancelled` raise from now on. Called by the worker, from any thread; the first reason stays."""
+    def request_stop(self, why: str) -> None:
+        """Make `raise_if_cancelled` raise from now on. Called by the worker, from any thread; the
+        first reason stays."""
         if self._stopped is None:
             self._stopped = why
 
@@ -116,10 +122,10 @@ def _amount(value: object, name: str) -> float:
 
 
 def context() -> Context:
-    """Return the context of the attempt that runs in this task or thread.
+    """Return the context of the attempt that this task or thread runs.
 
     Raises:
-        UsageError: when no handler is running here.
+        UsageError: no handler runs here.
     """
     try:
         return _current.get()
@@ -131,7 +137,8 @@ def context() -> Context:
 
 
 def current(of: contextvars.Context) -> Context | None:
-    """Return the Context that a task or thread with these variables has; None when no handler runs there."""
+    """Return the Context of a task or thread with these variables; None if no handler runs
+    there."""
     return of.get(_current)
 
 

@@ -1,6 +1,7 @@
 """A declared job type: a named handler with its policy and payload codec.
 
-Nothing here knows the App or the database: enqueueing goes through the `Sender` that the App gives its `Jobs`.
+Nothing here knows the App or the database: enqueueing goes through the `Sender` that the App gives
+its `Jobs`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ R = TypeVar("R")
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """What an enqueue came to. With a key that was taken already, `created` is False and id and status are those of the first job."""
+    """The result of an enqueue. If the key was already taken, `created` is False, and id and status
+    are those of the first job."""
 
     id: int
     created: bool
@@ -47,7 +49,7 @@ class NewJob:
 
 
 class Sender(Protocol):
-    """Who puts jobs into the database: the App's client."""
+    """Inserts jobs into the database: the App's client."""
 
     def enqueue(self, job: NewJob, /) -> Enqueued: ...
     def enqueue_many(
@@ -60,14 +62,15 @@ class Sender(Protocol):
 
 
 class SenderOfJobs(Protocol):
-    """Who knows the Sender: the `Jobs` that a type was declared in."""
+    """Knows the Sender: the `Jobs` in which a type was declared."""
 
     @property
     def sender(self) -> Sender: ...
 
 
 class JobType(Generic[P, Q, R]):
-    """A declared job type. `P` are the arguments it is enqueued with, `Q` those of the function as written, `R` what that returns."""
+    """A declared job type. `P` are the arguments of an enqueue, `Q` those of the function as
+    written, `R` is what the function returns."""
 
     func: Callable[Q, R]
     """The function as written."""
@@ -132,14 +135,16 @@ class JobType(Generic[P, Q, R]):
         return other
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """Return a job with these arguments, for `enqueue_many`. Raises PayloadError when they do not fit."""
+        """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
+        fit."""
         return NewJob(self, self.codec.encode(args, kwargs), self.enqueue_options)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
 
         Raises:
-            PayloadError: the arguments do not fit; nothing was inserted, the caller's transaction can still be used.
+            PayloadError: the arguments do not fit. Nothing was inserted, and the caller's
+                transaction can continue.
             DatabaseUnavailable: the database does not answer.
         """
         return self.registry.sender.enqueue(self.new(*args, **kwargs))
@@ -151,7 +156,8 @@ class JobType(Generic[P, Q, R]):
         )
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
-        """Insert a job for each mapping of arguments, all or none; results are in the order of the input."""
+        """Insert a job for each mapping of arguments, all or none. Results are in the order of the
+        input."""
         return self.registry.sender.enqueue_many(self._make_many(arguments))
 
     def aenqueue_many(
@@ -187,12 +193,13 @@ class JobType(Generic[P, Q, R]):
     def _name_coroutine(
         self, verb: str, coroutine: Coroutine[Any, Any, Any]
     ) -> Coroutine[Any, Any, Any]:
-        # What Python's warning prints of a coroutine that was never awaited.
+        # Python prints this name in its warning about a coroutine that was never awaited.
         coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # type: ignore[attr-defined]
         return coroutine
 
     def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
-        """Decode a stored payload into arguments, and the names of unknown fields that were ignored. Raises PayloadError when it does not fit."""
+        """Decode a stored payload; return the arguments and the names of ignored unknown fields.
+        Raises PayloadError if it does not fit."""
         stored, current = job.payload_version, self.options.version or 1
         if stored == current:
             return self.codec.decode(job.payload_json)

@@ -36,7 +36,8 @@ class _WithContext(Protocol):
 
 
 class Jobs:
-    """A list of job types without an App, like a router. It belongs to one App: `App(jobs=[jobs])`."""
+    """A list of job types without an App, like a router. It belongs to one App:
+    `App(jobs=[jobs])`."""
 
     def __init__(self) -> None:
         self.types: dict[str, JobType[..., ..., Any]] = {}
@@ -45,7 +46,7 @@ class Jobs:
 
     @property
     def sender(self) -> Sender:
-        """The client of the App that these jobs belong to. Raises UsageError before there is one."""
+        """The client of the App that has these jobs. Raises UsageError if no App has them yet."""
         if self._sender is None:
             raise UsageError(
                 "these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing"
@@ -53,12 +54,12 @@ class Jobs:
         return self._sender
 
     def bind(self, sender: Sender) -> None:
-        """Make these jobs those of one App. Raises DeclarationError when they are another's."""
+        """Give these jobs to one App. Raises DeclarationError if another App has them."""
         self.refuse_other(sender)
         self._sender = sender
 
     def refuse_other(self, sender: Sender) -> None:
-        """Raise DeclarationError when these jobs are those of another App."""
+        """Raise DeclarationError if another App has these jobs."""
         if self._sender is not None and self._sender is not sender:
             raise DeclarationError(
                 "this Jobs belongs to another App already; a Jobs belongs to one App"
@@ -115,7 +116,7 @@ class Jobs:
     def schedule(
         self, name: str, cron: str | None, job: NewJob | None = None, **timing: Unpack[Timing]
     ) -> Any:
-        """Declare what runs again and again; as a decorator above `@jobs.job(…)`, for a job type
+        """Declare a schedule; as a decorator above `@jobs.job(…)`, for a job type
         that needs no arguments.
 
         `app.sync()` and the start of a worker write it to the database.
@@ -157,7 +158,7 @@ class Jobs:
 
 
 def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
-    """Raise DeclarationError when two types share a name or an alias, naming both places."""
+    """Raise DeclarationError if two types share a name or an alias, naming both places."""
     seen: dict[str, JobType[..., ..., Any]] = {}
     for job_type in types:
         for name in (job_type.name, *job_type.options.aliases):
@@ -170,7 +171,7 @@ def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
 
 
 def refuse_duplicate_schedules(schedules: Iterable[ScheduleOptions]) -> None:
-    """Raise DeclarationError when two schedules have one name, naming both places."""
+    """Raise DeclarationError if two schedules have one name, naming both places."""
     seen: dict[str, ScheduleOptions] = {}
     for schedule in schedules:
         if schedule.name in seen:

@@ -1,4 +1,4 @@
-"""What PostgreSQL makes of a JSON text: how many bytes `octet_length(payload::text)` will count. Pure."""
+"""How large a JSON text is in PostgreSQL, as `octet_length(payload::text)` counts it. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import re
 from typing import NoReturn
 
 PAYLOAD_BYTES_LEAST = 1_024
-"""No smaller limit can be set."""
+"""The smallest limit that can be set."""
 PAYLOAD_BYTES_MAX = 65536
-"""What `octet_length(payload::text)` may be unless `rota migrate --payload-bytes-max` set another limit."""
+"""The limit of `octet_length(payload::text)`, unless `rota migrate --payload-bytes-max` sets
+another."""
 
 
 def fits(encoded: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bool:
-    """Whether PostgreSQL will count at most `bytes_max` for this JSON text. Small ones are not looked into."""
-    # Without exponents a character takes at most 4 bytes: UTF-8, an escape, or a comma or colon and its space.
+    """Whether PostgreSQL will count at most `bytes_max` for this JSON text. Short texts are not
+    parsed."""
+    # Without exponents a character takes at most 4 bytes: UTF-8, an escape, or a comma or colon and
+    # its space.
     if 4 * len(encoded) <= bytes_max and not _EXPONENT.search(encoded):
         return True
     return text_bytes(encoded) <= bytes_max
 
 
 def text_bytes(encoded: str) -> int:
-    """Return what `octet_length(payload::text)` will be for this JSON text: jsonb has keys once, numbers written out, `, ` and `: `."""
+    """Return what `octet_length(payload::text)` will be for this JSON text.
+
+    jsonb has each key once, numbers without exponents, and a space after each comma and colon.
+    """
     size, waiting = 0, [_reader.decode(encoded)]
     while waiting:  # a loop, because payloads may nest deeper than Python calls
         match waiting.pop():
@@ -67,7 +73,8 @@ def _no_constant(name: str) -> NoReturn:
 
 _EXPONENT = re.compile("[0-9][eE][+-]?[0-9]")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
-# Numbers come as bytes, to tell them from strings: PostgreSQL keeps their digits, a float would not.
+# Numbers come as bytes, so that they differ from strings: PostgreSQL keeps all their digits, which
+# a float would not.
 _reader = json.JSONDecoder(
     parse_float=str.encode, parse_int=str.encode, parse_constant=_no_constant
 )

@@ -1,4 +1,4 @@
-"""Finds what `module:attribute` names."""
+"""Imports an object by `module:attribute`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 def load(reference: str, kind: type[T]) -> T:
-    """Import what `module:attribute` names. Raises ConfigurationError saying which part of it is wrong."""
+    """Import what `module:attribute` names. Raises ConfigurationError, which names the wrong
+    part."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute or module.startswith("."):
         raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")
@@ -24,7 +25,7 @@ def load(reference: str, kind: type[T]) -> T:
                 "(which begins with the current directory)"
             ) from None
         raise
-    except SystemExit as error:  # else a drain would end well, with nothing done and nothing said
+    except SystemExit as error:  # otherwise a drain would exit 0 with nothing done
         raise ConfigurationError(
             f"{reference!r}: importing module {module!r} ended the program "
             f"(sys.exit({error.code!r:.200})); "

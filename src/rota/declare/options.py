@@ -66,12 +66,14 @@ class JobOptions(TypedDict, total=False):
     fatal_on: ErrorTypes
     """Exception classes that no other attempt helps: the job is dead at once. Defaults to none."""
     version: int | None
-    """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none: 1 is meant."""
+    """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none: 1 is
+    meant."""
     upgrade: Mapping[int, Upgrade] | None
     """For each version from 1 to `version` − 1 a function that turns a stored payload of that
     version into one of the next. Defaults to none."""
     aliases: tuple[str, ...]
-    """Former names. Their jobs run here, and their idempotency keys move along. Defaults to none."""
+    """Former names. Their jobs run here, and their idempotency keys move along. Defaults to
+    none."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
     history: History

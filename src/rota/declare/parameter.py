@@ -1,4 +1,5 @@
-"""What a parameter of a handler may be: its type, and the values that msgspec does not encode or decode by itself. Pure."""
+"""What a parameter of a handler may be: its type, and the values that msgspec needs help with.
+Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from rota.errors import DeclarationError
 
 
 def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: str) -> Any:
-    """Return what a parameter is annotated with, its names resolved among the `known`; Any when it has no annotation.
+    """Return the annotation of a parameter, with its names resolved among the `known`; Any without
+    one.
 
     Raises:
-        DeclarationError: a payload cannot fill the parameter, or its type cannot be resolved or read from JSON.
+        DeclarationError: a payload cannot fill the parameter, or its type cannot be resolved or
+            read from JSON.
     """
     where = f"job type {job_type!r}, parameter {parameter.name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -56,7 +59,8 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
 def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) -> Any:
     annotation = parameter.annotation
     try:
-        # One at a time, so that the error names it, and the annotations of the context and the result never matter.
+        # One at a time, so that the error names it. The annotations of the context and of the
+        # result never matter.
         holder = types.SimpleNamespace(__annotations__={parameter.name: annotation})
         return typing.get_type_hints(holder, globalns=known, include_extras=True)[parameter.name]
     except NameError as error:
@@ -80,13 +84,14 @@ def _custom_types(hint: Any) -> Iterable[type]:
 
 
 def may_be_unstorable(hint: Any) -> bool:
-    """Whether JSON that fits this type may still be a naive datetime or a Decimal NaN; what a pydantic model holds is not known."""
+    """Whether JSON that fits this type may still be a naive datetime or a Decimal NaN. The fields
+    of a pydantic model are unknown, so it may be."""
     kinds = msgspec.inspect.DateTimeType | msgspec.inspect.DecimalType | msgspec.inspect.CustomType
     return any(isinstance(node, kinds) for node in _nodes(hint))
 
 
 def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
-    """Every type that this one is made of, each once: types may contain themselves."""
+    """Every type within this one, each once, because types may contain themselves."""
     seen: set[int] = set()
     found: list[msgspec.inspect.Type] = []
     waiting: list[Any] = [msgspec.inspect.type_info(hint)]

@@ -16,13 +16,15 @@ from rota.declare.storable import PLAIN, first_unstorable
 from rota.errors import DeclarationError, PayloadError
 
 Arguments = tuple[dict[str, Any], frozenset[str]]
-"""What a payload holds for the handler, and the names of its fields that the handler does not know."""
+"""The keyword arguments in a payload, and the names of its fields that the handler does not
+take."""
 
 
 class Codec:
-    """Encodes and decodes the arguments of one job type. What the JSON form of a parameter's type accepts is accepted, at both ends."""
+    """Encodes and decodes the arguments of one job type. Both directions accept what the JSON form
+    of a parameter's type accepts."""
 
-    __slots__ = ("_decode", "_looks_again", "job_type", "names", "positional", "required")
+    __slots__ = ("_checks_again", "_decode", "job_type", "names", "positional", "required")
 
     job_type: str
     names: frozenset[str]
@@ -42,21 +44,23 @@ class Codec:
         self.required = frozenset(
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         )
-        # A TypedDict, because msgspec decodes one straight into the call's keyword arguments, with only those that are there.
+        # A TypedDict, because msgspec decodes it straight into keyword arguments, without those
+        # that are missing.
         fields = {
             name: hint if name in self.required else typing.NotRequired[hint]
             for name, hint in hints.items()
         }
         make: Any = typing.TypedDict
         self._decode = msgspec.json.Decoder(make("Payload", fields), dec_hook=from_json).decode
-        self._looks_again = any(may_be_unstorable(hint) for hint in hints.values())
+        self._checks_again = any(may_be_unstorable(hint) for hint in hints.values())
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:
         """Build the codec of a handler. A parameter without an annotation takes any JSON value.
 
         Raises:
-            DeclarationError: a parameter cannot be filled from a stored payload, or its type cannot be read from JSON.
+            DeclarationError: a stored payload cannot fill a parameter, or JSON cannot give its
+                type.
         """
         try:
             parameters = list(inspect.signature(func).parameters.values())
@@ -83,7 +87,8 @@ class Codec:
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
     ) -> str:
-        """Return the JSON text of a call's arguments; those that were not given are not stored, so defaults are those of the run.
+        """Return the JSON text of a call's arguments. Omitted arguments are not stored, so the
+        handler that runs gives their defaults.
 
         Raises:
             PayloadError: they do not fit the signature, or cannot be stored.
@@ -94,19 +99,21 @@ class Codec:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
             self._refuse_mismatch(error, given, index)
-        if self._looks_again:
+        if self._checks_again:
             self._refuse_unstorable(arguments, index)
         return text
 
     def decode(self, payload: str | bytes) -> Arguments:
-        """Return the keyword arguments that a stored payload holds, and the names of its unknown fields, which are ignored.
+        """Return the keyword arguments of a stored payload, and the names of its unknown fields,
+        which are ignored.
 
         Raises:
             PayloadError: it does not fit the signature.
         """
         try:
             arguments: dict[str, Any] = self._decode(payload)
-            # Each field brings at least one colon: as many colons as arguments means that there is no other field, without a second look.
+            # Each field has at least one colon. So as many colons as arguments prove that there is
+            # no other field, without a second parse.
             colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
             unknown = (
                 _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
@@ -115,7 +122,7 @@ class Codec:
             self._refuse_mismatch(error, {}, None)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
-        if self._looks_again:
+        if self._checks_again:
             self._refuse_unstorable(arguments, None)
         return arguments, unknown
 
@@ -141,7 +148,7 @@ class Codec:
     def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
     ) -> dict[str, Any]:
-        # By hand: inspect.Signature.bind takes longer than the encoding and the check together.
+        # By hand: inspect.Signature.bind takes longer than encoding and check together.
         if len(args) > len(self.positional):
             most = f"at most {len(self.positional)} positional arguments, not {len(args)}"
             raise PayloadError(self.job_type, None, f"the handler takes {most}", index)
@@ -204,7 +211,7 @@ class Codec:
     def _refuse_unencodable(
         self, error: Exception, given: dict[str, Any], index: int | None
     ) -> NoReturn:
-        # The encoder does not say where it failed; the argument that fails alone is the one.
+        # The encoder does not say where it failed: find the argument that fails on its own.
         for name, value in given.items():
             try:
                 _encoder.encode({name: value})
@@ -238,7 +245,8 @@ def _lower_first(text: str) -> str:
 
 
 def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
-    """Return the JSON text of arguments for a type that nobody here knows; only what cannot be stored is refused. Raises PayloadError."""
+    """Return the JSON text of arguments for a type that this process does not know. Raises
+    PayloadError only for what cannot be stored."""
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
         (), {"payload": arguments}
     )

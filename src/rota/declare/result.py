@@ -1,4 +1,5 @@
-"""What is kept of a handler's return value: its JSON form, unless it cannot be stored. That never changes the outcome of the job."""
+"""Encodes a handler's return value as JSON. One that cannot be stored is not kept, and never
+changes the outcome of the job."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ _BEFORE, _AFTER = len('{"value":'), len("}")
 
 
 def encode_result(value: Any) -> tuple[str | None, str | None]:
-    """Return the JSON text of a result and None, or None and why it is not kept: no JSON form, or over 64 KiB."""
+    """Return the JSON text of a result and None; or None and why it is not kept: it has no JSON
+    form, or is over 64 KiB."""
     try:
         text = _CODEC.encode((), {"value": value})[_BEFORE:-_AFTER]
     except PayloadError as error:
         return None, error.reason
-    except Exception as error:  # noqa: BLE001 - a value whose own methods fail; the outcome of the job stands
+    except Exception as error:  # noqa: BLE001 - the value's own methods may fail
         return None, f"{type(error).__name__} during encoding"
     if not fits(text):
         return (

@@ -1,4 +1,4 @@
-"""What code, the API and the command line say of a schedule, checked."""
+"""The options of a schedule, checked: from code, from the API and from the command line."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Timing(TypedDict, total=False):
     timezone: str
     """The IANA name of the zone of the cron text. Defaults to "UTC"."""
     catch_up: CatchUp
-    """Which ticks to run that came while no worker was up: `skip` those more than 5 minutes late,
-    the `latest`, or `all`, at most 100. Defaults to "latest"."""
+    """Which missed ticks run later: `skip` drops those more than 5 minutes late, `latest` runs the
+    last one, `all` runs at most 100. Defaults to "latest"."""
     overlap: Overlap
     """Whether to `skip` a tick while an earlier run is queued, running or waits for a retry, or to
     `allow` both. Defaults to "skip"."""
@@ -56,7 +56,7 @@ class ScheduleOptions:
     overlap: str
     jitter_s: float | None
     place: str = ""
-    """Where it is written, as file:line."""
+    """The place of its declaration, as file:line."""
 
     def make_row(self) -> dict[str, Any]:
         """Return the columns of its row."""

@@ -1,4 +1,5 @@
-"""What of a value JSON or PostgreSQL would lose or refuse: no number, no time zone, nothing that can be looked into. Pure."""
+"""Finds what JSON or PostgreSQL would lose or refuse in a value: NaN, a datetime without a time
+zone, raw JSON. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from uuid import UUID
 
 import msgspec
 
-# Values of these very classes need no look: they are stored as they are, or the encoder refuses them.
+# Values of exactly these classes need no check: they are stored as they are, or the encoder refuses
+# them.
 PLAIN = frozenset({int, str, bool, type(None), bytes, date, time, timedelta, UUID})
 
 
 def unstorable(value: Any) -> tuple[str, str] | None:
-    """The path below this value, and the reason, of the first thing that would not come back as it was; None when there is none."""
+    """Return the path and the reason of the first part that would not come back as it was; None if
+    there is none."""
     match value:
         case None | int() | str():
             return None
@@ -35,12 +38,13 @@ def unstorable(value: Any) -> tuple[str, str] | None:
         case msgspec.Raw():
             return "", "raw JSON is not checked; pass the value"
         case _ if hasattr(type(value), "get_secret_value"):
-            # What pydantic writes of a secret, unless a serializer of the model says otherwise.
+            # pydantic writes a secret like this, unless the model has a serializer of its own.
             lost = value.get_secret_value() in ("*" * 10, b"*" * 10)
             return (
                 (
                     "",
-                    f"a {type(value).__name__} is stored as asterisks; pass a reference to the secret",
+                    f"a {type(value).__name__} is stored as asterisks; "
+                    "pass a reference to the secret",
                 )
                 if lost
                 else None
@@ -77,6 +81,6 @@ def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def is_pydantic(kind: type) -> bool:
-    # Never imported here: where no model was defined, nobody passes one.
+    # Never imported here: if no model was defined, no value is one.
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)

@@ -51,7 +51,7 @@ class PromiseResult:
         return self.result == self.check.expected
 
 
-def look(connection: psycopg.Connection, checks: list[Promise]) -> list[PromiseResult]:
+def check(connection: psycopg.Connection, checks: list[Promise]) -> list[PromiseResult]:
     """Run each SELECT; a missing row is an empty result."""
     return [
         PromiseResult(check, connection.execute(check.select.encode()).fetchone() or ())

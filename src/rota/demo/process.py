@@ -15,7 +15,7 @@ from rota.errors import RotaError
 
 WAIT_S = 30.0
 """Longest wait: nothing here takes longer, even on a slow machine."""
-LOOK_EVERY_S = 0.02
+CHECK_EVERY_S = 0.02
 LOG_LINES = 15
 
 
@@ -85,7 +85,7 @@ class WorkerProcess:
                 )
             if time.monotonic() > deadline:
                 raise self._failure_of(f"ran for {WAIT_S:g} s, but never: {what}")
-            time.sleep(LOOK_EVERY_S)  # it happens in another process, which sends no event
+            time.sleep(CHECK_EVERY_S)  # it happens in another process, which sends no event
 
     def _failure_of(self, how: str) -> RotaError:
         last = "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])

@@ -1,4 +1,7 @@
-"""An HTTP endpoint that drains, for platforms whose only cron is a URL. It is an ASGI application of its own and needs no framework."""
+"""An HTTP endpoint that drains, for platforms whose only cron is a URL.
+
+It is an ASGI application of its own and needs no framework.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Headers = Mapping[str, str]
 logger = logging.getLogger("rota")
 
 SECRET_LEAST = 16
-"""Characters: a shorter secret could be found by asking."""
+"""Fewest characters: a shorter secret could be guessed by trying."""
 SECONDS_MOST = 3600.0
 RETRY_AFTER_S = 60
 
@@ -39,22 +42,26 @@ def tick(
     queues: Mapping[str, int] | None = None,
     slots: int = SLOTS,
 ) -> DrainEndpoint:
-    """Return an ASGI application that drains `app` when it is asked: GET or POST with `Authorization: Bearer SECRET`.
+    """Return an ASGI application that drains `app` on a request: GET or POST with
+    `Authorization: Bearer SECRET`.
 
     Args:
-        secret: what the caller must know, at least 16 characters.
-        seconds: claim nothing more after so many, 1 … 3,600, and stop. Keep it, with `grace`, below what the platform lets a request take.
-        grace: how long handlers that still run then may go on, before their jobs are handed back.
-        queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing `slots`.
-        slots: jobs at once over all queues; only without `queues`.
+        secret: what the caller must send, at least 16 characters.
+        seconds: stop claiming after this time, 1 … 3,600. Keep the sum of this and `grace` below
+            the longest request that the platform permits.
+        grace: how long running handlers may then continue before their jobs are handed back.
+        queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing
+            `slots`.
+        slots: most jobs at once over all queues; only without `queues`. Defaults to 10.
 
     Raises:
-        ConfigurationError: the secret is too short, or not of ASCII characters that can stand in a header.
+        ConfigurationError: the secret is too short, or has characters that a header cannot have.
         UsageError: a time, a queue or the number of slots is out of range.
     """
     if not _is_secret(secret):
         raise ConfigurationError(
-            f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters without a space"
+            f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters "
+            "without a space"
         )
     if not _is_time(seconds):
         raise UsageError(
@@ -88,7 +95,8 @@ def _is_time(given: object) -> bool:
 
 
 class DrainEndpoint:
-    """What `tick` returns. One drain at a time in this process; it goes on to its end when the caller goes away."""
+    """What `tick` returns. One drain at a time in this process; it continues to its end if the
+    caller disconnects."""
 
     def __init__(self, app: App, secret: str, within_s: float, config: WorkerConfig) -> None:
         self._app = app
@@ -121,7 +129,7 @@ class DrainEndpoint:
                 method,
             )
         elif method == "HEAD":
-            await _say(send, 200, None, {}, method)  # who only looks starts nothing
+            await _say(send, 200, None, {}, method)  # HEAD starts nothing
         elif self._drain is not None and not self._drain.done():
             await _say(send, 202, {"state": "busy"}, {}, method)
         else:
@@ -154,8 +162,11 @@ class DrainEndpoint:
                 return
 
     async def aclose(self) -> None:
-        """Stop the drain that is under way, if there is one, in order: what runs has the grace period, then goes back. For an application that mounts
-        this one: servers tell only the outermost of their end."""
+        """Stop a running drain in order: its jobs have the grace period, then are handed back.
+
+        For an application that mounts this one: servers send their shutdown only to the outermost
+        application.
+        """
         drain = self._drain
         if drain is not None and not drain.done():
             drain.cancel()
@@ -163,7 +174,7 @@ class DrainEndpoint:
 
 
 async def _wait_for_end_or_caller(drain: asyncio.Task[Summary], receive: Receive) -> None:
-    """Wait for the end of the drain, or until the caller went away. That takes nothing along: the drain goes on, and nobody need wait for it."""
+    """Wait for the end of the drain, or until the caller disconnects; the drain continues then."""
     leaving = asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -172,12 +183,11 @@ async def _wait_for_end_or_caller(drain: asyncio.Task[Summary], receive: Receive
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive()).get("more_body"):  # what it says is of no interest
+    while (await receive()).get("more_body"):  # the body is ignored
         pass
     if (await receive())["type"] != "http.disconnect":
-        await (
-            asyncio.Event().wait()
-        )  # no server says anything else here; one that does is not asked again and again
+        # No server sends anything else here. One that does must not be asked in a loop.
+        await asyncio.Event().wait()
 
 
 def _outcome(drain: asyncio.Task[Summary]) -> tuple[int, Any, Headers]:
@@ -197,7 +207,7 @@ def _outcome(drain: asyncio.Task[Summary]) -> tuple[int, Any, Headers]:
 
 
 def _log_failure(drain: asyncio.Task[Summary]) -> None:
-    """Log an unexpected failure of the drain, also where no caller waits for it any more."""
+    """Log an unexpected failure of the drain, even if no caller waits for it any more."""
     if (
         not drain.cancelled()
         and (error := drain.exception()) is not None

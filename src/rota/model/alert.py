@@ -39,12 +39,12 @@ class Standing:
     """The notifications of a subject so far."""
 
     subject: str
-    told: int
+    notifications: int
     """How many were sent; it only grows."""
     is_over: bool
     missed: int
     """Evaluations in a row that did not find it."""
-    told_s: float
+    notified_s: float
     """Seconds since the last one."""
 
 
@@ -54,7 +54,7 @@ class Decision:
 
     step: AlertStep
     subject: str
-    told: int
+    notifications: int
     finding: AlertMatch | None
 
 
@@ -71,8 +71,8 @@ def decide(
     for subject in sorted(findings.keys() | before.keys()):
         step = _step(subject in findings, before.get(subject), repeat_after_s)
         if step is not None:
-            told = before[subject].told if subject in before else 0
-            decided.append(Decision(step, subject, told, findings.get(subject)))
+            notifications = before[subject].notifications if subject in before else 0
+            decided.append(Decision(step, subject, notifications, findings.get(subject)))
     return decided
 
 
@@ -81,6 +81,6 @@ def _step(is_found: bool, known: Standing | None, repeat_after_s: float | None) 
         return AlertStep.FIRES if is_found else None
     if not is_found:
         return AlertStep.OVER if known.missed + 1 >= OVER_AFTER else AlertStep.MISSED
-    if repeat_after_s is not None and known.told_s >= repeat_after_s:
+    if repeat_after_s is not None and known.notified_s >= repeat_after_s:
         return AlertStep.REPEATS
     return AlertStep.STILL

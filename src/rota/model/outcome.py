@@ -109,7 +109,7 @@ class Interrupted:
 
 
 End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
-"""What an attempt came to."""
+"""Every way an attempt can end."""
 
 
 @dataclass(frozen=True, slots=True)

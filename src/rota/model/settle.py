@@ -120,7 +120,7 @@ def _settle_expired(job: Job, late_s: float) -> Transition:
 def _explain_delay(job: Job, late_s: float) -> str:
     """Say what kept a claimed job from starting in time, as far as its worker knows.
 
-    The SQL function `held_up` explains it for a job that no worker claimed.
+    The SQL function `expiry_reason` explains it for a job that no worker claimed.
     """
     if job.expires_at is None or job.started_at is None or job.started_at < job.expires_at:
         return (

@@ -52,15 +52,18 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.SUCCEEDED, "run_again"): Status.SUCCEEDED,
     (Status.CANCELLED, "run_again"): Status.CANCELLED,
 }
-"""Every way a job can move. The CHECKs of the tables and docs/states.md follow from it, and tests hold both to that. `requeue`, `ignore` and `run_again`
-leave the status as it is: they put the dead job away, or make a new one beside it."""
+"""Every way a job can move. Tests compare the CHECKs of the tables and docs/states.md with it.
+
+`requeue`, `ignore` and `run_again` do not change the status: they archive the dead job, or make a
+new job.
+"""
 
 
 def action_table() -> dict[tuple[Status, Action], Status | None]:
-    """Return what each action makes of a job in each status: where it stands then, None where the action is refused.
+    """Return the status of a job after each action in each status; None: the action is refused.
 
-    A running job that is cancelled gets there when its attempt ends without success. One that was to be cancelled is cancelled by a `retry_now`. A
-    dead job that has been archived already is refused everything but `run_again`.
+    A running job that is cancelled becomes `cancelled` when its attempt ends without success, or
+    at a `retry_now`. An archived dead job allows only `run_again`.
     """
     return {
         (status, action): TRANSITIONS.get((status, action.value))

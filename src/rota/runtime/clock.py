@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Monotonic seconds of this machine. What is due by the database's clock, the database says."""
+    """Monotonic seconds of this machine. The database decides what is due by its own clock."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.monotonic = monotonic

@@ -1,4 +1,4 @@
-"""The port where a container's probes ask whether a worker lives (`/healthz`) and takes jobs (`/readyz`)."""
+"""The port of a container's probes: `/healthz` (liveness) and `/readyz` (readiness)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from typing import Any
 
 from rota.errors import ConfigurationError
 
-Ask = Callable[[], str | None]
-"""Says what is wrong, None when nothing is. Called in threads of the server."""
+Probe = Callable[[], str | None]
+"""Returns what is wrong; None: nothing. Called in threads of the server."""
 
 CLIENT_S = 5.0
-"""A client that says nothing more for so long is let go."""
+"""A client that sends nothing for this long is disconnected."""
 CLIENTS_MAX = 16
-"""So many are heard at once, each in a thread; who comes beyond that is let go unheard, and a probe asks again."""
+"""Most clients at once, each in a thread. Further ones are disconnected; a probe tries again."""
 
 
 @contextmanager
-def answering(port: int | None, unwell: Ask, unready: Ask) -> Iterator[None]:
-    """Answer on a port of all interfaces, for a block, from a thread: 200, or 503 and the reason. None: do nothing.
+def serve_health(port: int | None, liveness: Probe, readiness: Probe) -> Iterator[None]:
+    """Answer on a port of all interfaces, for a block, from a thread: 200, or 503 and the reason.
+
+    Without a port it does nothing.
 
     Raises:
-        ConfigurationError: the port is taken, or not this user's to take.
+        ConfigurationError: the port is in use, or this user may not listen on it.
     """
     if port is None:
         yield
         return
-    with _Server(port, {"/healthz": unwell, "/readyz": unready}) as server:
+    with _Server(port, {"/healthz": liveness, "/readyz": readiness}) as server:
         thread = threading.Thread(
             target=server.serve_forever,
             kwargs={"poll_interval": 0.1},
@@ -46,17 +48,16 @@ def answering(port: int | None, unwell: Ask, unready: Ask) -> Iterator[None]:
             server.shutdown()
 
 
-class _Server(
-    socketserver.ThreadingTCPServer
-):  # not http.server's own: that one asks the DNS for its name before it listens
+# Not http.server's own server, which asks the DNS for its name before it listens.
+class _Server(socketserver.ThreadingTCPServer):
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, port: int, asks: dict[str, Ask]) -> None:
-        self.asks = asks
+    def __init__(self, port: int, probes: dict[str, Probe]) -> None:
+        self.probes = probes
         self._room = threading.Semaphore(CLIENTS_MAX)
         try:
             super().__init__(("", port), _Request)
@@ -87,7 +88,7 @@ class _Server(
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no concern of ours."""
+        """Log nothing: a client that disconnects does no harm."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -95,13 +96,13 @@ class _Request(BaseHTTPRequestHandler):
     timeout = CLIENT_S
 
     def do_GET(self) -> None:
-        ask = self.server.asks.get(self.path.partition("?")[0])
-        if ask is None:
+        probe = self.server.probes.get(self.path.partition("?")[0])
+        if probe is None:
             self._answer(HTTPStatus.NOT_FOUND, "ask /healthz or /readyz")
-        elif (wrong := ask()) is None:
+        elif (problem := probe()) is None:
             self._answer(HTTPStatus.OK, "ok")
         else:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, wrong)
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, problem)
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -120,4 +121,4 @@ class _Request(BaseHTTPRequestHandler):
         return "rota"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A probe every few seconds is no news."""
+        """Log nothing: a probe comes every few seconds."""

@@ -1,5 +1,7 @@
-"""Calls to a URL that the operator gave: a webhook, a dead-man switch. Such a URL is a secret as a whole: no error and no log line shows more of it
-than its host."""
+"""Calls to a URL that the operator gave: a webhook, a dead-man switch.
+
+Such a URL is a secret: errors and log lines show its host and nothing else of it.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,22 @@ from rota.errors import ConfigurationError
 logger = logging.getLogger("rota")
 
 ANSWER_S = 5.0
-"""The longest that connecting, or an answer, may take."""
+"""Longest time to connect, and longest time for the answer."""
 CALL_S = 10.0
-"""The longest that all of a call may take. Names may resolve slowly, and a server may answer byte by byte."""
+"""Longest time for a whole call: names may resolve slowly, and a server may answer byte by byte."""
 
 
 class CallFailed(Exception):
-    """The URL did not answer with 2xx. Its text names the host at most."""
+    """The URL did not answer with 2xx. The text shows only its host."""
 
 
 class CallRefused(CallFailed):
-    """It did answer, with another status: what was wrong may be what was sent."""
+    """It answered with another status: the request itself may be at fault."""
 
 
 def check_url(url: str, name: str) -> str:
-    """Return the URL. Raises ConfigurationError where it cannot be called; `name` is what it was given as."""
+    """Return the URL. Raises ConfigurationError if it cannot be called; `name` is the option or
+    variable that gave it."""
     try:
         parts = urlsplit(url)
         is_fit = (
@@ -49,18 +52,21 @@ def check_url(url: str, name: str) -> str:
         )
     if not is_fit:
         raise ConfigurationError(
-            f"{name} must be a URL such as https://host/path; what was given cannot be called (it is not shown here)"
+            f"{name} must be a URL such as https://host/path; the given one cannot be called "
+            "(it is a secret and not shown)"
         )
     return url
 
 
 def host(url: str) -> str:
-    """What of a URL may be shown."""
+    """The part of a URL that may be shown."""
     return urlsplit(url).hostname or "?"
 
 
 def call(url: str, body: bytes | None = None) -> None:
-    """GET a URL, or POST JSON to it. Certificates are checked, redirects are not followed: they could lead anywhere. May block for longer than CALL_S.
+    """GET a URL, or POST JSON to it. May block for longer than CALL_S.
+
+    Certificates are checked. Redirects are not followed: they could lead anywhere.
 
     Raises:
         CallRefused: it answered with another status than 2xx.
@@ -102,14 +108,13 @@ async def acall(url: str, body: bytes | None = None) -> None:
         outcome: BaseException | None = None
         try:
             call(url, body)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - the waiting task gets it
             outcome = error
         if not loop.is_closed():
             loop.call_soon_threadsafe(say, outcome)
 
-    threading.Thread(
-        target=ask, name="rota-call", daemon=True
-    ).start()  # its own, for nobody waits for it at the end
+    # A thread of its own, because the loop waits for those of its executor at its end.
+    threading.Thread(target=ask, name="rota-call", daemon=True).start()
     try:
         async with asyncio.timeout(CALL_S):
             await answer
@@ -118,20 +123,20 @@ async def acall(url: str, body: bytes | None = None) -> None:
 
 
 async def aping(url: str) -> None:
-    """Tell a dead-man switch that all is well, within CALL_S. What goes wrong is a line in the log."""
+    """Report success to a dead-man switch, within CALL_S. A failure is logged."""
     try:
         await acall(url)
     except CallFailed as error:
-        logger.warning("ping: %s; the work itself went well", error)
+        logger.warning("ping: %s; the work itself succeeded", error)
 
 
 def ping(url: str) -> None:
-    """`aping` where no loop runs."""
+    """Call `aping` from plain code."""
     asyncio.run(aping(url))
 
 
 def _of(error: object) -> str:
-    """An error without any part of the URL: of the library's own texts some quote it."""
+    """An error without any part of the URL: some of the library's own texts quote it."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return type(error).__name__

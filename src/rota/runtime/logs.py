@@ -1,4 +1,5 @@
-"""How log lines look: plain or JSON, each record on one line whatever is in it, with the job that was running where it was written."""
+"""The format of log lines: plain or JSON, each record on one line, with the job whose handler wrote
+it."""
 
 from __future__ import annotations
 
@@ -22,17 +23,18 @@ from rota.errors import UsageError
 from rota.model.failure import escape
 
 TEXT_MAX = 32_768
-"""A message or a stack longer than this loses its middle: a line that is too long for whoever collects it is lost as a whole, or cut in two."""
+"""A message or a stack longer than this loses its middle: log collectors drop or split longer
+lines."""
 DEPTH_MAX = 4
-"""Of what a program attaches to a record, deeper levels are written as text …"""
+"""Deeper levels of a record's `extra` are written as text …"""
 ENTRIES_MAX = 100
 """… and further entries are left out."""
 LEVELS = ("debug", "info", "warning", "error")
 _BIGGEST = 2**63
-"""Larger whole numbers are no JSON that every reader takes, and the largest have no text at all."""
+"""Not every JSON reader takes larger whole numbers, and Python refuses to print the largest."""
 _OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt")
 _USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime", *_OWN])
-"""Attributes of a record that are not somebody's `extra`."""
+"""Attributes of a record that are not its `extra`."""
 
 
 class Form(StrEnum):
@@ -45,15 +47,20 @@ class Form(StrEnum):
 def setup(
     log_format: str = "plain", level: str | None = "info", *, root_level: int = logging.WARNING
 ) -> bool:
-    """Log to stderr as `rota work` does, unless the program has set up logging of its own: then only the level of the logger `rota` is set.
+    """Log to stderr as `rota work` does.
+
+    If the program has set up logging of its own, only the level of the logger `rota` is set.
 
     Args:
         log_format: "plain" or "json".
-        level: from which level on Rota's own lines are written: "debug", "info", "warning" or "error"; None: as the others.
-        root_level: from which level on other loggers' lines are written, as a number of `logging`. Defaults to warnings.
+        level: the least severe level of Rota's own lines: "debug", "info", "warning" or "error";
+            None: the same as of other loggers.
+        root_level: the least severe level of other loggers' lines, as a number of `logging`.
+            Defaults to warnings.
 
     Returns:
-        Whether lines are now written in this form. Then warnings of Python and exceptions that end a thread are such lines as well.
+        Whether lines are now written in this format. Python's warnings and exceptions that end a
+        thread are then log lines too.
 
     Raises:
         UsageError: there is no such format or level.
@@ -64,7 +71,8 @@ def setup(
             raise UsageError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
         rota = logging.getLogger("rota")
         rota.setLevel(str(level).upper())
-        rota.disabled = False  # dictConfig() does that to every logger that is there before it, unless it is told not to
+        # dictConfig() disables every logger that exists before it, by default.
+        rota.disabled = False
     root = logging.getLogger()
     if root.handlers:
         return False
@@ -82,8 +90,8 @@ def setup(
 
 
 @contextmanager
-def holding_warnings() -> Iterator[None]:
-    """Show what is warned of in a block at its end: by then it is known how lines are written."""
+def hold_warnings() -> Iterator[None]:
+    """Show the warnings of a block at its end, when the log format is known."""
     held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     def hold(*args: Any, **named: Any) -> None:
@@ -100,7 +108,7 @@ def holding_warnings() -> Iterator[None]:
 
 
 def form() -> Form | None:
-    """How the root logger writes lines; None where that is not Rota's doing."""
+    """The format of the root logger; None if Rota did not set it up."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonFormatter):
             return Form.JSON
@@ -127,19 +135,22 @@ def _unraisable(failed: sys.UnraisableHookArgs) -> None:
 
 
 class JobFilter(logging.Filter):
-    """Gives each record `rota_job`, `rota_type` and `rota_attempt` of the handler that wrote it, None elsewhere; lets every record through.
+    """Gives each record `rota_job`, `rota_type` and `rota_attempt` of the handler that wrote it, or
+    None; passes every record.
 
-    For a program with logging of its own: `handler.addFilter(rota.logs.JobFilter())`, then `%(rota_job)s` in its format.
+    For a program with logging of its own: `handler.addFilter(rota.logs.JobFilter())`, then
+    `%(rota_job)s` in its format.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Stamp the record."""
+        """Add the job to the record."""
         record.rota_job, record.rota_type, record.rota_attempt = _job_of(record)
         return True
 
 
 class PlainFormatter(logging.Formatter):
-    """Time, level, message, and the job in brackets; stacks behind it. What is not printable is written as an escape."""
+    """Time, level, message, the job in brackets, then stacks. Unprintable characters are
+    escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the one line."""
@@ -156,8 +167,9 @@ class PlainFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object: `at`, `level`, `logger`, `message`; `job`, `job_type`, `attempt` where a handler wrote it; `event` and its fields of Rota's own
-    lines; `stack` of an exception; `extra` with what the program attached. ASCII only."""
+    """One JSON object: `at`, `level`, `logger`, `message`; `job`, `job_type`, `attempt` if a
+    handler wrote it; `event` and its fields in Rota's own lines; `stack` of an exception; `extra`
+    with the attributes that the program added. ASCII only."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the one line."""
@@ -196,7 +208,8 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 
 def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | None]:
-    """The job of whoever wrote a record: as it was stamped, for it may be formatted in another thread."""
+    """The job whose handler wrote a record. `JobFilter` may have added it, because another thread may
+    format the record."""
     if hasattr(record, "rota_job"):
         return (
             record.rota_job,
@@ -216,7 +229,8 @@ def _time(record: logging.LogRecord) -> datetime:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message, also of a call whose arguments do not fit: logging itself would print a stack of many lines."""
+    """The message, also of a call whose arguments do not fit: logging itself would print a
+    traceback of many lines."""
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - the user's own __str__ and __repr__
@@ -228,7 +242,7 @@ def _stacks(record: logging.LogRecord) -> list[str]:
     if record.exc_info and record.exc_info[1] is not None:
         try:
             found.append("".join(traceback.format_exception(record.exc_info[1])))
-        except Exception:  # noqa: BLE001 - formatting runs code of somebody else's classes
+        except Exception:  # noqa: BLE001 - formatting runs code of foreign classes
             found.append(f"{type(record.exc_info[1]).__name__} (its traceback cannot be shown)")
     elif record.exc_text:
         found.append(_text(record.exc_text))
@@ -238,7 +252,7 @@ def _stacks(record: logging.LogRecord) -> list[str]:
 
 
 def _facts(event: Any) -> dict[str, Any]:
-    """The fields of an event; those of a failure beside them."""
+    """The fields of an event, with those of its failure on the same level."""
     facts: dict[str, Any] = {}
     for part in fields(event):
         value = getattr(event, part.name)
@@ -247,10 +261,10 @@ def _facts(event: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same in what JSON has, whatever its class does."""
+    """The value as JSON types, whatever its class does."""
     try:
         return _in_json(value, 0)
-    except Exception:  # noqa: BLE001 - a dict's or a text's own methods may be somebody else's
+    except Exception:  # noqa: BLE001 - a subclass of dict or str may raise
         return _text(value)
 
 
@@ -279,7 +293,7 @@ def _text(value: Any) -> str:
     """A value as text, whatever its class does."""
     try:
         return _clean(_shorten(value if isinstance(value, str) else repr(value)))
-    except Exception:  # noqa: BLE001 - somebody else's __repr__
+    except Exception:  # noqa: BLE001 - a foreign __repr__
         return f"({type(value).__name__} that cannot be shown)"
 
 

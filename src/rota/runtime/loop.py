@@ -25,12 +25,12 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
     """Run `work` on a loop of its own, then `close`.
 
     Ctrl-C cancels the work. So does a SystemExit that a signal handler of the application raises,
-    or a task that a handler started: asyncio throws it out of the loop.
+    or a task that a handler started: asyncio raises it out of the loop.
 
     Args:
         verb: the method that was called, as in `run`.
-        work: what the loop is for.
-        close: closes what belongs to the loop.
+        work: the coroutine to run.
+        close: releases what belongs to the loop.
 
     Raises:
         UsageError: a loop runs in this thread already.
@@ -58,12 +58,12 @@ def _run(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]]) -> 
             finally:
                 await close()
         finally:
-            stuck.extend(await _end_what_is_left())
+            stuck.extend(await _cancel_remaining())
 
     try:
         return runner.run(begin())
     except SystemExit as error:
-        logger.warning("sys.exit(%s) ends the work in order", error.code, exc_info=error)
+        logger.warning("sys.exit(%s): the work ends in order", error.code, exc_info=error)
         raise
     finally:
         try:
@@ -76,8 +76,8 @@ def _run(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]]) -> 
                 runner.close()
 
 
-async def _end_what_is_left() -> list[str]:
-    """Cancel the tasks that handlers left behind. Return the names of those that go on."""
+async def _cancel_remaining() -> list[str]:
+    """Cancel the tasks that handlers left behind. Return the names of those that do not stop."""
     loop = asyncio.get_running_loop()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:

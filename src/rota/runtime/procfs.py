@@ -1,4 +1,4 @@
-"""What Linux tells of process groups under /proc: whether they live, and the memory they hold."""
+"""What Linux reports under /proc: whether a process group is alive, and its resident memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FRESH_S = 0.25
 """One reading of all processes serves every caller within this time."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATE, _GROUP, _RESIDENT = 0, 2, 21
-"""Fields of a stat line, counted from behind the name: proc_pid_stat(5)."""
+"""Fields of a stat line, counted after the name: proc_pid_stat(5)."""
 
 
 def is_alive(group: int) -> bool:
@@ -34,7 +34,7 @@ class GroupMemory:
         self._read_at = float("-inf")
 
     def resident_bytes(self, group: int) -> int:
-        """Return what the processes of a group hold; pages that they share count for each."""
+        """Return the resident memory of a group; a shared page counts once per process."""
         with self._lock:
             if monotonic() - self._read_at >= FRESH_S:
                 resident: defaultdict[int, int] = defaultdict(int)
@@ -47,5 +47,5 @@ class GroupMemory:
 def _read_processes() -> Iterator[list[bytes]]:
     for name in os.listdir("/proc"):  # noqa: PTH208 - a Path for each would cost more than the rest
         if name.isdigit():
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the process has just ended
                 yield Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()

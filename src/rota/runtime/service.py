@@ -1,4 +1,4 @@
-"""The one loop of start, turn, back-off and stop that every long-lived part is."""
+"""The one loop of start, turn, back-off and stop that every long-lived part shares."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
 
 BACK_OFF_S = (0.1, 10.0)
-"""The first and the longest pause while the database is away, with jitter so that a fleet does not
-come back at once."""
+"""The first and the longest pause while the database is away. Jitter keeps workers from coming
+back all at once."""
 CANCEL_S = 0.5
 """How long a task may take to end when it is cancelled, before it is cancelled again."""
 CLOSED_S = 1.0
 """Seconds between checks of a closed pause gate."""
-TELL_S = 10.0
-"""The same reason is logged once in this time: a database that is away for an hour does not fill
-the log."""
+LOG_S = 10.0
+"""Seconds between two log lines with the same reason: a database that is away for an hour does not
+fill the log."""
 
 
 class PauseGate:
     """Whether services that change jobs may turn: closed while the database is a restored copy that
-    nobody has released. Threads may read it."""
+    no person has released. Threads may read it."""
 
     closed: str | None = None
     """Why it is closed; None: open."""
@@ -58,15 +58,15 @@ class Service(ABC):
         """Since when, in monotonic seconds, the database has not answered this loop."""
         self._awake = asyncio.Event()
         self._awake_now = asyncio.Event()
-        self._throttle = Throttle(clock, TELL_S)
+        self._throttle = Throttle(clock, LOG_S)
         self._is_stopping = False
 
     @abstractmethod
     async def tick(self) -> float | None:
         """Do one turn; return the seconds to pause, None to pause until woken."""
 
-    async def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give up what the loop held, after its last turn."""
+    async def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release what the loop used, after its last turn."""
 
     def wake(self) -> None:
         """End the pause."""
@@ -79,7 +79,7 @@ class Service(ABC):
         self._awake_now.set()
 
     def stop(self) -> None:
-        """End the loop after the turn it is in."""
+        """End the loop after the current turn."""
         self._is_stopping = True
         self.wake_now()
 
@@ -100,13 +100,13 @@ class Service(ABC):
             self.away_since = None
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """Say that the database did not answer; return the seconds until the next turn."""
+        """Report that the database did not answer; return the seconds until the next turn."""
         pause_s = back_off_s * random.uniform(0.75, 1.25)
         self.report_lost(str(error), pause_s)
         return pause_s
 
     def report_lost(self, reason: str, retry_in_s: float) -> None:
-        """Say that the database was lost, for the same reason once in a while."""
+        """Report that the database was lost; the same reason at most every LOG_S."""
         if self._throttle.allows(reason):
             self.bus.emit(DatabaseLost(service=self.name, reason=reason, retry_in_s=retry_in_s))
 
@@ -131,7 +131,7 @@ class Service(ABC):
 
 
 class LoopThread:
-    """A thread with an event loop of its own, which turns while a handler blocks the worker's."""
+    """A thread with an event loop of its own, which runs while a handler blocks the worker's."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()

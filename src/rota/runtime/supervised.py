@@ -1,5 +1,5 @@
-"""A worker process that a supervisor started, seen from inside: it obeys its parent's orders,
-reports its state, and does not outlive the parent."""
+"""A worker process that a supervisor started, seen from inside: it follows its parent's stop
+requests, reports its state, and does not outlive the parent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORPHAN_S = 0.7
 
 
 class WorkerState(Protocol):
-    """A worker's state, from any thread; None means well, or ready."""
+    """A worker's state, from any thread; None means live, or ready."""
 
     def liveness(self) -> str | None: ...
 
@@ -41,7 +41,7 @@ class WorkerState(Protocol):
 
 
 class SupervisedWorker(Protocol):
-    """A worker, as its parent commands it."""
+    """A worker that its parent can stop."""
 
     @property
     def health(self) -> WorkerState: ...
@@ -56,39 +56,39 @@ class Vitals(msgspec.Struct, omit_defaults=True):
     two releases, when the package is replaced while the parent runs."""
 
     is_fit: bool = False
-    """The App was found, and the schema of its database fits: other processes would come as far."""
-    unwell: str | None = None
-    unready: str | None = None
+    """The App was found, and the schema of its database fits: so further processes may start."""
+    liveness: str | None = None
+    """What is wrong with the worker; None: nothing."""
+    readiness: str | None = None
+    """Why it takes no jobs; None: it takes jobs."""
     passes: int = 0
     """Good passes of upkeep since the worker started."""
     report: dict[str, Any] | None = None
-    """What the worker did; in the last message only."""
+    """The worker's summary; in the last message only."""
 
 
 class Supervised:
-    """This process. A thread receives orders, so they arrive also while the loop is blocked; those
-    that come before there is a worker wait for it."""
+    """This process. A thread receives stop requests, so they arrive also while the loop is blocked.
+    Requests that come before the worker exists wait for it."""
 
     def __init__(self, descriptor: int) -> None:
         self._channel = join_parent(descriptor)
         self._lock = threading.Lock()
-        """Held to touch the four below."""
-        self._orders: list[str] = []
+        """Guards the four fields below."""
+        self._requests: list[str] = []
         self._worker: SupervisedWorker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._without_worker = "starting"
         self._devnull = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
-        threading.Thread(target=self._obey, name="rota-supervised", daemon=True).start()
+        threading.Thread(target=self._receive_requests, name="rota-supervised", daemon=True).start()
 
     @contextmanager
-    def commanding(
-        self, worker: SupervisedWorker, loop: asyncio.AbstractEventLoop
-    ) -> Iterator[None]:
-        """Pass orders on to a worker, for a block."""
+    def command(self, worker: SupervisedWorker, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Pass stop requests on to a worker, for a block."""
         with self._lock:
             self._worker, self._loop = worker, loop
-            for order in self._orders:
-                self._pass_on(order)
+            for request in self._requests:
+                self._pass_on(request)
         try:
             yield
         finally:
@@ -98,39 +98,39 @@ class Supervised:
 
     def confirm_fit(self) -> None:
         """Tell the parent that nothing keeps this process from working."""
-        self._send(Vitals(is_fit=True, unready="starting"))
+        self._send(Vitals(is_fit=True, readiness="starting"))
 
     def report(self, report: msgspec.Struct) -> None:
-        """Tell the parent what was done."""
-        self._send(Vitals(report=msgspec.to_builtins(report), unready="stopping"))
+        """Send the parent the worker's summary."""
+        self._send(Vitals(report=msgspec.to_builtins(report), readiness="stopping"))
 
-    def _obey(self) -> None:
+    def _receive_requests(self) -> None:
         while True:
             try:
-                order = self._channel.receive(REPORT_S)
+                request = self._channel.receive(REPORT_S)
             except EOFError:
                 self._end_orphaned()
                 return
-            if order is None:
+            if request is None:
                 self._send_state()
                 continue
             with self._lock:
-                self._orders.append(order)
-                self._pass_on(order)
+                self._requests.append(request)
+                self._pass_on(request)
 
     def _end_orphaned(self) -> None:
         with self._lock:
             if self._worker is None:
                 os._exit(1)
-            # This timer needs no interpreter and no stream: a handler may hold the one, and
-            # nothing may read the other.
+            # This timer needs neither the interpreter's lock, which a handler may hold, nor a
+            # stream, which may be full.
             faulthandler.dump_traceback_later(ORPHAN_S, exit=True, file=self._devnull)
             self._pass_on(STOP_NOW)
-        logger.error("the parent process is gone: this one hands its jobs back and ends soon")
+        logger.error("the parent process is gone: this process hands its jobs back and ends")
 
-    def _pass_on(self, order: str) -> None:
+    def _pass_on(self, request: str) -> None:
         if self._worker is not None and self._loop is not None:
-            act = self._worker.stop_now if order == STOP_NOW else self._worker.stop
+            act = self._worker.stop_now if request == STOP_NOW else self._worker.stop
             with suppress(RuntimeError):  # the loop is closed: the worker has ended
                 self._loop.call_soon_threadsafe(act)
 
@@ -138,18 +138,18 @@ class Supervised:
         with self._lock:
             health = None if self._worker is None else self._worker.health
         if health is None:
-            self._send(Vitals(unready=self._without_worker))
+            self._send(Vitals(readiness=self._without_worker))
         else:
             self._send(
                 Vitals(
-                    unwell=health.liveness(),
-                    unready=health.readiness(),
+                    liveness=health.liveness(),
+                    readiness=health.readiness(),
                     passes=health.passes,
                 )
             )
 
     def _send(self, vitals: Vitals) -> None:
-        with suppress(EOFError):  # the thread that receives hears of it too
+        with suppress(EOFError):  # the receiving thread ends the process
             self._channel.send(msgspec.to_builtins(vitals))
 
 

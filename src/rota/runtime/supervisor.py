@@ -1,9 +1,9 @@
 """Several worker processes under one parent, on Linux: it starts them, replaces those that die,
-passes the order to stop on, and reaps orphans.
+forwards stop requests, and reaps orphans.
 
-The parent imports nothing of the application, so nothing of it can harm the parent. Its orders go
-through the channel, not as signals: so they reach a child that is still importing or whose loop is
-blocked, and none counts twice. `rota.runtime.supervised` is the child's side.
+The parent imports nothing of the application, so nothing of it can harm the parent. It sends stop
+requests through the channel, not as signals: so they reach a child that is still importing or whose
+loop is blocked, and none counts twice. `rota.runtime.supervised` is the child's side.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ from rota.runtime.supervised import STOP, STOP_NOW, Vitals
 logger = logging.getLogger("rota")
 
 ENDS_MAX = 5
-"""This many processes that end within a minute, unasked, end them all."""
+"""When this many processes end within a minute without a stop request, the supervisor gives up."""
 ENDS_S = 60.0
 BACK_OFF_S = (0.25, 10.0)
 """The first and the longest pause before a process is replaced; doubled with each end within a
 minute."""
-LOOK_S = 1.0
+TURN_S = 1.0
 """The longest turn of the parent, when nothing happens."""
 SILENT_S = 10.0
-"""A child that sends nothing for this long, or a parent stuck for as long, is not well."""
+"""A child that sends nothing for this long, or a parent stuck for as long, fails the liveness
+probe."""
 PING_S = 55.0
 """The shortest time between two pings, however many processes report a good pass each minute."""
 _HOPELESS = (2, 3)
-"""Usage and configuration do not get better by trying again. Once a process has found them right,
-such an end is like any other: a login that is refused for a moment must not end the others."""
+"""Exit statuses of wrong usage and configuration, which a retry does not fix. Once a process has
+found both right, such an exit is like any other: a login that is refused for a moment must not end
+the other processes."""
 _DATABASE_AWAY = 5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -54,34 +56,34 @@ class WorkerChild(ChildProcess):
 
     def __init__(self, arguments: list[str]) -> None:
         super().__init__(arguments)
-        self.vitals = Vitals(unready="starting")
-        """What it sent last."""
-        self.heard_at: float | None = None
-        """When it sent that; None before the first time."""
+        self.vitals = Vitals(readiness="starting")
+        """Its last message."""
+        self.received_at: float | None = None
+        """When that arrived; None before the first one."""
 
-    def send(self, order: str) -> None:
-        """Give an order; one that has ended needs none."""
+    def send(self, request: str) -> None:
+        """Send a stop request; a child that has ended needs none."""
         with suppress(EOFError):
-            self.channel.send(order)
+            self.channel.send(request)
 
     def receive(self) -> Iterator[Vitals]:
-        """Yield what it has sent since the last time."""
+        """Yield the messages that arrived since the last call."""
         with suppress(EOFError):
             while (message := self.channel.receive(0)) is not None:
-                with suppress(
-                    msgspec.ValidationError
-                ):  # another release means something else by it
+                # A child of another release may send what this one cannot read.
+                with suppress(msgspec.ValidationError):
                     yield msgspec.convert(message, Vitals)
 
-    def trouble(self, now: float) -> str | None:
-        """Return what is wrong with it."""
-        silent_s = 0.0 if self.heard_at is None else now - self.heard_at
-        return f"silent for {silent_s:.0f} s" if silent_s > SILENT_S else self.vitals.unwell
+    def liveness(self, now: float) -> str | None:
+        """Return what is wrong with it; None: nothing."""
+        silent_s = 0.0 if self.received_at is None else now - self.received_at
+        return f"silent for {silent_s:.0f} s" if silent_s > SILENT_S else self.vitals.liveness
 
 
 class Supervisor:
     """`count` processes of one command; `arguments` end with the option that takes the channel's
-    descriptor. `unwell` and `unready` may be asked from any thread; None means well, or ready.
+    descriptor. `liveness` and `readiness` may be called from any thread; None means live, or
+    ready.
 
     Until a first child says that it is fit, there is one child only, so that what is wrong with
     the configuration is logged once. Then there are `count`, until a signal, a drain's end, or too
@@ -92,7 +94,7 @@ class Supervisor:
         self, arguments: list[str], count: int, *, drain: bool, ping_url: str | None = None
     ) -> None:
         self.reports: list[dict[str, Any]] = []
-        """What the children did, in the order in which they ended."""
+        """The children's reports, in the order in which they ended."""
         self._arguments = arguments
         self._count = count
         self._drain = drain
@@ -102,13 +104,14 @@ class Supervisor:
         self._started = 0
         self._start_at = 0.0
         self._is_fit = False
-        """Whether a child has said that it is fit."""
+        """Whether a child has reported that it is fit."""
         self._stops = 0
-        """How often the children were told to stop: once gently, a second time at once."""
+        """Number of stop requests so far: the first leaves a grace period, the second none."""
         self._status = 0
         self._failure: ProcessesFailed | None = None
         self._ends: deque[tuple[float, bool]] = deque()
-        """The unasked ends of the last minute: when, and whether it counts towards ENDS_MAX."""
+        """The ends of the last minute without a stop request: when, and whether it counts towards
+        ENDS_MAX."""
         self._turned_at = monotonic()
 
     def run(self) -> int:
@@ -126,25 +129,25 @@ class Supervisor:
                     self._turn(signals)
             finally:
                 for child in self._children.values():
-                    child.close()  # to them their parent is gone: they end
+                    child.close()  # their channel ends, and so do they
         if self._failure is not None:
             raise self._failure
         if self._drain and self._ping_url is not None and self._status == 0 and not self._stops:
             ping(self._ping_url)
         return self._status
 
-    def unwell(self) -> str | None:
-        """Return why the whole should be ended from outside. That a process is being replaced is
-        no reason: this is what the parent is for."""
+    def liveness(self) -> str | None:
+        """Return why a probe should restart all processes. That one is being replaced is no reason:
+        this is what the parent is for."""
         now = monotonic()
         if now - self._turned_at > SILENT_S:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"
         for child in list(self._children.values()):
-            if (trouble := child.trouble(now)) is not None:
-                return f"worker process {child.pid}: {trouble}"
+            if (problem := child.liveness(now)) is not None:
+                return f"worker process {child.pid}: {problem}"
         return None
 
-    def unready(self) -> str | None:
+    def readiness(self) -> str | None:
         """Return why not all of them take jobs."""
         if self._stops:
             return "stopping"
@@ -152,9 +155,9 @@ class Supervisor:
         if len(children) < self._count:
             return f"{len(children)} of {self._count} worker processes are up"
         for child in children:
-            if child.vitals.unready is not None:
-                return f"worker process {child.pid}: {child.vitals.unready}"
-        return self.unwell()
+            if child.vitals.readiness is not None:
+                return f"worker process {child.pid}: {child.vitals.readiness}"
+        return self.liveness()
 
     # Starting
 
@@ -184,11 +187,11 @@ class Supervisor:
             for child in self._children.values()
             if not child.channel.has_ended
         }
-        pause_s = min(LOOK_S, max(0.0, self._start_at - monotonic())) if self._missing else LOOK_S
+        pause_s = min(TURN_S, max(0.0, self._start_at - monotonic())) if self._missing else TURN_S
         ready, _, _ = select.select([signals.fileno(), *by_descriptor], [], [], pause_s)
         for descriptor in ready:
             if descriptor in by_descriptor:
-                self._hear(by_descriptor[descriptor])
+                self._receive(by_descriptor[descriptor])
         numbers = signals.recv(4096) if signals.fileno() in ready else b""
         for number in numbers:
             if number != signal.SIGCHLD:
@@ -196,9 +199,9 @@ class Supervisor:
         if signal.SIGCHLD in numbers:
             self._reap()
 
-    def _hear(self, child: WorkerChild) -> None:
+    def _receive(self, child: WorkerChild) -> None:
         for vitals in child.receive():
-            child.heard_at = monotonic()
+            child.received_at = monotonic()
             self._is_fit = self._is_fit or vitals.is_fit
             if vitals.passes > child.vitals.passes:
                 self._ping()
@@ -212,17 +215,17 @@ class Supervisor:
         if self._ping_url is not None and now - self._pinged_at >= PING_S:
             self._pinged_at = now
             to = (self._ping_url,)
-            with suppress(RuntimeError):  # no thread: the switch misses a ping, and says so
+            with suppress(RuntimeError):  # no thread: the dead-man switch misses one ping
                 threading.Thread(target=ping, args=to, name="rota-ping", daemon=True).start()
 
     def _stop(self) -> None:
-        """Tell the children to stop; told a second time, at once."""
+        """Tell the children to stop; on the second call without a grace period."""
         self._stops += 1
         if self._stops <= 2:
-            how, order = ("", STOP) if self._stops == 1 else (" at once", STOP_NOW)
+            how, request = ("", STOP) if self._stops == 1 else (" at once", STOP_NOW)
             logger.info("stopping %s worker processes%s", len(self._children), how)
             for child in self._children.values():
-                child.send(order)
+                child.send(request)
 
     # Ending
 
@@ -232,7 +235,7 @@ class Supervisor:
             if child is None:  # as pid 1, this process is the parent of every orphan
                 os.waitpid(pid, 0)
             else:
-                self._hear(child)
+                self._receive(child)
                 self._handle_end(child.pid, child.reap())
 
     def _handle_end(self, pid: int, status: int) -> None:
@@ -271,8 +274,8 @@ class Supervisor:
 
 
 def _share(status: int) -> int:
-    """Return what a child that was told to stop adds to the status of the whole. A signal that came
-    while it was importing did what was asked."""
+    """Return the exit status that one child contributes to that of all. A child that a stop signal
+    killed while it was importing ended as requested."""
     if status in (-signal.SIGTERM, -signal.SIGINT):
         return 0
     return 1 if status < 0 else status
@@ -280,7 +283,7 @@ def _share(status: int) -> int:
 
 @contextmanager
 def _signal_socket() -> Iterator[socket.socket]:
-    """Receive signals as bytes of a socket, so that one wait covers everything."""
+    """Receive signals as bytes of a socket, so that one `select` waits for everything."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)

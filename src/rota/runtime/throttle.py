@@ -1,4 +1,4 @@
-"""Says the same thing at most once in a while."""
+"""Limits how often the same thing is reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.runtime.clock import Clock
 
 
 class Throttle:
-    """Which of several things, each with a key, may be said now. Not for several threads."""
+    """Decides which of several things, each with a key, may be reported now. For one thread."""
 
     def __init__(
         self,
@@ -21,8 +21,8 @@ class Throttle:
     ) -> None:
         """
         Args:
-            every_s: a key is allowed once in so many seconds.
-            most: of all keys together at most this many within `within_s`. Defaults to any number.
+            every_s: seconds between two reports of the same key.
+            most: most reports of all keys together within `within_s`. Defaults to any number.
         """
         self._clock = clock
         self._every_s = every_s
@@ -30,11 +30,11 @@ class Throttle:
         self._within_s = within_s
         self._said_at: dict[Hashable, float] = {}
         self._recent: deque[float] = deque()
-        """When something was said within the last `within_s`; only with `most`."""
+        """When something was reported within the last `within_s`; only with `most`."""
         self._prune_at = clock.monotonic() + every_s
 
     def allows(self, key: Hashable = None) -> bool:
-        """Whether it may be said now; what is allowed counts as said."""
+        """Whether it may be reported now; what is allowed counts as reported."""
         now = self._clock.monotonic()
         said_at = self._said_at.get(key)
         if (said_at is not None and now - said_at < self._every_s) or self._is_full(now):
@@ -49,7 +49,7 @@ class Throttle:
         return True
 
     def reset(self) -> None:
-        """Forget what was said: all of it is news again."""
+        """Forget all reports: every key is allowed again."""
         self._said_at.clear()
         self._recent.clear()
 

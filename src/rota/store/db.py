@@ -10,7 +10,7 @@ from rota.store.driver import Operation, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
-from rota.store.errors import StoreError, tell
+from rota.store.errors import StoreError, translate_for_app
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 
@@ -28,7 +28,7 @@ LOCK_TIMEOUT_S = 10
 ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
 """Longest wait of an event loop for an answer; then the connection is cut.
 
-The server's own timeout comes first, if the server can be heard. This limit is for a proxy or a
+The server's own timeout comes first, if the server can be reached. This limit is for a proxy or a
 firewall that swallows packets, while the kernels on both sides believe in the connection.
 """
 UNACKNOWLEDGED_S = 15
@@ -79,9 +79,8 @@ class Database:
         given.setdefault("keepalives_interval", "5")
         given.setdefault("keepalives_count", "3")
         given.setdefault("tcp_user_timeout", str(UNACKNOWLEDGED_S * 1000))
-        given["client_encoding"] = (
-            "UTF8"  # texts of jobs are of every language, whatever PGCLIENTENCODING says here
-        )
+        # Texts of jobs are in every language, whatever PGCLIENTENCODING says here.
+        given["client_encoding"] = "UTF8"
         given["application_name"] = f"rota {role}"[:63]
         return own.format_conninfo(given)
 
@@ -108,7 +107,7 @@ class Database:
 
         Unlike the pool, which tries again, it says at once why it cannot.
         """
-        with own.tell_trouble(), own.connect(self.conninfo(role)) as connection:
+        with own.translate_trouble(), own.connect(self.conninfo(role)) as connection:
             yield connection
 
     # Operations, on a connection of the pool or on the caller's
@@ -150,7 +149,8 @@ class Database:
 
 
 class Border:
-    """The place where errors leave the store: raises what `tell` returns for a StoreError."""
+    """The place where errors leave the store: raises what `translate_for_app` returns for a
+    StoreError."""
 
     def __init__(self, *, is_own: bool) -> None:
         self._is_own = is_own
@@ -165,10 +165,10 @@ class Border:
     ) -> None:
         if not isinstance(error, StoreError):
             return
-        told = tell(error, is_own=self._is_own)
-        context = told.__context__
+        public = translate_for_app(error, is_own=self._is_own)
+        context = public.__context__
         try:
-            raise told
+            raise public
         finally:
-            told.__context__ = context  # the driver's error is shown as the driver raised it
-            del told  # otherwise it keeps the frames of its traceback alive
+            public.__context__ = context  # the driver's error is shown as the driver raised it
+            del public  # otherwise it keeps the frames of its traceback alive

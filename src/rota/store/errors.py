@@ -1,8 +1,8 @@
 """What a driver gives the operations instead of rows.
 
 A driver translates each of its errors once: with `store_error`, or to a class of this file if the
-server was never asked. Operations decide by the class. Where an error leaves the store, `tell`
-translates it to `rota.errors`.
+server was never asked. Operations decide by the class. Where an error leaves the store,
+`translate_for_app` translates it to `rota.errors`.
 """
 
 from __future__ import annotations
@@ -202,24 +202,24 @@ A server that writes in another language is taken for one that does not answer.
 _POOLER = "a pooler refuses Rota's session settings"
 
 
-def tell(error: StoreError, *, is_own: bool) -> Exception:
+def translate_for_app(error: StoreError, *, is_own: bool) -> Exception:
     """Return the error that the application gets.
 
     On a connection of Rota's (`is_own`), an absent server or a lasting lock is DatabaseUnavailable.
     On the application's connection it is the driver's error: the application knows what that means
     for its transaction.
     """
-    told = _say(error)
-    if told is None and (error.driver_error is None or (is_own and not is_of_statement(error))):
-        told = unavailable(error)
-    if told is None:
+    public = _translate_schema(error)
+    if public is None and (error.driver_error is None or (is_own and not is_of_statement(error))):
+        public = unavailable(error)
+    if public is None:
         assert error.driver_error is not None
         return error.driver_error
-    told.__cause__ = error.driver_error
-    return told
+    public.__cause__ = error.driver_error
+    return public
 
 
-def _say(error: StoreError) -> RotaError | None:
+def _translate_schema(error: StoreError) -> RotaError | None:
     match error:
         case PayloadRefused():
             return PayloadError("?", None, error.reason)
@@ -234,14 +234,18 @@ def _say(error: StoreError) -> RotaError | None:
     return None
 
 
-def tell_worker(error: StoreError) -> DatabaseUnavailable:
+def translate_for_worker(error: StoreError) -> DatabaseUnavailable:
     """Return the error that a loop of a worker gets: always one after which it tries again.
 
     A worker does not end because a user's trigger raises or a login is refused for a while: its
     start has checked the schema and the configuration.
     """
     is_of_schema = isinstance(error, ObjectMissing | PrivilegeMissing)
-    text = f"the database refuses: {_say(error)}" if is_of_schema else str(unavailable(error))
+    text = (
+        f"the database refuses: {_translate_schema(error)}"
+        if is_of_schema
+        else str(unavailable(error))
+    )
     return DatabaseUnavailable(text, refused=not isinstance(error, ServerTrouble))
 
 

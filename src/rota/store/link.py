@@ -12,7 +12,7 @@ from rota.store.db import ANSWER_S, LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Databas
 from rota.store.driver import Operation, adrive
 from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import ERRORS, translate
-from rota.store.errors import StoreError, tell_worker
+from rota.store.errors import StoreError, translate_for_worker
 
 T = TypeVar("T")
 
@@ -58,10 +58,10 @@ class StoreLink:
         opens a new one.
         """
         async with self._turn:
-            with _tell_worker():
+            with _translate_for_worker():
                 connection = await self._open()
             try:
-                with _tell_worker():
+                with _translate_for_worker():
                     yield connection
             except BaseException as error:
                 # Whatever interrupted it, a cancellation included: a connection that is not idle
@@ -93,14 +93,14 @@ class StoreLink:
 
 
 @contextmanager
-def _tell_worker() -> Iterator[None]:
+def _translate_for_worker() -> Iterator[None]:
     """Turn whatever the database or the operating system says into DatabaseUnavailable."""
     try:
         yield
     except StoreError as error:
-        raise tell_worker(error) from error.driver_error
+        raise translate_for_worker(error) from error.driver_error
     except ERRORS as error:
-        raise tell_worker(translate(error)) from error
+        raise translate_for_worker(translate(error)) from error
     except (SchemaError, PayloadError) as error:
         raise DatabaseUnavailable(f"the database refuses: {error}", refused=True) from error
     except ConfigurationError as error:

@@ -28,7 +28,7 @@ from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
-from rota.store.drivers.own import tell_trouble
+from rota.store.drivers.own import translate_trouble
 from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
@@ -75,7 +75,7 @@ do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 end if; end $setting$;
 """
 _END = """\
-select stamp_missing();
+select installation_ensure();
 select partitions_ensure(7);
 update definition d
 set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000
@@ -252,7 +252,7 @@ def migrate(
         )
     database = Database(url, schema)
     with (
-        tell_trouble(),
+        translate_trouble(),
         psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
     ):
         refuse_unfit_server(connection)

@@ -1,6 +1,6 @@
 """Read-only queries about a database, each a short transaction with a limit of two seconds.
 
-A check of a database must not be its problem.
+A check must not harm the database that it checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rota.errors import ConfigurationError
 from rota.model.failure import message, one_line
 from rota.store.db import Database
 from rota.store.driver import Driver, Operation, Query, drive
-from rota.store.drivers.own import tell_trouble, wait_for_notification
+from rota.store.drivers.own import translate_trouble, wait_for_notification
 from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.errors import (
     ObjectMissing,
@@ -26,7 +26,7 @@ from rota.store.errors import (
     ServerTrouble,
     StoreError,
     is_of_pooler,
-    tell,
+    translate_for_app,
     unavailable,
 )
 from rota.store.ops.read import table
@@ -34,19 +34,19 @@ from rota.store.ops.read import table
 if TYPE_CHECKING:
     import psycopg
 
-LOOK_S = 2.0
+QUERY_S = 2.0
 """Longest time for one query."""
-HEAR_S = 2.0
-"""Longest time for a NOTIFY to oneself."""
+NOTIFY_S = 2.0
+"""Longest time for a NOTIFY to arrive."""
 TRIES = 5
-"""How often two connections are compared before each counts as having its own session."""
+"""Comparisons of two connections before each counts as having a session of its own."""
 
 
-class CannotLook(Exception):
+class QueryFailed(Exception):
     """The database does not answer the query. Nothing was changed; the connection stays usable."""
 
 
-class MayNotLook(CannotLook):
+class QueryForbidden(QueryFailed):
     """The role lacks a privilege for this query."""
 
 
@@ -61,7 +61,7 @@ class Probe:
     def facts(self, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Run a statement that returns its facts as JSON.
 
-        Raises CannotLook, SchemaMissing, DatabaseUnavailable.
+        Raises QueryFailed, SchemaMissing, DatabaseUnavailable.
         """
         facts: dict[str, Any] = msgspec.json.decode(self._run(_facts(name, dict(params or {}))))
         return facts
@@ -75,10 +75,10 @@ class Probe:
         """Run a statement that returns rows. Raises as `facts`."""
         return self._run(table(name, dict(params), columns=columns))  # type: ignore[no-any-return]
 
-    def round_trips_s(self, count: int = 5) -> float:
+    def measure_round_trip_s(self, count: int = 5) -> float:
         """Return the shortest of some round trips, in seconds."""
         took = []
-        with tell_trouble():
+        with translate_trouble():
             for _ in range(count):
                 before = time.monotonic()
                 self._driver.run(b"select 1", None)
@@ -90,7 +90,7 @@ class Probe:
 
         A transaction pooler lends a session to the next caller. Nothing is left behind in it.
         """
-        with self.database.open_connection("cli") as connection, tell_trouble():
+        with self.database.open_connection("cli") as connection, translate_trouble():
             other = PsycopgDriver(connection)
             for _ in range(TRIES):
                 mine, others = ({_backend(one), _backend(one)} for one in (self._driver, other))
@@ -98,25 +98,25 @@ class Probe:
                     return True
         return False
 
-    def hears_after_s(self) -> float | None:
+    def measure_notify_s(self) -> float | None:
         """Return how long a NOTIFY takes from one connection to another, in seconds.
 
-        None: it did not arrive within two. No one else listens on that channel.
+        None: it did not arrive within two. The channel is unique.
         """
         channel = f'"{self.database.schema}.doctor.{uuid4().hex[:12]}"'.encode()
-        with self.database.open_connection("cli") as connection, tell_trouble():
+        with self.database.open_connection("cli") as connection, translate_trouble():
             other = PsycopgDriver(connection)
             other.run(b"listen " + channel, None)
             try:
                 before = time.monotonic()
                 self._driver.run(b"notify " + channel, None)
-                is_heard = wait_for_notification(connection, HEAR_S)
-                return time.monotonic() - before if is_heard else None
+                has_arrived = wait_for_notification(connection, NOTIFY_S)
+                return time.monotonic() - before if has_arrived else None
             finally:
                 other.run(b"unlisten " + channel, None)
 
     def _run(self, operation: Operation[Any]) -> Any:
-        ms = f"{LOOK_S * 1000:.0f}"
+        ms = f"{QUERY_S * 1000:.0f}"
         # For this transaction, not for the session, which behind a pooler is another client's
         # afterwards.
         limits = f"set local statement_timeout = {ms}; set local lock_timeout = {ms}"
@@ -133,14 +133,15 @@ class Probe:
 def _say(error: StoreError) -> Exception:
     match error:
         case ObjectMissing():
-            return tell(error, is_own=True)
+            return translate_for_app(error, is_own=True)
         case PrivilegeMissing():
-            return MayNotLook(f"not allowed to look: {message(tell(error, is_own=True))}")
+            public = translate_for_app(error, is_own=True)
+            return QueryForbidden(f"not permitted: {message(public)}")
         case RowLocked():
-            return CannotLook(f"no answer within {LOOK_S:.0f} s")
+            return QueryFailed(f"no answer within {QUERY_S:.0f} s")
         case ServerTrouble():
             return unavailable(error)
-    return CannotLook(f"the database refuses: {one_line(str(error))}")
+    return QueryFailed(f"the database refuses: {one_line(str(error))}")
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Evaluates alert rules and sends their notifications: once per fleet, repeated, and when over."""
+"""Evaluates alert rules and sends their notifications: once over all workers, again after a
+while, and when they are over."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import msgspec
 from rota.errors import DatabaseUnavailable
 from rota.model.alert import decide
 from rota.model.failure import one_line
-from rota.observe.events import AlertFired, AlertNotTold, AlertOver
+from rota.observe.events import AlertFired, AlertNotSent, AlertOver
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.http import CallFailed, CallRefused, acall
 from rota.runtime.service import Service
@@ -26,7 +27,7 @@ PERIOD_S = 60.0
 STATEMENT_S = 10.0
 """Longest time for the evaluation of one rule."""
 SHARE = 0.01
-"""Share of one connection's time that a rule may take over the whole fleet.
+"""Share of one connection's time that a rule may take over all workers.
 
 A rule that takes a second is evaluated every hundred: it reads indexes that churn.
 """
@@ -36,7 +37,8 @@ answer."""
 
 
 class Alerter(Service):
-    """One pass a minute: evaluates the rules that nobody else has in hand, tells what they found, and posts what was not posted yet."""
+    """Makes one pass a minute: evaluates rules that no other worker has taken, reports alerts, and
+    posts those that are not posted yet."""
 
     name = "alerts"
 
@@ -49,7 +51,7 @@ class Alerter(Service):
         self._taken: deque[AlertRule] = deque()
         """Rules that no other worker evaluates meanwhile."""
         self._evaluate_at = 0.0
-        """No evaluation before this time: it was done before the jobs."""
+        """No evaluation before this time, because the drain evaluated before its jobs."""
         self.passes = 0
         """Passes that succeeded."""
 
@@ -58,7 +60,7 @@ class Alerter(Service):
 
         The first `tick` posts, because the receiver may be slow.
         """
-        await self._evaluate_what_is_due(link)
+        await self._evaluate_due(link)
         self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
@@ -70,7 +72,7 @@ class Alerter(Service):
             if self._url is not None:
                 await self._post(self._url)
         finally:
-            await self._link.close()  # it is needed once a minute
+            await self._link.close()  # needed once a minute only
         if is_good:
             self.passes += 1
         return PERIOD_S
@@ -84,7 +86,7 @@ class Alerter(Service):
         is_good = True
         while True:
             try:
-                await self._evaluate_what_is_due(self._link)
+                await self._evaluate_due(self._link)
             except DatabaseUnavailable as error:
                 if not error.refused or not self._taken:
                     raise
@@ -92,7 +94,7 @@ class Alerter(Service):
                 rule = self._taken.popleft()
                 await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
                 self.bus.emit(
-                    AlertNotTold(
+                    AlertNotSent(
                         rule=one_line(rule.name),
                         subject="",
                         reason=f"it cannot be evaluated: {error}",
@@ -101,7 +103,7 @@ class Alerter(Service):
             else:
                 return is_good
 
-    async def _evaluate_what_is_due(self, link: StoreLink) -> None:
+    async def _evaluate_due(self, link: StoreLink) -> None:
         """Evaluate rule by rule; one that fails stays the first of those taken."""
         if not self._taken:
             self._taken.extend(await link.run(ops.take_alert_rules()))
@@ -117,17 +119,17 @@ class Alerter(Service):
         for message, problem in await link.run(
             ops.write_alerts(rule.name, decided, took_s / SHARE)
         ):
-            self._tell(message)
+            self._report(message)
             if problem is not None:
                 self.bus.emit(
-                    AlertNotTold(
+                    AlertNotSent(
                         rule=one_line(message.rule),
                         subject=one_line(message.subject),
                         reason=f"its job was refused: {one_line(problem)}",
                     )
                 )
 
-    def _tell(self, message: AlertMessage) -> None:
+    def _report(self, message: AlertMessage) -> None:
         facts: dict[str, Any] = {
             "rule": one_line(message.rule),
             "subject": one_line(message.subject),
@@ -147,20 +149,20 @@ class Alerter(Service):
             )
 
     async def _post(self, url: str) -> None:
-        """Post what is due, at least once: if the worker ends before it records a post, that is
-        repeated."""
+        """Post the due alerts, at least once: a post is repeated if the worker ends before it
+        records it."""
         for message in await self._link.run(ops.take_unposted(POST_MAX)):
             try:
                 await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
                 self.bus.emit(
-                    AlertNotTold(
+                    AlertNotSent(
                         rule=one_line(message.rule),
                         subject=one_line(message.subject),
                         reason=str(error),
                     )
                 )
-                # A refused one must not hold back the others.
+                # A refused alert must not delay the others.
                 if not isinstance(error, CallRefused):
                     return
             else:

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 10.0
-"""An unclaimed job is dead this soon after its expiry. Its worker ends one that is claimed too
-late."""
+"""An unclaimed job is dead this soon after its expiry. If it is claimed too late, its worker
+ends it."""
 BATCH = 500
 
 
 class Expirer(Service):
-    """Passes over the expired jobs once a period; a pass continues, batch by batch, where it
-    was."""
+    """Passes over the expired jobs once a period, batch by batch."""
 
     name = "expirer"
 

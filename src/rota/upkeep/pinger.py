@@ -1,4 +1,4 @@
-"""Pings a monitor outside while all is well: a dead process can raise no alert."""
+"""Pings an outside monitor while all is well: a dead process can raise no alert."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SOON_S = 1.0
 
 
 class Pinger(Service):
-    """Pings about once a minute, after another upkeep pass, while the database answers every
-    part."""
+    """Pings about once a minute, after another good pass of upkeep, while the database answers all
+    parts of the worker."""
 
     name = "pinger"
 
@@ -39,7 +39,7 @@ class Pinger(Service):
         self._passes = 0
 
     async def tick(self) -> float | None:
-        """Ping if there is reason to."""
+        """Ping if there was another good pass."""
         if self._alerts.passes == self._passes:
             return SOON_S
         if any(part.away_since is not None for part in self._parts):

@@ -1,4 +1,4 @@
-"""Jobs that the database refuses: put off for growing pauses, and named in the log."""
+"""Jobs that the database refuses: retried after growing pauses, and reported in the log."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 
-TELL_S = 3600.0
-"""The same job is named once in this time."""
-NAMED_MAX = 20
-"""Most jobs named within `NAMED_S`: a trigger that refuses all of them does not fill the log. The
-others are named when they are refused again."""
-NAMED_S = 60.0
+LOG_S = 3600.0
+"""Seconds between two reports of the same job."""
+REPORTED_MAX = 20
+"""Most jobs reported within `REPORTED_S`: a trigger that refuses all jobs does not fill the log.
+The others are reported when they are refused again."""
+REPORTED_S = 60.0
 
 
 class RefusalLog:
-    """Says which jobs the database refuses to one service."""
+    """Reports which jobs the database refuses to one service."""
 
     def __init__(self, bus: Bus, service: str, clock: Clock) -> None:
         self._bus = bus
         self._service = service
-        self._throttle = Throttle(clock, TELL_S, most=NAMED_MAX, within_s=NAMED_S)
+        self._throttle = Throttle(clock, LOG_S, most=REPORTED_MAX, within_s=REPORTED_S)
 
     def report(self, refusals: Refusals) -> None:
-        """Name those that were not named of late, as far as there is room."""
+        """Report those that were not reported lately, up to REPORTED_MAX."""
         for job, reason in refusals.items():
             if self._throttle.allows(job):
                 self._bus.emit(UpkeepRefused(service=self._service, job=job, reason=reason))
@@ -48,11 +48,11 @@ class Case:
     again_at: float
     pauses: BackOff
     is_reported: bool = False
-    """Whether an event has said so."""
+    """Whether an event has reported it."""
 
 
 class Quarantine(Generic[Key]):
-    """The jobs that are refused to one service, and when each is tried again."""
+    """The jobs that the database refuses to one service, and when each is tried again."""
 
     def __init__(self, clock: Clock, first_s: float, most_s: float) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class Quarantine(Generic[Key]):
         """In the order of their first refusals. To be read only."""
 
     def put(self, key: Key) -> Case:
-        """Put off a job that was refused, for twice as long as the last time."""
+        """Retry a refused job later, after twice the last pause."""
         now = self._clock.monotonic()
         case = self.cases.get(key)
         if case is None:

@@ -40,13 +40,13 @@ class Reaper(Service):
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Note that the connection was lost.
 
-        Other workers may have been cut off too: when it is back, they get time to renew before the
-        reaper takes jobs from them. Not if the database answers, and refuses.
+        Other workers may have lost theirs too: after an outage they get time to renew before the
+        reaper takes jobs from them. They get none if the database answers and refuses.
         """
         if not error.refused:
             self._is_away = True
         elif self._is_away:
-            self._begin_the_time_of_others()
+            self._begin_grace()
         return super().handle_outage(error, back_off_s)
 
     async def tick(self) -> float | None:
@@ -56,7 +56,7 @@ class Reaper(Service):
             ops.reap(self._reading.begin(), BATCH, self._find_steady_s(before))
         )
         if self._is_away:
-            self._begin_the_time_of_others()
+            self._begin_grace()
         self._refused.report(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
         if not more:
@@ -83,18 +83,18 @@ class Reaper(Service):
         return 0 if more else PERIOD_S
 
     def _find_steady_s(self, now: float) -> float | None:
-        """Return for how long the connection has been there; None: it was never away."""
+        """Return how long the connection has been up; None: it was never lost."""
         if self._is_away:
             return 0.0
         return None if self._back_at is None else now - self._back_at
 
-    def _begin_the_time_of_others(self) -> None:
-        """Start the other workers' time now that the database answered: a connect may take that
-        long."""
+    def _begin_grace(self) -> None:
+        """Start the other workers' time to renew now, when the database has answered, because a
+        connect may take long."""
         self._is_away = False
         self._back_at = self.clock.monotonic()
 
     async def close(self) -> None:
-        """Close the connection. It is the reaper's own, so that no other upkeep delays or breaks
+        """Close the connection. Only the reaper uses it, so that no other upkeep delays or breaks
         it."""
         await self._link.close()

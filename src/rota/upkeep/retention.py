@@ -1,5 +1,4 @@
-"""Creates the coming partitions and deletes what has been over for long enough, without
-blocking."""
+"""Creates the coming partitions and deletes old rows, without blocking."""
 
 from __future__ import annotations
 
@@ -47,29 +46,30 @@ class Retention(Service):
         self._own = StoreLink(
             database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S
         )
-        """For whatever may wait for a lock: the other connection is the reaper's too."""
+        """For statements that may wait for a lock, because other upkeep shares the other
+        connection."""
         self._pass_at = 0.0
-        """No pass before this time: the pass before the jobs left nothing."""
+        """No pass before this time, because the pass before the jobs left nothing."""
         self._partitions_at = 0.0
-        """Partitions are left alone before this time, while rows are deleted batch by batch."""
+        """No change of partitions before this time, while rows are deleted batch by batch."""
 
     async def begin(self, link: StoreLink) -> None:
         """Do the pass of a drain, before its jobs.
 
-        The first `tick` retries what must wait, and reports it.
+        The first `tick` retries steps that must wait, and reports them.
         """
-        has_waiting, has_more = await self._see_to_partitions(link, tells=False)
+        has_waiting, has_more = await self._update_partitions(link, reports=False)
         if not await self._forget(link) and not has_waiting and not has_more:
             self._pass_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
-        """Do one pass; return soon if there was more than it takes."""
+        """Do one pass; return a short pause if there is more to do."""
         if self.clock.monotonic() < self._pass_at:
             return self._pass_at - self.clock.monotonic()
         trouble: DatabaseUnavailable | None = None
         if self.clock.monotonic() >= self._partitions_at:
             try:
-                has_waiting, has_more = await self._see_to_partitions(self._own, tells=True)
+                has_waiting, has_more = await self._update_partitions(self._own, reports=True)
                 if has_more and not has_waiting:
                     return SOON_S
             except DatabaseUnavailable as error:
@@ -77,7 +77,7 @@ class Retention(Service):
                     raise
                 trouble = error
             finally:
-                await self._own.close()  # it is needed once an hour
+                await self._own.close()  # needed once an hour only
             self._partitions_at = self.clock.monotonic() + PERIOD_S
         if await self._forget(self._link):
             return SOON_S
@@ -90,38 +90,41 @@ class Retention(Service):
         """Close its own connection; the other one is shared."""
         await self._own.close()
 
-    async def _see_to_partitions(self, own: StoreLink, *, tells: bool) -> tuple[bool, bool]:
+    async def _update_partitions(self, own: StoreLink, *, reports: bool) -> tuple[bool, bool]:
         """Create missing partitions and drop old ones.
 
         Return whether one must stay for now, and whether there may be more to drop at once. One
-        that must stay is retried in the next period only: each try may wait, and is reported.
+        that must stay is retried in the next period only, because each try may wait and is
+        reported.
         """
         await own.run(ops.ensure_partitions())  # first, because the next step may block it
         due = await own.run(ops.partitions_due())
-        taken = [await self._take(own, step, tells=tells) for step in due if step.step == "detach"]
+        taken = [
+            await self._take(own, step, reports=reports) for step in due if step.step == "detach"
+        ]
         off = (
             [step for step in await own.run(ops.partitions_due()) if step.step == "drop"]
             if due
             else []
         )
-        taken += [await self._take(own, step, tells=tells) for step in off]
+        taken += [await self._take(own, step, reports=reports) for step in off]
         return not all(taken), bool(off)
 
-    async def _take(self, own: StoreLink, step: PartitionStep, *, tells: bool) -> bool:
+    async def _take(self, own: StoreLink, step: PartitionStep, *, reports: bool) -> bool:
         try:
             async with asyncio.timeout(STEP_S + STEP_MARGIN_S):
                 reason = await own.run(ops.take_step(step))
         except TimeoutError:
             reason = f"it did not end within {STEP_S} s"
-        if reason is not None and tells:
+        if reason is not None and reports:
             self.bus.emit(PartitionKept(partition=step.name, reason=reason))
         elif reason is None and step.step == "drop":
             self.bus.emit(PartitionDropped(partition=step.name))
         return reason is None
 
     async def _forget(self, link: StoreLink) -> bool:
-        """Delete a batch of each kind of rows, whatever happens to the others; return whether more
-        may be left."""
+        """Delete a batch of each kind of rows, even if another kind fails; return whether more may
+        be left."""
         more = False
         trouble: DatabaseUnavailable | None = None
         kinds: list[Callable[[], Awaitable[int]]] = [

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 60.0
-"""Minutes are added once they are closed, two to three minutes after they began."""
+"""A minute is added when it is over, two to three minutes after it began."""
 
 
 class StatsRollup(Service):

@@ -1,4 +1,4 @@
-"""Turns ticks of schedules into jobs. Every worker tries; the database lets one of them do each
+"""Turns ticks of schedules into jobs. Every worker tries; the database lets one worker handle each
 tick."""
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 5.0
-"""Longest pause: a row that is inserted or changed is planned within it. Announced ticks are waited
-for."""
+"""Longest pause: a row that is inserted or changed is planned within it. The scheduler
+waits for announced ticks exactly."""
 PAUSE_S_MIN = 0.01
 BATCH = 100
 """Schedules per pass."""
 DISABLE_PERIOD_S = 60.0
-TELL_S = 3600.0
+LOG_S = 3600.0
 """The same refusal is reported at most once in this time."""
 WAITS_S = 20.0
 """How long a pass continues past schedules that wait for a lock: each costs its timeout."""
@@ -50,7 +50,7 @@ class Scheduler(Service):
         self._link = link
         self._reading = ReadWindow(clock)
         self._disable_at = 0.0
-        self._lines = Throttle(clock, TELL_S)
+        self._lines = Throttle(clock, LOG_S)
 
     async def tick(self) -> float | None:
         """Do one pass; return 0 if there may be more, otherwise the seconds until the next tick."""
@@ -62,7 +62,7 @@ class Scheduler(Service):
         before = self.clock.monotonic()
         agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
         if agenda.is_paused:
-            return PERIOD_S  # what becomes due meanwhile is read when the pause is over
+            return PERIOD_S  # ticks that come due meanwhile are read after the pause
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
         if announced and len(agenda.due) >= BATCH:
             return 0
@@ -76,7 +76,7 @@ class Scheduler(Service):
     async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
         """Advance the due schedules; return the next ticks.
 
-        Raises DatabaseUnavailable, after the others if one schedule has to wait.
+        Raises DatabaseUnavailable; if only one schedule has to wait, after the others.
         """
         announced: list[datetime] = []
         trouble: DatabaseUnavailable | None = None
@@ -106,22 +106,22 @@ class Scheduler(Service):
             if answer.is_for_good:
                 await self._refuse(due, answer.reason)
             else:
-                self._tell(due.name, answer.reason)
+                self._report_refusal(due.name, answer.reason)
             return None
         if answer is None:
             return None
-        self._say(due, decided, answer)
+        self._report(due, decided, answer)
         return decided.next_run_at
 
     async def _refuse(self, due: Due, why: str) -> None:
         if await self._link.run(ops.refuse(due, why)):
             self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=True))
 
-    def _tell(self, name: str, why: str) -> None:
+    def _report_refusal(self, name: str, why: str) -> None:
         if self._lines.allows(name):
             self.bus.emit(ScheduleRefused(schedule=name, reason=why, paused=False))
 
-    def _say(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
+    def _report(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
         if decided.missed:
             self.bus.emit(
                 TicksMissed(

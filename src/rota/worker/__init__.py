@@ -1,1 +1,1 @@
-"""Who does the work: claim, hold, execute, finish."""
+"""The worker: it claims jobs, keeps their leases, runs and finishes them."""

@@ -26,17 +26,17 @@ class State(StrEnum):
     RUNNING = "running"
     """Its runner has it; `began_at` says whether the handler has taken its first step."""
     STOPPING = "stopping"
-    """The worker told it to stop. It ends as `stop_outcome` if the handler stops because of that,
+    """The worker stops it. It ends as `stop_outcome` if the handler stops because of that,
     and at `stop_deadline` in any case."""
     ENDED = "ended"
     """Its outcome is known, and waits to be written. Where the attempt timed out, the handler may
     still run in its slot."""
     UNWRITTEN = "unwritten"
-    """The database refuses its outcome, which is tried again after a pause."""
+    """The database refuses its outcome; the worker tries again after a pause."""
     LOST = "lost"
-    """Another claim has the job: its handler is told to stop, and nothing of it is written."""
+    """Another claim has the job: its handler is stopped, and nothing of it is written."""
     ABANDONED = "abandoned"
-    """Its handler neither ended nor stopped: it goes on without a slot. The outcome counts."""
+    """Its handler neither ended nor stopped: it continues without a slot. The outcome counts."""
 
 
 TRANSITIONS: Mapping[tuple[State, str], State] = {
@@ -67,7 +67,7 @@ TRANSITIONS: Mapping[tuple[State, str], State] = {
     (State.UNWRITTEN, "abandon"): State.ABANDONED,
     (State.LOST, "abandon"): State.LOST,
 }
-"""Every way an attempt can move. What is not here is a mistake of the worker's own."""
+"""Every way an attempt can move. Any other move is a bug of the worker."""
 
 
 class _Moves(dict[State, State]):
@@ -81,7 +81,7 @@ class _Moves(dict[State, State]):
         raise AssertionError(f"cannot {self._verb} an attempt that is {state}")
 
 
-# Python 3.11 takes longer to look a member up in its class than for all else that is done to it.
+# Python 3.11 takes longer to find a member in its class than for everything else here.
 _BUFFERED = State.BUFFERED
 _LOST = State.LOST
 
@@ -98,7 +98,7 @@ class Attempt:
     """One claim of one job. Times are monotonic seconds.
 
     `claimed_at` is from before the claim was sent, so the lease is never thought longer than it is.
-    Each field says who writes it; where it says nothing, the worker's loop does.
+    Each field says who writes it; if it says nothing, the worker's loop does.
     """
 
     __slots__ = (
@@ -154,12 +154,12 @@ class Attempt:
         """Set once, by the runner: the task of an async handler, or the one that waits for a
         process; None for a thread's."""
         self.began_at: float | None = None
-        """When the handler took its first step; None before. Written by whoever calls the handler:
+        """When the handler took its first step; None before. Written by the caller of the handler:
         the loop, a thread, or the thread that watches a process."""
         self.stop_outcome: End | None = None
-        """What the attempt ends as if its handler stops because it was told to."""
+        """The outcome of the attempt if its handler stops on request."""
         self.stop_deadline: float | None = None
-        """When the attempt ends even if its handler goes on; None while it need not stop."""
+        """When the attempt ends even if its handler continues; None while it need not stop."""
         self.outcome: End | None = None
         """Set once, by `end`."""
         self.ended_at: float | None = None
@@ -186,7 +186,7 @@ class Attempt:
         return self.ended_at - self.began_at
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it was told to stop, and ends now even if its handler goes on."""
+        """Whether its stop deadline has passed: it ends now even if its handler continues."""
         return not self.is_over and self.stop_deadline is not None and now >= self.stop_deadline
 
     # The four verbs
@@ -201,7 +201,7 @@ class Attempt:
         self.state = _BEGIN[self.state]
 
     def stop(self, outcome: End, deadline: float | None = None) -> None:
-        """Tell it to stop and end as `outcome`: whenever its handler stops, or at a deadline.
+        """Stop it, so that it ends as `outcome`: when its handler stops, or at a deadline.
 
         The first deadline stays, with its outcome.
         """
@@ -227,16 +227,16 @@ class Attempt:
         self.state = _PUT_OFF[self.state]
 
     def abandon(self) -> None:
-        """Note that its handler goes on without a slot."""
+        """Note that its handler continues without a slot."""
         self.state = _ABANDON[self.state]
 
     # The handler's first step, from the thread that calls the handler
 
     def take_first_step(self, now: float) -> End | None:
-        """Note that the handler begins; or return why it may not any more.
+        """Note that the handler begins; or return why it may not.
 
-        First written, then checked: so a stop from the loop either sees that the handler began, or
-        is seen here.
+        It writes first and checks then. So a stop from the loop either sees that the handler
+        began, or is seen here.
         """
         self.began_at = now
         end = self.find_obstacle(now)
@@ -247,13 +247,13 @@ class Attempt:
     def find_obstacle(self, now: float) -> End | None:
         """Return why the handler may not take its first step; None when it may.
 
-        Since the gates let it begin, the process may have been frozen or busy.
+        The process may have been frozen or busy since the gates let it begin.
         """
         stop = self.stop_outcome
         if stop is not None:
             if isinstance(stop, Cancel):
                 return stop
-            return HandedBack("it was told to stop before it began")
+            return HandedBack("it was stopped before it began")
         if not self.has_lease_to_begin(now):
             return HandedBack("its lease ran out before it began")
         if self.job.expires_at is not None and (late_s := self._late_s(now)) >= 0:

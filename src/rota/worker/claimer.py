@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from rota.worker.parts import Parts
 
 PROBE_S = 0.1
-"""Seconds between two looks for unknown priorities under load; an idle claim always looks."""
+"""Seconds between two searches for unknown priorities under load; an idle claim always searches."""
 NOTIFY_S = 10.0
 """How long producers are asked to notify a waiting worker; it asks again at half of it."""
 UNWRITTEN_MAX = 5_000
-"""While this many outcomes wait to be written nothing more is claimed: all of them would be
-repeated if this worker died now."""
+"""While this many outcomes wait to be written, the worker claims nothing: all of these jobs would
+run again if it died now."""
 LEFT_OUT_MAX = 10_000
-"""Most jobs that are left out because the database refuses them; with more of them it is no longer
-their fault but the database's."""
+"""Most jobs that are left out because the database refuses them. With more the database is at
+fault, not the jobs."""
 LEFT_OUT_S = (10.0, 600.0)
 """The first and the longest time that a refused job is left out."""
 LOOK_BACK_S = 1.0
@@ -40,7 +40,8 @@ LOOK_BACK_S = 1.0
 
 
 class Claimer(Service):
-    """Keeps the executor's slots filled. A drain ends when a look at everything came back empty."""
+    """Keeps the executor's slots filled. A drain ends when a search of everything found
+    nothing."""
 
     name = "claimer"
 
@@ -85,7 +86,7 @@ class Claimer(Service):
             self.wake()
 
     def on_flood(self) -> None:
-        """Poll for a while, and have the notifications stopped: they cost more than they help."""
+        """Poll for a while, and stop the notifications: they cost more than they help."""
         self._notify_at = self.clock.monotonic() + NOTIFY_S
         self._is_flooded = True
 
@@ -106,7 +107,7 @@ class Claimer(Service):
         return await self._claim(request)
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """End a drain at the first failure: whatever started it will start it again."""
+        """End a drain at the first failure: cron starts the next one."""
         if self._config.drain:
             self.failure = error
             self.stop()
@@ -126,8 +127,8 @@ class Claimer(Service):
                 self._claimant,
                 self._frontiers.branches(request),
                 request.limit,
-                self._frontiers.asked_since(request),
-                self._frontiers.known(request) if probes else None,
+                self._frontiers.list_asked_since(request),
+                self._frontiers.list_known(request) if probes else None,
                 self._find_left_out(),
             )
         )
@@ -148,8 +149,8 @@ class Claimer(Service):
         return await self._find_pause_s(request, claimed)
 
     def _count_unwritten(self) -> int:
-        held = sum(group.running + group.waiting for group in self._groups)
-        return len(self._parts.attempts) - held
+        unfinished = sum(group.running + group.waiting for group in self._groups)
+        return len(self._parts.attempts) - unfinished
 
     # What came back
 
@@ -157,7 +158,7 @@ class Claimer(Service):
         """Give claimed jobs to the executor."""
         if not claimed.jobs:
             return
-        says = self.bus.wants(JobClaimed)
+        is_wanted = self.bus.wants(JobClaimed)
         attempts, executor = self._parts.attempts, self._parts.executor
         unrecorded, suspects = claimed.unrecorded, claimed.suspects
         fresh = []
@@ -175,13 +176,13 @@ class Claimer(Service):
                 executor.lose(attempts[job.id])
             attempts[job.id] = attempt
             fresh.append(attempt)
-            if says:
+            if is_wanted:
                 self.bus.emit(JobClaimed.of(job, self._claimant.worker))
         self.claimed += len(fresh)
         executor.add(fresh)
 
     def _leave_out(self, refused: Sequence[RefusedClaim]) -> None:
-        """Put off jobs that the database does not let this worker claim, and name them."""
+        """Leave out jobs that the database does not let this worker claim, and report them."""
         if not refused:
             return
         self._left_out.release_accepted()
@@ -208,11 +209,11 @@ class Claimer(Service):
         seen = len(claimed.jobs) + len(claimed.refused)
         if seen or has_news:
             self._pauses.tries = 0
-            # A full claim asks again at once; after one that came to the end there is nothing yet.
+            # A full claim is repeated at once; after one that reached the end nothing is due yet.
             return 0 if has_news or seen >= request.limit else self._pauses.first_s
         self._probe_at = 0.0
         if self._config.drain:
-            self._frontiers.look_at_everything()
+            self._frontiers.search_everything()
             pause_s = self._pauses.next_s()
             return pause_s if self._parts.attempts else 0
         await self._request_notify()
@@ -221,17 +222,17 @@ class Claimer(Service):
     def _is_over(
         self, request: ClaimRequest, claimed: Claimed, *, probed: bool, had_none: bool
     ) -> bool:
-        """Whether a drain is done: a look at everything came back empty that began after the last
-        of this worker's own jobs had ended."""
+        """Whether a drain is done: a search of everything that began after the last of this
+        worker's own jobs had ended found nothing."""
         if not self._config.drain or not probed or not had_none:
             return False
         found = claimed.jobs or claimed.refused or claimed.news.look_back
         if found or claimed.news.priorities:
             return False
-        return request.looks_everywhere(self._frontiers.queues)
+        return request.covers_everything(self._frontiers.queues)
 
     async def _request_notify(self) -> None:
-        """Ask producers to notify this worker, once it begins to wait for longer."""
+        """Ask producers to notify this worker, once it waits for longer."""
         now = self.clock.monotonic()
         if self._listens and now >= self._notify_at and self._pauses.tries > 0:
             self._notify_at = now + NOTIFY_S / 2

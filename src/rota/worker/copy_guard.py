@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
     from rota.worker.parts import Parts
 
-LOOK_S = 60.0
-"""Seconds between checks of a worker that works: the database may be renamed under it."""
-CLOSED_LOOK_S = 2.0
-"""Seconds between checks of one that waits: it goes on soon after `rota resume --copy`."""
-TELL_S = 60.0
-"""Seconds between two log lines while it waits."""
+CHECK_S = 60.0
+"""Seconds between checks while the worker works: the database may be renamed meanwhile."""
+PAUSED_CHECK_S = 2.0
+"""Seconds between checks while it is paused: it continues soon after `rota resume --copy`."""
+LOG_S = 60.0
+"""Seconds between two log lines while it is paused."""
 
 
 class CopyGuard(Service):
-    """Closes the pause gate while the schema's stamp names another database or another server. A
+    """Closes the pause gate while the recorded identity names another database or another server. A
     drain ends then."""
 
     name = "copy guard"
@@ -35,16 +35,16 @@ class CopyGuard(Service):
         self._link = link
         self._closes = pause_gate
         """Not `pause_gate`, which would stop this very service."""
-        self._lines = Throttle(parts.clock, TELL_S)
+        self._lines = Throttle(parts.clock, LOG_S)
 
     async def tick(self) -> float | None:
         """Check once."""
         self._closes.closed = copied = await self._link.run(ops.copy_check())
         if copied is None:
             self._lines.reset()
-            return LOOK_S
+            return CHECK_S
         if self._parts.spec.config.drain:
             self._parts.shutdown.fail(CopiedDatabase(copied))
         elif self._lines.allows():
             self.bus.emit(DatabaseCopied(reason=copied))
-        return CLOSED_LOOK_S
+        return PAUSED_CHECK_S

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rota")
 
 STOP_NOW_S = 0.3
-"""How long handlers may take to stop when the worker must stop now: one whose parent died is gone
-within a second, and its jobs must be back by then."""
+"""How long handlers may take to stop when the worker must stop now: a worker whose parent died ends
+within a second, and its jobs must be handed back by then."""
 UNRECORDED_S = 10.0
-"""How long a job stays away whose start the database would not take."""
+"""Seconds until a job may be claimed again whose start the database refused."""
 WATCH_S = 0.1
-"""Seconds between checks of the time of running jobs, which may run over by as much."""
+"""Seconds between checks of running jobs, which may exceed their timeout by as much."""
 
 
 class Executor(Service):
-    """Its turns watch the time of what runs and of what waits in the buffer."""
+    """Starts and stops attempts. Its turns check the time of running and of buffered jobs."""
 
     name = "executor"
 
@@ -47,7 +47,7 @@ class Executor(Service):
         self.state: Any = None
         """What the App's lifespan yielded."""
         self.abandoned: set[Attempt] = set()
-        """Attempts whose handlers go on without a slot."""
+        """Attempts whose handlers continue without a slot."""
         self._parts = parts
         self._group_of = {queue: group for group in groups for queue in group.queues}
         self._running: set[Attempt] = set()
@@ -59,7 +59,7 @@ class Executor(Service):
         self._plain_gates: tuple[Gate, ...] = (self._lease,)
         """For jobs that were not lost and need no record: nearly all."""
         self._warned: set[str] = set()
-        """Job types of which a warning said that fields of a payload are ignored."""
+        """Job types with a logged warning about ignored fields of a payload."""
         self._accepts = True
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,7 +70,7 @@ class Executor(Service):
         return not self._running and not any(group.waiting for group in self.groups)
 
     def add(self, attempts: Iterable[Attempt]) -> None:
-        """Take claimed jobs; start what there are slots for."""
+        """Take claimed jobs; start as many as there are free slots."""
         touched = set()
         for attempt in attempts:
             group = self._group_of[attempt.job.queue]
@@ -84,7 +84,7 @@ class Executor(Service):
             self.wake()
 
     async def tick(self) -> float | None:
-        """Watch the time of what runs and of what waits."""
+        """Check the time of running and of buffered jobs."""
         now = self.clock.monotonic()
         for attempt in list(self._running):
             self._watch(attempt, now)
@@ -158,8 +158,8 @@ class Executor(Service):
         if not self._accepts:
             self.handle_end(attempt, HandedBack("the worker is going down"))
             return
-        held = self._lease.hold_back([attempt], self.clock.monotonic()).get(attempt)
-        arguments = self._read_arguments(attempt) if held is None else held
+        answer = self._lease.hold_back([attempt], self.clock.monotonic()).get(attempt)
+        arguments = self._read_arguments(attempt) if answer is None else answer
         if isinstance(arguments, dict):
             self._begin(attempt, arguments)
         elif not isinstance(arguments, Wait):
@@ -177,7 +177,7 @@ class Executor(Service):
         self.handle_end(attempt, end)
 
     def _read_arguments(self, attempt: Attempt) -> dict[str, Any] | End:
-        """Return what the handler is called with, or why it cannot be called."""
+        """Return the arguments of the handler, or why it cannot be called."""
         job_type = attempt.job_type
         try:
             arguments, unknown = job_type.arguments(attempt.job)
@@ -209,14 +209,14 @@ class Executor(Service):
         self._stop(attempt, "its lease was lost", HandedBack("its lease was lost"))
 
     def cancel(self, attempt: Attempt, reason: str | None) -> None:
-        """Tell the handler of a cancelled job. The attempt goes on until its handler ends: the
+        """Ask the handler of a cancelled job to stop. The attempt lasts until its handler ends: the
         outcome counts."""
         if not attempt.is_over and attempt.stop_outcome is None:
             attempt.stop(Cancel(reason or ""))
-            self._tell(attempt, f"it was cancelled: {reason or 'no reason given'}")
+            self._request_stop(attempt, f"it was cancelled: {reason or 'no reason given'}")
 
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
-        """Give jobs back that have not started."""
+        """Hand back jobs that have not started."""
         stale = [attempt for group in self.groups for attempt in group.take_stale(claimed_before)]
         if not stale:
             return
@@ -227,8 +227,8 @@ class Executor(Service):
         self._parts.claimer.wake()
 
     async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:
-        """Start nothing more, and wait for what runs. After the grace period, or once `stop_now` is
-        set, what still runs is told to stop and handed back."""
+        """Start nothing more, and wait for the running jobs. After the grace period, or once
+        `stop_now` is set, stop those that still run and hand them back."""
         self._accepts = False
         self.hand_back_buffered("the worker is going down")
         if not self._running:
@@ -247,7 +247,7 @@ class Executor(Service):
                 self._end(attempt, _find_outcome(attempt))
 
     async def cut_off(self) -> None:
-        """Cancel what still runs, without a long wait: the worker ends now."""
+        """Cancel the handlers that still run, without a long wait: the worker ends now."""
         handlers = self._running | self.abandoned
         tasks = [attempt.task for attempt in handlers if attempt.task is not None]
         for task in tasks:
@@ -270,16 +270,16 @@ class Executor(Service):
             self._abandon(attempt)
 
     def _stop(self, attempt: Attempt, why: str, end: End, stop_s: float | None = None) -> None:
-        """Tell a handler to stop. Its attempt ends soon, as `end`, whether it stops or not."""
+        """Stop a handler. Its attempt ends soon, as `end`, even if the handler continues."""
         if stop_s is None:
             stop_s = 0.0 if attempt.runner is None else attempt.runner.stop_s
         if not attempt.is_over:
             attempt.stop(end, self.clock.monotonic() + stop_s)
-        self._tell(attempt, why)
+        self._request_stop(attempt, why)
 
-    def _tell(self, attempt: Attempt, why: str) -> None:
+    def _request_stop(self, attempt: Attempt, why: str) -> None:
         if attempt.context is not None and attempt.runner is not None:
-            attempt.context.tell_to_stop(why)
+            attempt.context.request_stop(why)
             attempt.runner.stop(attempt)
 
     def _abandon(self, attempt: Attempt) -> None:
@@ -297,7 +297,7 @@ class Executor(Service):
     # Ending
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
-        """Take the outcome of a handler that ended, or that is not going to be called."""
+        """Take the outcome of a handler that ended, or that will not be called."""
         self._group_of[attempt.job.queue].ended += 1
         if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
@@ -308,7 +308,7 @@ class Executor(Service):
 
     def release_suspect(self, attempt: Attempt) -> None:
         """Note that a suspect's outcome is written, or that it is lost. Until then it would be
-        charged for what the next one does."""
+        charged for a crash that the next one causes."""
         self._suspects.release(attempt)
         for group in self.groups:
             group.release()
@@ -326,13 +326,13 @@ class Executor(Service):
             self._fill(group)
         if not self._running:
             self._idle.set()
-        if group.running < group.slots or group.held <= group.low:
+        if group.running < group.slots or group.occupied <= group.low:
             self._parts.claimer.wake()
 
 
 def _find_outcome(attempt: Attempt) -> End:
-    """Return the outcome of an attempt whose handler runs on when the worker ends: what it was told
-    before that, if it was."""
+    """Return the outcome of an attempt whose handler still runs when the worker ends: the outcome
+    of its stop, if it was stopped before."""
     if attempt.began_at is None:
         return HandedBack("it had not begun")
     if attempt.stop_outcome is None or isinstance(attempt.stop_outcome, Interrupted):

@@ -1,6 +1,7 @@
 """Writes the outcomes of attempts in batches.
 
-As soon as one flush returned the next goes out, so batches grow under load and latency stays low.
+As soon as one flush has returned the next one starts, so batches grow under load and latency stays
+low.
 """
 
 from __future__ import annotations
@@ -41,27 +42,27 @@ if TYPE_CHECKING:
 
 FLUSH_MAX = 1_000
 """Most jobs per flush. After a failed flush it is divided by four, so that one bad job (a trigger
-that takes for ever, a lock that names nobody) cannot block the rest."""
+that takes for ever, a lock without an end) cannot block the rest."""
 LOCK_TIMEOUT_S = 2.0
 """The longest that a flush waits for a row that another transaction holds, or a sixth of the
 shortest lease; then it goes on without that row. Until then it keeps the others of its batch
 locked, and they cannot be renewed."""
 UNTIMED_S = 10.0
-"""The same, and for statements in all, behind a pooler, where the server knows no timeout of ours:
-then this worker has the statement cancelled."""
+"""The same for each statement behind a pooler, where the server knows no timeout of ours: the
+worker then cancels the statement."""
 TRY_FOR_S = 300.0
 """How long a worker tries to write an outcome that the database refuses, before it leaves the job
 to its lease and the reaper."""
 LOCKED_FOR_S = 10.0
-"""A lock is reported when it has been in the way for this long."""
+"""A lock is reported after this many seconds."""
 TRY_AGAIN_S = (0.25, 10.0)
-"""The first and the longest pause between two of those tries."""
+"""The first and the longest pause between two tries."""
 
 _SUCCEEDED = Transition("succeed", Status.SUCCEEDED)
 
 
 class Finisher(Service):
-    """Takes ended attempts, settles them, writes them, and says what happened."""
+    """Takes ended attempts, settles them, writes them, and emits their events."""
 
     name = "finisher"
 
@@ -121,8 +122,8 @@ class Finisher(Service):
         await self._link.close()
 
     def _take_batch(self) -> list[Attempt]:
-        """Return what was refused before and is due for another try, on its own; or what has ended
-        since."""
+        """Return the refused outcomes that are due for another try, on their own; otherwise those
+        that have ended since."""
         if self._refused.cases:
             again = self._refused.find_due()[: self._flush_max]
             if again:
@@ -131,11 +132,11 @@ class Finisher(Service):
         return batch
 
     def _keep(self, batch: list[Attempt]) -> None:
-        """Keep what was not confirmed for another try. If it was committed all the same, the fence
-        refuses it, and `_find_settled` knows."""
+        """Keep what was not confirmed for another try. If it was committed after all, the fence
+        refuses it, and `_find_settled` finds it."""
         for attempt in batch:
-            is_held = self._attempts.get(attempt.job.id) is attempt
-            if is_held and not self._refused.is_waiting(attempt):
+            is_current = self._attempts.get(attempt.job.id) is attempt
+            if is_current and not self._refused.is_waiting(attempt):
                 attempt.write_unconfirmed = True
                 if attempt not in self._refused.cases:
                     self._ended.append(attempt)
@@ -178,8 +179,8 @@ class Finisher(Service):
             try:
                 transition = settle(attempt.job, end, rules, start_recorded=recorded)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
-                why = f"{type(error).__name__} while it was looked at"
-                end = Errored(UsageError(f"what the handler came to cannot be read: {why}"))
+                why = f"{type(error).__name__} while its outcome was read"
+                end = Errored(UsageError(f"the handler's outcome cannot be read: {why}"))
                 rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
                 transition = settle(attempt.job, end, rules, start_recorded=recorded)
         began_at = attempt.began_at
@@ -215,13 +216,13 @@ class Finisher(Service):
                 OutcomeRefused.of(attempt.job, self._worker, reason=refused.why, for_s=TRY_FOR_S)
             )
         if tried_s >= TRY_FOR_S:
-            self._forget(attempt)  # its lease is not renewed any more
+            self._forget(attempt)  # its lease is no longer renewed
 
     def _forget(self, attempt: Attempt) -> None:
         if self._refused.cases:
             self._refused.release(attempt)
         job = attempt.job.id
-        # Handed back a moment ago, the job may be held again under a new claim.
+        # Handed back a moment ago, the job may be here again under a new claim.
         if self._attempts.get(job) is attempt:
             del self._attempts[job]
         if attempt.is_suspect:

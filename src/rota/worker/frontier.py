@@ -2,14 +2,14 @@
 
 For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to which it has seen
 everything. Claims scan ahead of it, so they never walk over the index entries of jobs that are
-gone, which vacuum cannot remove while any old snapshot is open. What turns up behind it all the
-same (a transaction that committed late, a claim that was rolled back) is found by *looks back*:
-often a little, seldom far, and from the very beginning.
+gone, which vacuum cannot remove while any old snapshot is open. What appears behind it
+(a transaction that committed late, a claim that was rolled back) is found by *looks back*: often a
+short way, rarely a long one, and from the very beginning.
 
 The promise, held by property tests: a job that becomes visible behind the frontier is found by the
-first look at least as deep as it lies behind. Each depth but the shallowest is looked at once per
-its period, or as often as its share of one connection's time allows, whichever is rarer. The
-shallowest is part of every claim after one that came to the end.
+first look back at least as deep as it lies behind. Each depth but the shallowest is searched once
+per period, or as often as its share of one connection's time allows, whichever is rarer. The
+shallowest is part of every claim that follows one that reached the end.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ EVERYTHING_S = 1e10
 
 DEPTHS_S = (0.25, 1.5, 6.0, 24.0, 96.0, 384.0, EVERYTHING_S)
 PERIODS_S = (0.06, 0.25, 1.0, 4.0, 16.0, 64.0, 1.0)
-"""The shortest time between two looks of each depth. That of everything is short: on a small table
-it costs nothing, on a large one SHARE rules."""
+"""The shortest time between two looks back of each depth. That of everything is short: on a small
+table it costs nothing, on a large one SHARE rules."""
 
 SHARE = 0.01
 """Of one connection's time, for each depth, over all workers."""
@@ -50,13 +50,14 @@ class Frontier:
     key: Key = BEGINNING
     reached_end: bool = True
     """Whether the last scan came to the end of what is due."""
-    look_due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
-    """When each depth may be looked at again, on the caller's monotonic clock."""
+    due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
+    """When each depth may be searched again, on the caller's monotonic clock."""
 
     def depth_s(self, now: float) -> float:
-        """How far behind the frontier the next claim should look: the deepest look that is due."""
+        """How far behind the frontier the next claim should search: the deepest look back that is
+        due."""
         for level in range(len(DEPTHS_S) - 1, -1, -1):
-            if now >= self.look_due_at[level]:
+            if now >= self.due_at[level]:
                 return DEPTHS_S[level]
         return DEPTHS_S[0] if self.reached_end else 0.0
 
@@ -71,12 +72,12 @@ class Frontier:
         *,
         to_the_end: bool,
     ) -> bool:
-        """Take in what a claim found here.
+        """Move the frontier by what a claim found here.
 
         Args:
             now: monotonic seconds, after the claim.
             took_s: how long the claim took.
-            depth_s: how far behind the frontier it looked.
+            depth_s: how far behind the frontier it searched.
             workers: how many share the budget.
             started: the database's clock when the statement started.
             last: the greatest key it returned here; None when it returned nothing here.
@@ -89,17 +90,17 @@ class Frontier:
         self.reached_end = to_the_end
         for level, covered_s in enumerate(DEPTHS_S):
             if covered_s < depth_s:
-                self.look_due_at[level] = max(self.look_due_at[level], now + PERIODS_S[level])
+                self.due_at[level] = max(self.due_at[level], now + PERIODS_S[level])
             elif covered_s == depth_s:
-                self.look_due_at[level] = now + max(PERIODS_S[level], took_s * workers / SHARE)
+                self.due_at[level] = now + max(PERIODS_S[level], took_s * workers / SHARE)
         if to_the_end:
             self.key = max(self.key, (started, 0))
             return False
         if last is None:
             return False
         behind = bool(depth_s) and last < self.key
-        # More behind than it could take: go on from there, or it would be passed over until the
-        # next look.
+        # More behind than it could take: continue from there. Otherwise the rest would wait for the
+        # next look back.
         self.key = last if behind else max(self.key, last)
         return behind
 
@@ -107,9 +108,9 @@ class Frontier:
         """Go back to `to`: something became claimable behind."""
         self.key = min(self.key, (to, 0))
 
-    def look_at_everything(self) -> None:
-        """Let the next look be the deepest, whatever it costs."""
-        self.look_due_at[-1] = 0.0
+    def search_everything(self) -> None:
+        """Let the next look back be the deepest, whatever it costs."""
+        self.due_at[-1] = 0.0
 
 
 @dataclass(slots=True)
@@ -121,10 +122,10 @@ class ClaimRequest:
     limit: int = 0
     """How many jobs all of them may give: queues may share slots."""
     depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
-    """How far behind its frontier each (queue, priority) is looked at."""
+    """How far behind its frontier each (queue, priority) is searched."""
 
-    def looks_everywhere(self, queues: Iterable[str]) -> bool:
-        """Whether it looks at all of these queues from the very beginning."""
+    def covers_everything(self, queues: Iterable[str]) -> bool:
+        """Whether it searches all of these queues from the very beginning."""
         return set(self.slots) == set(queues) and all(
             depth_s == EVERYTHING_S for depth_s in self.depths_s.values()
         )
@@ -136,7 +137,7 @@ class Frontiers:
     def __init__(self, queues: Iterable[str]) -> None:
         self._by_queue: dict[str, dict[int, Frontier]] = {queue: {} for queue in queues}
         self._asked_since = dict.fromkeys(self._by_queue, BEGINNING[0])
-        """Up to which request to look back, of any worker, each queue has heard."""
+        """By queue: the newest request to look back, of any worker, that was read."""
 
     @property
     def queues(self) -> list[str]:
@@ -144,7 +145,7 @@ class Frontiers:
         return list(self._by_queue)
 
     def add(self, queue: str, priority: int) -> None:
-        """Look at a priority of a queue from now on, if the worker serves it."""
+        """Search a priority of a queue from now on, if the worker serves it."""
         if queue in self._by_queue:
             self._by_queue[queue].setdefault(priority, Frontier())
 
@@ -168,7 +169,7 @@ class Frontiers:
         return request
 
     def branches(self, request: ClaimRequest) -> Branches:
-        """Return where a claim looks, as its statement takes it."""
+        """Return where a claim searches, as its statement takes it."""
         branches = Branches([], [], [], [], [], [], [], [])
         for queue, slots in request.slots.items():
             branches.queues.append(queue)
@@ -183,12 +184,12 @@ class Frontiers:
             branches.hi.append(len(branches.priorities))
         return branches
 
-    def asked_since(self, request: ClaimRequest) -> list[datetime]:
-        """Return for each queue since when requests to look back are news."""
+    def list_asked_since(self, request: ClaimRequest) -> list[datetime]:
+        """Return for each queue since when requests to look back are new."""
         return [self._asked_since[queue] for queue in request.slots]
 
-    def known(self, request: ClaimRequest) -> dict[str, list[int]]:
-        """Return the priorities that the worker knows of each queue."""
+    def list_known(self, request: ClaimRequest) -> dict[str, list[int]]:
+        """Return the known priorities of each queue."""
         return {queue: list(self._by_queue[queue]) for queue in request.slots}
 
     # What came back
@@ -196,7 +197,7 @@ class Frontiers:
     def learn(
         self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int
     ) -> dict[str, datetime]:
-        """Take in what a claim brought.
+        """Move the frontiers by what a claim returned.
 
         Returns:
             For each queue in which a look back found more than it could take, from where on all
@@ -213,11 +214,11 @@ class Frontiers:
                 frontier.look_back(to)
         return behind
 
-    def look_at_everything(self) -> None:
-        """Let the next claim look at everything, whatever it costs."""
+    def search_everything(self) -> None:
+        """Let the next claim search everything, whatever it costs."""
         for frontiers in self._by_queue.values():
             for frontier in frontiers.values():
-                frontier.look_at_everything()
+                frontier.search_everything()
 
     def _advance(
         self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int

@@ -1,6 +1,6 @@
-"""Whether a worker lives and is ready.
+"""Liveness and readiness of a worker.
 
-It is asked from another thread, because a blocked loop is what it is to tell of.
+Both are read from another thread, because a blocked loop is what they report.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ WEDGED_S = 10.0
 """A worker whose loop has not turned for this long fails its liveness check. A shorter block is
 logged, and harms no lease."""
 SILENT_S = 3 * HEARTBEAT_S
-"""A worker asks the database at least every `HEARTBEAT_S`. Without an answer for this long, the
-question hangs."""
+"""A worker sends the database a statement at least every `HEARTBEAT_S`. Without an answer for this
+long, the statement hangs."""
 
 
 class Health:
-    """What is known of the parts that a worker cannot do without.
+    """The state of the parts that a worker cannot do without.
 
-    `liveness` and `readiness` may be asked from any thread; None means well, or ready.
+    `liveness` and `readiness` may be called from any thread; None means live, or ready.
     """
 
     def __init__(self, pause_gate: PauseGate, clock: Clock) -> None:
         self.is_stopping = False
         self.passes = 0
-        """Passes of upkeep that were good, each with all parts of the worker well."""
+        """Good passes of upkeep: the database answered all parts of the worker."""
         self._pause_gate = pause_gate
         self._clock = clock
         self._answered_at = clock.monotonic()
@@ -39,8 +39,8 @@ class Health:
         self._asking: tuple[Service, ...] = ()
 
     def begin(self, watch: LoopWatch, *asking: Service) -> None:
-        """Take the parts of a worker that begins; `asking` are those that ask the database for what
-        the worker cannot do without."""
+        """Take the parts of a worker that begins; `asking` are those whose statements the worker
+        cannot do without."""
         self.note_answer()
         self._watch, self._asking = watch, asking
 
@@ -60,9 +60,9 @@ class Health:
         return f"the event loop has been blocked for {blocked_s:.0f} s"
 
     def readiness(self) -> str | None:
-        """Return why the worker takes no jobs at present.
+        """Return why the worker takes no jobs now.
 
-        What exactly the database said is for the log, not for everyone who can reach the port.
+        The database's own error is for the log, not for every client of the port.
         """
         if self.is_stopping:
             return "stopping"

@@ -1,4 +1,4 @@
-"""Keeps the leases of running jobs, and the worker's own heartbeat, from a thread of its own: a
+"""Renews the leases of running jobs and writes the worker's heartbeat, in a thread of its own: a
 handler that blocks the worker's loop loses no lease."""
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from rota.worker.parts import Parts
 
 RENEWALS_A_LEASE = 3
-"""A lease is renewed when a third of it has gone: two renewals may fail before it is lost."""
+"""A lease is renewed when a third of it has passed: two renewals may fail before it is lost."""
 ANSWER_S = (1.0, 10.0)
-"""The least and the most that a renewal may take; in between a quarter of the shortest lease. A
+"""The shortest and the longest limit of a renewal; in between a quarter of the shortest lease. A
 connection that does not answer is replaced while there is lease left for another try."""
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats of a worker."""
 PROGRESS_S = 1.0
-"""Seconds between two writes of what handlers said of their progress, for all jobs together."""
+"""Seconds between two writes of progress, for all jobs together."""
 CANCELS_S = 0.25
-"""Seconds between two looks for cancelled jobs that a wake-up asks for: a thousand cancelled jobs
-ask a thousand times."""
+"""Seconds between two checks for cancelled jobs after wake-ups: a thousand cancelled jobs send a
+thousand wake-ups."""
 
 
 class LeaseKeeper(Service):
@@ -52,47 +52,47 @@ class LeaseKeeper(Service):
         self._description = parts.spec.describe()
         self._shortest_s = parts.spec.shortest_lease_s
         self._heartbeat_at = 0.0
-        # The reaper waits half a lease after the server's start: before that, whoever comes back
-        # after an outage must have renewed.
+        # The reaper waits half a lease after the server's start. A worker that comes back after an
+        # outage must have renewed its leases before that.
         most_s = self._shortest_s / (4 * RENEWALS_A_LEASE)
         self.back_off.most_s = min(self.back_off.most_s, most_s)
-        self._looks_for_cancels = 0
-        """How many renewals are for all jobs, due or not."""
-        self._look_at = 0.0
-        self._said: set[Context] = set()
-        """Those that have said something since it was written. Handlers' threads add."""
+        self._cancel_checks = 0
+        """How many of the next renewals are for all jobs, due or not."""
+        self._check_at = 0.0
+        self._reported: set[Context] = set()
+        """Contexts with a progress report that is not written yet. Handlers' threads add."""
         self._progress_at = 0.0
 
-    def look_for_cancels(self) -> None:
-        """Ask at once whether a job was cancelled. From any thread."""
-        self._call(self._look_soon)
+    def check_cancels(self) -> None:
+        """Check soon whether a job was cancelled. From any thread."""
+        self._call(self._check_cancels_soon)
 
     def note_progress(self, context: Context) -> None:
-        """Note that a handler has said how far it is. From any thread, as often as it likes: only
-        the first since the last write wakes the loop."""
-        if context not in self._said:
-            self._said.add(context)
+        """Note that a handler has reported progress. From any thread, as often as it likes: only
+        the first report since the last write wakes the loop."""
+        if context not in self._reported:
+            self._reported.add(context)
             self._call(self.wake)
 
-    def _look_soon(self) -> None:
-        # The second sees a job whose claim was not answered yet when the first asked.
-        self._looks_for_cancels = 2
+    def _check_cancels_soon(self) -> None:
+        # The second check sees a job whose claim was not answered yet at the first.
+        self._cancel_checks = 2
         self.wake()
 
     def _call(self, call: Callable[[], None]) -> None:
-        # A closed loop: a thread that the worker had given up speaks after its end.
+        # The loop is closed if an abandoned thread calls after the worker's end.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
     async def tick(self) -> float | None:
-        """Renew what is due, write progress, and give a heartbeat when it is time."""
+        """Renew the due leases, write progress, and write a heartbeat when it is due."""
         now = self.clock.monotonic()
         await self._renew(now)
-        if self._said and now >= self._progress_at:
+        if self._reported and now >= self._progress_at:
             self._progress_at = now + PROGRESS_S
             await self._write_progress()
         if now >= self._heartbeat_at:
-            await self._give_heartbeat()
+            await self._write_heartbeat()
             self._heartbeat_at = now + HEARTBEAT_S
         return self._find_pause_s()
 
@@ -103,35 +103,35 @@ class LeaseKeeper(Service):
     def _find_pause_s(self) -> float:
         now = self.clock.monotonic()
         pause_s = min(self._shortest_s / (4 * RENEWALS_A_LEASE), HEARTBEAT_S)
-        if self._looks_for_cancels:
-            pause_s = min(pause_s, self._look_at - now)
-        if self._said:
+        if self._cancel_checks:
+            pause_s = min(pause_s, self._check_at - now)
+        if self._reported:
             pause_s = min(pause_s, self._progress_at - now)
         return max(pause_s, 0.0)
 
-    async def _give_heartbeat(self) -> None:
+    async def _write_heartbeat(self) -> None:
         counts = self._parts.finisher.counts
         counted = {name: counts[name] for name in ops.COUNTS}
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
-        beat = ops.beat({**self._description, **counted, "running": running})
-        self._parts.claimer.workers = await self._link.run(beat)
+        heartbeat = ops.write_heartbeat({**self._description, **counted, "running": running})
+        self._parts.claimer.workers = await self._link.run(heartbeat)
         self._parts.health.note_answer()
 
     async def _renew(self, now: float) -> None:
-        """Renew the leases that are due for it; on a look for cancels those of all jobs: one that
-        still waits for its slot can be cancelled too."""
-        looks = self._looks_for_cancels > 0 and now >= self._look_at
-        if looks:
-            self._looks_for_cancels -= 1
-            self._look_at = now + CANCELS_S
-        due = [attempt for attempt in self._copy() if looks or _is_due(attempt, now)]
+        """Renew the leases that are due; at a check for cancels those of all jobs, because a job
+        that still waits for its slot can be cancelled too."""
+        checks_all = self._cancel_checks > 0 and now >= self._check_at
+        if checks_all:
+            self._cancel_checks -= 1
+            self._check_at = now + CANCELS_S
+        due = [attempt for attempt in self._copy() if checks_all or _is_due(attempt, now)]
         if not due:
             return
         claims = [(attempt.job.id, attempt.job.claims) for attempt in due]
         try:
             renewed = await self._link.run(ops.renew(claims, self._who))
         except DatabaseUnavailable:
-            self._looks_for_cancels += looks
+            self._cancel_checks += checks_all
             raise
         for job, why in renewed.refused.items():
             reason = f"the lease of job {job} cannot be renewed: {why}"
@@ -149,30 +149,30 @@ class LeaseKeeper(Service):
                 )
 
     async def _write_progress(self) -> None:
-        said = list(self._said)
-        # Before it is read: what is said meanwhile is written next time.
-        self._said.difference_update(said)
+        reported = list(self._reported)
+        # Before the progress is read: a report that comes meanwhile is written next time.
+        self._reported.difference_update(reported)
         attempts = self._parts.attempts
-        speaking = [
+        current = [
             (attempt, context)
-            for context in said
+            for context in reported
             if (attempt := attempts.get(context.job.id)) is not None and attempt.context is context
         ]
-        if not speaking:
+        if not current:
             return
         progress = [
-            (one.job.id, one.job.claims, context.encode_progress()) for one, context in speaking
+            (one.job.id, one.job.claims, context.encode_progress()) for one, context in current
         ]
         try:
             written = await self._link.run(ops.progress(progress))
         except DatabaseUnavailable:
-            self._said.update(said)
+            self._reported.update(reported)
             raise
-        for attempt, context in speaking:
+        for attempt, context in current:
             if attempt.job.id not in written:
                 self._lose(attempt)
             elif not written[attempt.job.id]:
-                self._said.add(context)
+                self._reported.add(context)
 
     def _lose(self, attempt: Attempt) -> None:
         if not attempt.is_over and self._parts.attempts.get(attempt.job.id) is attempt:

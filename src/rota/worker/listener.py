@@ -1,4 +1,4 @@
-"""Hears notifications. A hint only: where there is none, polling picks everything up."""
+"""Receives notifications. They are a hint only: without them, polling picks every job up."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rota.worker.parts import Parts
 
 WAKE_UPS_A_SECOND_MAX = 250
-"""With more of them, each costs more than it saves."""
+"""With more of them a second, each costs more than it saves."""
 
 
 class Listener(Service):
-    """Passes wake-ups on to the claimer, and those that name this worker, one of whose jobs was
-    cancelled, to the lease keeper."""
+    """Passes wake-ups for a queue on to the claimer. Passes those that name this worker, because
+    one of its jobs was cancelled, on to the lease keeper."""
 
     name = "listener"
 
@@ -32,19 +32,19 @@ class Listener(Service):
         self._wake_ups = 0
 
     async def tick(self) -> float | None:
-        """Listen until the connection breaks; `run` then comes back with growing pauses."""
+        """Listen until the connection breaks; `run` then tries again with growing pauses."""
         is_listening = False
-        async for heard in notifications(self._link, self._of_queues, self._of_workers):
-            if heard is None:
+        async for notification in notifications(self._link, self._of_queues, self._of_workers):
+            if notification is None:
                 self.note_answer()
                 if not is_listening:
                     is_listening = True
-                    # What was said before, this worker did not hear.
-                    self._parts.lease_keeper.look_for_cancels()
-            elif heard[0] == self._of_queues:
-                self._wake_claimer(heard[1])
-            elif heard[1] == self._parts.spec.name:
-                self._parts.lease_keeper.look_for_cancels()
+                    # Earlier notifications are lost.
+                    self._parts.lease_keeper.check_cancels()
+            elif notification[0] == self._of_queues:
+                self._wake_claimer(notification[1])
+            elif notification[1] == self._parts.spec.name:
+                self._parts.lease_keeper.check_cancels()
         return 1.0
 
     def _wake_claimer(self, queue: str) -> None:

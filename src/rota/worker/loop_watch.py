@@ -1,4 +1,4 @@
-"""Notices when a handler keeps the worker's event loop from turning, and says which."""
+"""Reports when a handler blocks the worker's event loop, and which."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from rota.worker.parts import Parts
 
 BLOCKED_S = 1.0
-"""A loop that has not turned for this long is called blocked: wake-ups, other handlers and their
+"""A loop that has not turned for this long is blocked: wake-ups, other handlers and their
 timeouts have waited for as long."""
-LOOK_S = 0.25
+CHECK_S = 0.25
+"""Seconds between checks of the loop."""
 
 
 class LoopWatch(Service):
@@ -39,43 +40,43 @@ class LoopWatch(Service):
         self._before = weakref.WeakSet(asyncio.all_tasks())
         """Tasks of the application, and the worker's own: no handler began them."""
         self._pinged_at: float | None = None
-        self._said: LoopBlocked | None = None
-        """What was said of the block that lasts."""
+        self._reported: LoopBlocked | None = None
+        """The event of the current block; None: the loop is not blocked."""
 
     @property
     def blocked_s(self) -> float:
-        """For how long the loop has not turned; a healthy one is about at 0."""
+        """How long the loop has not turned; about 0 if it is healthy."""
         pinged_at = self._pinged_at
         return 0.0 if pinged_at is None else self.clock.monotonic() - pinged_at
 
     async def tick(self) -> float | None:
-        """Ping, or see for how long the last ping has been waiting."""
+        """Ping, or check how long the last ping has been waiting."""
         if self._pinged_at is None:
             self._pinged_at = self.clock.monotonic()
             self._loop.call_soon_threadsafe(self._note_turn)
-        elif self._said is None and self.blocked_s >= BLOCKED_S:
-            self._said = self._describe()
-            self.bus.emit(self._said)
-        return LOOK_S
+        elif self._reported is None and self.blocked_s >= BLOCKED_S:
+            self._reported = self._describe()
+            self.bus.emit(self._reported)
+        return CHECK_S
 
     def _note_turn(self) -> None:
         """Runs on the worker's loop."""
         blocked_s, self._pinged_at = self.blocked_s, None
-        said, self._said = self._said, None
-        if said is not None:
+        reported, self._reported = self._reported, None
+        if reported is not None:
             self.bus.emit(
                 LoopBlocked(
-                    job=said.job,
-                    job_type=said.job_type,
+                    job=reported.job,
+                    job_type=reported.job_type,
                     blocked_s=blocked_s,
-                    place=said.place,
+                    place=reported.place,
                     over=True,
                 )
             )
 
     def _find_culprit(self) -> Attempt | None:
-        """Return the attempt whose handler keeps the loop: that of the task that runs, or of the
-        task that began it and whose context it inherits."""
+        """Return the attempt whose handler blocks the loop: that of the running task, or of the
+        task that started it and whose context it inherits."""
         task = asyncio.current_task(self._loop)
         if task is None or task in self._before:
             return None

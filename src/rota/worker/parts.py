@@ -36,7 +36,7 @@ class Parts:
     claimer: Claimer
     """Claims jobs as the executor has room."""
     lease_keeper: LeaseKeeper
-    """Renews leases, and hears of cancelled jobs."""
+    """Renews leases, and learns which jobs are cancelled."""
 
     def __init__(
         self, spec: WorkerSpec, bus: Bus, clock: Clock, health: Health, shutdown: Shutdown

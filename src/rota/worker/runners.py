@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rota")
 
 STOP_S = 1.0
-"""How long an async handler may take to stop when it was told to. A thread's attempt ends at once,
-because the handler may never ask whether it should stop."""
+"""How long an async handler may take to stop. A thread's attempt ends at once, because the handler
+may never ask whether it should stop."""
 KILL_S = 10.0
-"""The same for a handler in a process of its own: it is killed when it does not stop. That may take
-a busy machine a while, and frees the slot."""
+"""The same for a handler in a process of its own: it is killed if it does not stop. The kill frees
+the slot, and may take a while on a busy machine."""
 UNSTARTED_S = 10.0
-"""How long a job stays away for which no thread or process could be started."""
+"""Seconds until a job may be claimed again for which no thread or process could be started."""
 
 _NOTHING = Succeeded(None)
 
@@ -46,16 +46,16 @@ class Runner(Protocol):
     """One way to call handlers. All methods are called on the worker's loop."""
 
     stop_s: float
-    """How long an attempt may go on after its handler was told to stop."""
+    """How long an attempt may last after its handler was asked to stop."""
 
     def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        """Have the handler called, and return at once. `Executor.handle_end` hears the outcome."""
+        """Start the handler, and return at once. `Executor.handle_end` receives the outcome."""
 
     def stop(self, attempt: Attempt) -> None:
-        """Interrupt a handler that was told to stop, if that is possible."""
+        """Interrupt a handler that was asked to stop, if that is possible."""
 
     def close(self) -> None:
-        """Give up what is idle; what runs ends by itself, or is killed."""
+        """Release idle threads and processes. Running ones end by themselves, or are killed."""
 
 
 class Runners(dict["JobType[..., ..., Any]", Runner]):
@@ -63,8 +63,8 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
 
     def __init__(self, parts: Parts, processes: Processes) -> None:
         super().__init__()
-        # Every handler starts from the worker's own context variables: one is often started where
-        # another has just ended, whose variables are its own.
+        # Every handler starts from the worker's own context variables, not from those of the
+        # handler that has just ended.
         context = contextvars.copy_context()
         self._loop = LoopRunner(parts, context)
         self._thread = ThreadRunner(parts, context)
@@ -161,7 +161,7 @@ class ThreadRunner:
 
 
 class ProcessRunner:
-    """Handlers in processes of their own. The pool stops them when their context says so."""
+    """Handlers in processes of their own. The pool stops them on request of their context."""
 
     stop_s = KILL_S
 
@@ -197,7 +197,7 @@ def read_return(job: Job, result: Any) -> End:
         if inspect.iscoroutine(result):
             result.close()
         why = "declare the async function itself, or await inside"
-        return Errored(TypeError(f"the handler returned an awaitable that nobody awaits: {why}"))
+        return Errored(TypeError(f"the handler returned an awaitable that is never awaited: {why}"))
     if isinstance(result, type) and issubclass(result, Outcome):
         name = result.__name__
         why = f"return an instance, as in {name}(…)"
@@ -209,8 +209,8 @@ def read_return(job: Job, result: Any) -> End:
 
 
 def read_error(attempt: Attempt, error: BaseException) -> End:
-    """Return the outcome of a handler that raised: where it stopped because it was told to, what it
-    was told."""
+    """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
+    that request."""
     if isinstance(error, Outcome):
         return error
     if attempt.stop_outcome is not None and is_stop(error):
@@ -219,14 +219,15 @@ def read_error(attempt: Attempt, error: BaseException) -> End:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether an error only says that the handler was told to stop; a task group wraps it."""
+    """Whether an error only says that the handler stopped on request; a task group wraps it."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_stop, error.exceptions))
     return isinstance(error, asyncio.CancelledError | AttemptCancelled)
 
 
 def hand_back_unstarted(attempt: Attempt, what: str, error: Exception, now: float) -> End:
-    """Hand back a job for which the machine gives no thread or process: no fault of the job's."""
+    """Hand back a job for which the machine cannot start a thread or process: the job is not at
+    fault."""
     job = attempt.job
     logger.error("job %s %s: no %s can be started for it: %s", job.id, job.job_type, what, error)
     attempt.began_at = None
@@ -235,7 +236,7 @@ def hand_back_unstarted(attempt: Attempt, what: str, error: Exception, now: floa
 
 
 class Threads:
-    """Up to as many daemon threads as there were calls at once; each is used again.
+    """Daemon threads, as many as calls run at once; idle ones are used again.
 
     The standard pool's threads keep a process alive until they end. A handler that hangs must not.
     """
@@ -250,7 +251,7 @@ class Threads:
         """Run `call` in a thread; it must not raise. From one thread only.
 
         Raises:
-            RuntimeError: the machine gives no thread; the call will not run.
+            RuntimeError: the machine cannot start a thread; the call will not run.
         """
         if not self._idle.acquire(blocking=False):
             name = f"{self._name}-{self._count + 1}"

@@ -1,5 +1,5 @@
-"""How a worker stops: it claims nothing more, finishes what runs, hands back the rest and records
-everything, in bounded time however silent the database is."""
+"""How a worker stops: it claims nothing more, finishes running jobs, hands back the rest and
+records everything, in bounded time even if the database does not answer."""
 
 from __future__ import annotations
 
@@ -23,38 +23,37 @@ if TYPE_CHECKING:
     Running = tuple[Service, asyncio.Task[None]]
 
 RECORD_S = 10.0
-"""How long a worker waits, once nothing runs any more, for all that the database still has to
-answer: its last claim, the outcomes of its jobs, its deregistration. What it cannot write is lost
-to the lease, not for ever."""
+"""How long a worker waits for the database once nothing runs any more: for its last claim, the
+outcomes of its jobs, its deregistration. Jobs whose outcome it cannot write run again after their
+lease."""
 LEAVE_S = 2.0
-"""How long each of those steps may take even if that time is over. So where nothing answers any
-more, the way out is less than 20 seconds longer than the grace period, which is what supervisors
-are asked for."""
+"""How long each of those steps may take even if that time is over. So if nothing answers any more,
+the shutdown takes less than 20 s longer than the grace period, as the docs tell service
+managers."""
 RETENTION_S = 0.5
-"""How long a drain that is done lets its pass of retention go on. With drains only, there is no
-other; and no drain waits for a reader of history."""
+"""How long a drain that is done waits for its pass of retention. Without workers that keep running,
+there is no other pass; and no drain waits for a reader of history."""
 
 
 class Shutdown:
-    """The order to stop one worker, and its way out."""
+    """The stop request of one worker, and the steps of its shutdown."""
 
     def __init__(self, clock: Clock) -> None:
         self.asked = asyncio.Event()
         """Set when the worker is to stop."""
         self.asked_now = asyncio.Event()
-        """Set when running handlers may go on no longer."""
+        """Set when the grace period is over at once."""
         self.failure: RotaError | None = None
-        """What the worker ends with; None: it ends well."""
+        """The error with which the worker ends; None: it succeeds."""
         self._clock = clock
         self._until = clock.monotonic() + RECORD_S
 
     def stop(self) -> None:
-        """Begin to stop; asked again, it changes nothing."""
+        """Begin to stop. A second call changes nothing."""
         self.asked.set()
 
     def stop_now(self) -> None:
-        """Stop, and let running handlers go on no longer, not even for the rest of the grace
-        period."""
+        """Stop, and skip the rest of the grace period."""
         self.asked.set()
         self.asked_now.set()
 
@@ -65,10 +64,10 @@ class Shutdown:
             self.stop()
 
     async def finish(self, parts: Parts, running: list[Running], grace_s: float) -> None:
-        """Claim nothing more, let what runs go on for the grace period, write all outcomes, and end
-        the running services.
+        """Claim nothing more, give running jobs the grace period, write all outcomes, and end the
+        running services.
 
-        Raises what a service failed with on the way.
+        Raises the error of a service that failed on the way.
         """
         parts.claimer.stop()
         await parts.executor.finish_running(grace_s, self.asked_now)
@@ -84,24 +83,24 @@ class Shutdown:
     ) -> None:
         """End what still runs, however `finish` ended; `apart` are the services in the thread."""
         for _, task in running:
-            task.cancel()  # still running only when the way out was cancelled too
+            task.cancel()  # still running only if `finish` was cancelled
         await parts.executor.cut_off()
         for service, _ in apart:
             thread.loop.call_soon_threadsafe(service.stop)
         await _wait_for_end([task for _, task in apart], LEAVE_S)
 
     async def deregister(self, parts: Parts, link: StoreLink) -> datetime | None:
-        """Tell the database that the worker has ended. In a drain, return when the oldest job that
-        is still due was due. A failure becomes the claimer's."""
-        telling = asyncio.create_task(self._deregister(parts, link))
+        """Record that the worker has ended. In a drain, return when the oldest job that is still
+        due was due. A failure becomes the claimer's."""
+        stopping = asyncio.create_task(self._deregister(parts, link))
         try:
-            await asyncio.wait([telling], timeout=self._left_s)
+            await asyncio.wait([stopping], timeout=self._left_s)
         finally:
-            await cancel([telling])
+            await cancel([stopping])
         try:
-            return telling.result()
+            return stopping.result()
         except asyncio.CancelledError:
-            what = "whether this worker was deregistered is not known"
+            what = "it is unknown whether this worker was deregistered"
             failure = DatabaseUnavailable(f"the database does not answer: {what}")
         except DatabaseUnavailable as error:
             failure = error
@@ -115,8 +114,8 @@ class Shutdown:
         return max(LEAVE_S, self._until - self._clock.monotonic())
 
     async def _wait_for_the_last_claim(self, claiming: asyncio.Task[None]) -> None:
-        """It brings jobs, which must go back; when the worker stops now, their leases bring them
-        back."""
+        """Wait for the last claim, because its jobs must be handed back. If the worker stops now,
+        they return with their leases."""
         asked_now = asyncio.create_task(self.asked_now.wait())
         first = asyncio.FIRST_COMPLETED
         try:
@@ -130,9 +129,9 @@ class Shutdown:
             if isinstance(service, Retention):
                 timeout_s = RETENTION_S if parts.spec.config.drain else 0
                 await asyncio.wait([task], timeout=timeout_s)
-                task.cancel()  # what it leaves half done a later pass finishes
+                task.cancel()  # a later pass finishes it
             # The listener waits in the driver for the next notification, the others for a database
-            # that does not come back.
+            # that does not answer.
             is_stuck = service is parts.finisher and not parts.finisher.is_empty
             if is_stuck or isinstance(service, Listener | StartRecorder):
                 task.cancel()
@@ -152,7 +151,7 @@ class Shutdown:
 
 
 async def _wait_for_end(tasks: list[asyncio.Task[None]], within_s: float) -> None:
-    """Wait for their end, and cancel what is late. A service that failed on the way out says so."""
+    """Wait for their end, and cancel the late ones. Raises the error of a service that failed."""
     if not tasks:
         return
     ended, late = await asyncio.wait(tasks, timeout=within_s)

@@ -1,4 +1,4 @@
-"""Who tells a worker to stop: signals, the parent of several worker processes, and a time."""
+"""What stops a worker: signals, the parent of several worker processes, and a time limit."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def obey_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
+def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
     """For a block on the worker's loop, let the first signal stop the worker and the second stop it
     now.
 
-    One of several processes is told to stop now by its parent only: a supervisor that signals all
-    processes of a service (systemd does) would signal it once itself and once through the parent,
-    and so end the grace period that it meant to give.
+    With several processes, only the parent can stop one now. A service manager that signals all
+    processes of a service, as systemd does, stops each twice: directly and through the parent.
+    Counted as a second signal, that would end the grace period.
     """
     loop = asyncio.get_running_loop()
-    joined = supervised.current
+    own = supervised.current
 
     def on_signal() -> None:
-        if worker.is_stopping and joined is None:
+        if worker.is_stopping and own is None:
             worker.stop_now()
         else:
             worker.stop()
 
-    # Other threads than the main one hear no signals.
+    # Only the main thread receives signals.
     is_main = threading.current_thread() is threading.main_thread()
     numbers = SIGNALS if signals and is_main else ()
     for number in numbers:
         loop.add_signal_handler(number, on_signal)
     try:
-        with nullcontext() if joined is None else joined.commanding(worker, loop):
+        with nullcontext() if own is None else own.command(worker, loop):
             yield
     finally:
         for number in numbers:

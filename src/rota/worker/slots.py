@@ -43,12 +43,12 @@ class SlotGroup:
         """Jobs in the buffer."""
         self.ended = 0
         self.target = slots
-        """How many jobs to hold: one for each slot, and those claimed ahead."""
+        """How many jobs to have: one for each slot, and those claimed ahead."""
         self.low = slots // 2
-        """With this many held or fewer, claim again."""
+        """With this many jobs or fewer, claim again."""
         self._buffer: dict[int, deque[Attempt]] = {}
         self._aside: deque[Attempt] = deque()
-        """Jobs that wait at a gate, and suspects, which wait for each other: no job waits for
+        """Jobs that wait at a gate, and suspects, which wait for each other. No other job waits for
         them."""
         self._aside_until = 0.0
         """When the gate that held them back is asked again."""
@@ -56,22 +56,22 @@ class SlotGroup:
         self._rated_ended = 0
 
     @property
-    def held(self) -> int:
+    def occupied(self) -> int:
         """The jobs that run or wait for a slot.
 
-        Those that wait aside take no other job's place, were there a thousand of them.
+        Up to a thousand jobs that wait aside do not count: they take no other job's place.
         """
-        held = self.running + self.waiting
-        return held - min(len(self._aside), PREFETCH_MAX) if self._aside else held
+        count = self.running + self.waiting
+        return count - min(len(self._aside), PREFETCH_MAX) if self._aside else count
 
     @property
     def wanted(self) -> int:
-        """How many jobs to claim now: none while enough are held, so claims are few and full."""
-        held = self.held
-        return self.target - held if held <= self.low or held < self.slots else 0
+        """How many jobs to claim now: none while enough are here, so claims are few and full."""
+        count = self.occupied
+        return self.target - count if count <= self.low or count < self.slots else 0
 
     def measure(self, now: float) -> None:
-        """Take in how fast jobs have been going through."""
+        """Adjust the target to the rate at which jobs have ended."""
         took_s = now - self._rated_at
         if took_s < 0.001:
             return
@@ -114,14 +114,14 @@ class SlotGroup:
         self.waiting -= len(batch)
         return batch
 
-    def put_aside(self, held: list[Attempt], until: float) -> None:
+    def put_aside(self, attempts: list[Attempt], until: float) -> None:
         """Take back jobs that a gate held back; they are not popped again before `until`."""
-        self.waiting += len(held)
-        self._aside.extendleft(reversed(held))
+        self.waiting += len(attempts)
+        self._aside.extendleft(reversed(attempts))
         self._aside_until = until
 
     def release(self) -> None:
-        """Let the jobs that wait aside be popped, whatever time it is."""
+        """Let the jobs that wait aside be popped at once."""
         self._aside_until = 0.0
 
     def take_stale(self, claimed_before: float) -> list[Attempt]:

@@ -1,4 +1,4 @@
-"""What one worker is. Nothing of it changes while the worker lives."""
+"""The facts of one worker. They do not change while the worker lives."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ def _make_name() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What a worker serves, how, and who it is to the others and to the database."""
+    """The types, queues and settings of a worker, and its name."""
 
     types: Mapping[str, JobType[..., ..., Any]]
-    """The job types by every name they have."""
+    """The job types by name, former names included."""
     release: str
     lease_s: float
-    """The lease of types that name none."""
+    """The lease of types without one of their own."""
     declaration: str
     """The types as `job_type_declare` takes them, in JSON."""
     config: WorkerConfig
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
     module: str | None = None
-    """Where the App is made; None when that is not known."""
+    """The module that makes the App; None if it is not known."""
     schedules: str = "[]"
     """The schedules declared in code, as `schedules_declare` takes them, in JSON."""
     name: str = field(default_factory=_make_name)
     """As in `rota.worker` and in `locked_by`."""
 
     def make_slot_groups(self, now: float) -> list[SlotGroup]:
-        """Return its slots: one group for each queue that was named with slots of its own, or one
-        that all queues share."""
+        """Return its slots: one group for each queue with slots of its own, or one that all queues
+        share."""
         if self.config.queues is not None:
             return [SlotGroup((queue,), slots, now) for queue, slots in self.config.queues.items()]
-        return [SlotGroup(self._shared_queues(), self.config.slots, now)]
+        return [SlotGroup(self._list_shared_queues(), self.config.slots, now)]
 
     def make_claimant(self) -> ops.Claimant:
-        """Return what it says of itself when it claims."""
+        """Return its facts for a claim."""
         names = sorted(self.types)
         rules = [self.types[name].rules for name in names]
         return ops.Claimant(
@@ -72,11 +72,11 @@ class WorkerSpec:
 
     @property
     def shortest_lease_s(self) -> float:
-        """The shortest lease of a job that it can hold."""
+        """The shortest lease of its job types."""
         return min(self.find_lease_s(name) for name in self.types)
 
     def describe(self) -> dict[str, Any]:
-        """Return what it says of itself in `rota.worker` as long as it lives."""
+        """Return its facts for its row in `rota.worker`."""
         queues = self.config.queues
         return {
             "name": self.name,
@@ -102,8 +102,8 @@ class WorkerSpec:
     def _slots_of_queues(self) -> dict[str, int | None]:
         if self.config.queues is not None:
             return dict(self.config.queues)
-        return dict.fromkeys(self._shared_queues())
+        return dict.fromkeys(self._list_shared_queues())
 
-    def _shared_queues(self) -> tuple[str, ...]:
+    def _list_shared_queues(self) -> tuple[str, ...]:
         used = {job_type.options.queue for job_type in self.types.values()}
         return tuple(sorted({"default", *used}))

@@ -1,4 +1,4 @@
-"""What a worker did."""
+"""The result of a worker."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rota.model.failure import one_line
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What a worker did, when it is over."""
+    """What a worker has done when it ends."""
 
     claimed: int
     succeeded: int
     failed: int
     dead: int
     oldest_due: datetime | None
-    """When the oldest job that is still due was due; None when none is, or when the database could
-    not be asked."""
+    """When the oldest job that is still due was due. None if no job is due, or if the database did
+    not answer."""
 
     paused: list[str] = []
-    """Those of its queues from which it took nothing at the end, because they were paused, in order."""
+    """Its queues that were paused at the end, in order."""
 
     def line(self) -> str:
         """The last line of a drain."""

@@ -1,5 +1,5 @@
-"""One worker: makes its parts, works until it is told to stop or, in a drain, nothing is due, and
-stops in order."""
+"""One worker: it makes its parts, works until it is stopped or, in a drain, until nothing is due,
+and stops in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.pinger import Pinger
-from rota.upkeep.rounds import UpkeepSet
+from rota.upkeep.upkeep_set import UpkeepSet
 from rota.worker.claimer import Claimer
 from rota.worker.copy_guard import CopyGuard
 from rota.worker.executor import Executor
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Claims, runs and finishes jobs until it is told to stop or, in a drain, nothing is due.
+    """Claims, runs and finishes jobs until it is stopped or, in a drain, until nothing is due.
 
-    Made and used on one loop; `health` may be asked from any thread.
+    Made and used on one loop; `health` may be read from any thread.
     """
 
     def __init__(
         self, database: Database, spec: WorkerSpec, bus: Bus, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        """Raises DeclarationError when a handler that is to run in a process of its own cannot."""
+        """Raises DeclarationError if a handler cannot run in the process that its options ask
+        for."""
         check_importable(spec.types.values())
         self.name = spec.name
         self._database = database
@@ -65,11 +66,11 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether it is stopping."""
         return self._shutdown.asked.is_set()
 
     def stop(self) -> None:
-        """Begin to stop; told again, it changes nothing. From the worker's own loop only."""
+        """Begin to stop. A second call changes nothing. From the worker's own loop only."""
         if self.is_stopping:
             return
         self._shutdown.stop()
@@ -77,19 +78,18 @@ class Worker:
             self._entering.cancel()
 
     def stop_now(self) -> None:
-        """Stop, and let running handlers go on no longer, not even for the rest of the grace
-        period. From the worker's own loop only."""
+        """Stop, and skip the rest of the grace period. From the worker's own loop only."""
         self.stop()
         self._shutdown.stop_now()
 
     async def run(self) -> Summary:
-        """Work until stopped or drained; return what was done.
+        """Work until stopped or drained; return the summary.
 
         Raises:
             SchemaError: the schema is missing or not this release's.
             CopiedDatabase: in a drain, and the database is a restored copy.
-            DatabaseUnavailable: at the start; in a drain also later. The outcomes of its jobs were
-                recorded if that was possible at all.
+            DatabaseUnavailable: at the start; in a drain also later. Outcomes of its jobs were
+                recorded as far as possible.
             WorkerExhausted: its slots are full of handlers that do not stop.
         """
         self._database.statements.read_all()
@@ -100,13 +100,13 @@ class Worker:
             state = await self._enter_lifespan(stack)
             if self.is_stopping:
                 return Summary(0, 0, 0, 0, None)
-            rounds = UpkeepSet(
+            upkeep_set = UpkeepSet(
                 self._bus, self._database, upkeep, self.name, config.alert_url, parts.clock
             )
-            await self._begin(upkeep, rounds)
+            await self._begin(upkeep, upkeep_set)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
-            self._build(upkeep, rounds, thread)
+            self._build(upkeep, upkeep_set, thread)
             parts.executor.state = state
             await self._work_and_stop(thread)
             oldest_due = await self._shutdown.deregister(parts, upkeep)
@@ -127,7 +127,7 @@ class Worker:
     # The lifespan
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> Any:
-        """Enter it in this very task, as cancel scopes want it; the order to stop ends the wait."""
+        """Enter it in this task, as cancel scopes require. A stop request ends the wait."""
         if self._spec.lifespan is None:
             return None
         self._entering = task = asyncio.current_task()
@@ -153,8 +153,8 @@ class Worker:
 
     # The beginning
 
-    async def _begin(self, upkeep: StoreLink, rounds: UpkeepSet) -> None:
-        """Do what must be done before the first claim; in a drain, also one pass of all upkeep."""
+    async def _begin(self, upkeep: StoreLink, upkeep_set: UpkeepSet) -> None:
+        """Prepare the first claim; in a drain, also run one pass of all upkeep."""
         spec = self._spec
         self._pause_gate.closed = copied = await upkeep.run(ops.copy_check())
         if spec.config.drain and copied is not None:
@@ -162,13 +162,13 @@ class Worker:
         await upkeep.run(ops.declare(spec.declaration, spec.release))
         # Before it counts as alive.
         await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
-        await upkeep.run(ops.beat({**spec.describe(), "running": 0}))
-        # The days ahead are retention's, which may have to wait for them.
+        await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
+        # Retention makes the partitions of the days ahead, and may have to wait for locks.
         await upkeep.run(ops.ensure_partitions(days=0))
         if spec.config.drain:
-            await rounds.one_round(self._shutdown.asked.is_set)
+            await upkeep_set.run_before_drain(self._shutdown.asked.is_set)
 
-    def _build(self, upkeep: StoreLink, rounds: UpkeepSet, thread: LoopThread) -> None:
+    def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""
         parts, spec, database = self.parts, self._spec, self._database
         shortest_s = spec.shortest_lease_s
@@ -190,7 +190,7 @@ class Worker:
         parts.claimer = Claimer(parts, claim, listens=listens)
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)
 
-        upkeepers = rounds.services()
+        upkeepers = upkeep_set.services()
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [
@@ -204,7 +204,9 @@ class Worker:
         if not spec.config.drain:
             asking = tuple(self.services)
             url, health = spec.config.ping_url, self.health
-            self.services.append(Pinger(self._bus, rounds.alerts, asking, url, health.note_pass))
+            self.services.append(
+                Pinger(self._bus, upkeep_set.alerts, asking, url, health.note_pass)
+            )
         if listens:
             listen = StoreLink(database, "listen")
             self.services.append(Listener(parts, listen, database.statements))
@@ -238,7 +240,7 @@ class Worker:
     async def _work(self, keeping: asyncio.Task[None]) -> None:
         """Run the services until stopped, drained, or one of them fails for good."""
         if self.is_stopping:
-            return  # told so while it began: nothing is claimed only to be handed back
+            return  # stopped while it began: claim nothing only to hand it back
         self._tasks = [asyncio.create_task(one.run(), name=one.name) for one in self.services]
         stopping = asyncio.create_task(self._shutdown.asked.wait())
         try:
@@ -247,5 +249,6 @@ class Worker:
         finally:
             stopping.cancel()
         for task in done - {stopping}:
-            # None but a drain's claimer ends by itself: what ended another is raised here.
+            # Only a drain's claimer ends by itself. The error that ended another one is raised
+            # here.
             task.result()

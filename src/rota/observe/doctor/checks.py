@@ -14,7 +14,7 @@ from rota.observe.doctor.finding import Finding, Level, Limits, bad, skip, warn
 from rota.observe.doctor.work import COUNT_MAX
 from rota.store import migrate
 from rota.store.db import Database
-from rota.store.probe import CannotLook, MayNotLook, Probe, open_any_probe
+from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 
 Facts = dict[str, Any]
 ROTAS = "rota "
@@ -67,7 +67,7 @@ class Check:
 
 
 def _server(patient: Patient) -> Facts:
-    return {**patient.facts("doctor_server"), "round_trip_s": patient.probe.round_trips_s()}
+    return {**patient.facts("doctor_server"), "round_trip_s": patient.probe.measure_round_trip_s()}
 
 
 def _pooler(patient: Patient) -> Facts:
@@ -82,7 +82,7 @@ def _listen(patient: Patient) -> Facts:
     silent = patient.notify is False or patient.refusal is not None
     return {
         "notify": False if patient.notify is False else None,
-        "heard_s": None if silent else patient.probe.hears_after_s(),
+        "notify_s": None if silent else patient.probe.measure_notify_s(),
     }
 
 
@@ -276,11 +276,11 @@ def _judge(check: Check, patient: Patient, limits: Limits) -> Finding:
             finding,
             what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."),
         )
-    except MayNotLook as error:
+    except QueryForbidden as error:
         # For the check of privileges this is the answer itself.
         judge = bad if check.name == "privileges" else skip
         return judge(str(error), "docs/doctor.md lists the rights to grant")
-    except CannotLook as error:
+    except QueryFailed as error:
         # Not skipped: a locked table stops workers too.
         return warn(str(error), LOCKED)
     except SchemaMissing:

@@ -72,7 +72,7 @@ class Limits:
     workers: int = 12
     single_s: float = 60.0
     live_jobs: int = 1_000_000
-    crews: int = 3
+    teams: int = 3
     history_bytes: int = 100 * 1024**3
     updates_a_job: float = 10.0
     reporting: int = 200

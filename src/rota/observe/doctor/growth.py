@@ -17,28 +17,28 @@ SEE = "see “When a team outgrows it” in docs/doctor.md"
 def contention(facts: Facts, limits: Limits) -> Finding:
     """Judge whether workers block each other."""
     waiting, sessions, workers = facts["waiting"], facts["sessions"], facts["workers"]
-    said = (
+    text = (
         f"{waiting} of Rota's {sessions} sessions wait for a lock, {workers} workers are alive, "
         f"{facts['deadlocks']} deadlocks in this database"
     )
     if waiting >= 2 and waiting > limits.waiting_share * sessions:
         return warn(
-            said,
+            text,
             "find the blocker with pg_blocking_pids(); if there are many workers, "
             f"run fewer with more slots each; {SEE}",
         )
     if workers > limits.workers:
-        return warn(said, f"more workers claim no faster: run fewer with more slots each; {SEE}")
-    return ok(said)
+        return warn(text, f"more workers claim no faster: run fewer with more slots each; {SEE}")
+    return ok(text)
 
 
 def order(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a queue with one slot, and so in strict order, falls behind."""
     late = [one for one in facts["single"] if one["waiting_s"] >= limits.single_s]
     if late:
-        said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
+        text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
         return warn(
-            f"queues with one slot in total fall behind: {said}",
+            f"queues with one slot in total fall behind: {text}",
             f"order by key instead of by queue, or split it; {SEE}",
         )
     return ok(
@@ -48,18 +48,18 @@ def order(facts: Facts, limits: Limits) -> Finding:
 
 def fan_out(facts: Facts, limits: Limits) -> Finding:
     """Judge whether jobs come faster than they end."""
-    said = f"about {facts['live'] or 0:,} live jobs in {size(facts['bytes'])}"
+    text = f"about {facts['live'] or 0:,} live jobs in {size(facts['bytes'])}"
     if (facts["live"] or 0) > limits.live_jobs:
         return warn(
-            said, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}"
+            text, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}"
         )
-    return ok(said)
+    return ok(text)
 
 
 def teams(facts: Facts, limits: Limits) -> Finding:
     """Judge whether several teams share the schema."""
-    count = len(_apart([set(crew) for crew in facts["crews"]]))
-    if count >= limits.crews:
+    count = len(_apart([set(team) for team in facts["teams"]]))
+    if count >= limits.teams:
         return warn(
             f"{count} groups of workers share no job type",
             f"give each team its own schema or database, or use an event log; {SEE}",
@@ -67,35 +67,35 @@ def teams(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{count} group{'s' if count != 1 else ''} of workers that share job types")
 
 
-def _apart(crews: list[set[str]]) -> list[set[str]]:
+def _apart(teams: list[set[str]]) -> list[set[str]]:
     """Join sets that share a type until no two sets do."""
     groups: list[set[str]] = []
-    for crew in crews:
-        shared = [group for group in groups if group & crew]
-        groups = [group for group in groups if not group & crew] + [crew.union(*shared)]
+    for team in teams:
+        shared = [group for group in groups if group & team]
+        groups = [group for group in groups if not group & team] + [team.union(*shared)]
     return groups
 
 
 def replay(facts: Facts, limits: Limits) -> Finding:
     """Judge whether history is used as a log."""
-    said = f"{size(facts['history_bytes'])} of history"
+    text = f"{size(facts['history_bytes'])} of history"
     if facts["history_bytes"] > limits.history_bytes:
         return warn(
-            said,
+            text,
             "keep less (rota migrate --keep-history), and keep what is replayed in a log or a "
             f"warehouse; {SEE}",
         )
-    return ok(said)
+    return ok(text)
 
 
 def streaming(facts: Facts, limits: Limits) -> Finding:
     """Judge whether status is streamed through the table."""
     inserted, updated = facts["inserted"] or 0, facts["updated"] or 0
     rate = updated / inserted if inserted >= 1_000 else 0.0
-    said = f"{facts['reporting']} running jobs report progress; a job is updated {rate:.1f} times"
+    text = f"{facts['reporting']} running jobs report progress; a job is updated {rate:.1f} times"
     if facts["reporting"] > limits.reporting or rate > limits.updates_a_job:
         return warn(
-            said,
+            text,
             f"report less often, or stream outside the table: Redis, SSE from the handler; {SEE}",
         )
-    return ok(said)
+    return ok(text)

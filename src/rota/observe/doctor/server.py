@@ -27,17 +27,17 @@ def connection(facts: Facts, limits: Limits) -> Finding:
             "the server is read-only: a standby, or default_transaction_read_only is on",
             "connect to the primary",
         )
-    said = (
+    text = (
         f"PostgreSQL {version // 10_000}.{version % 10_000}, "
         f"a round trip takes {trip_s * 1000:.1f} ms"
     )
     if trip_s > limits.round_trip_s:
         return warn(
-            said,
+            text,
             "run the workers closer to the database: "
             "each claim and each finish takes two round trips",
         )
-    return ok(said)
+    return ok(text)
 
 
 def pooler(facts: Facts, limits: Limits) -> Finding:
@@ -65,13 +65,13 @@ def listen(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a NOTIFY arrives."""
     if facts["notify"] is False:
         return skip("the App has notify=False: workers poll")
-    if facts["heard_s"] is None:
+    if facts["notify_s"] is None:
         return bad(
             "a NOTIFY did not arrive within 2 s: "
             "jobs are picked up by polling only, and a cancel takes effect late",
             "check for a pooler in transaction mode; use App(notify=False) behind one",
         )
-    return ok(f"a NOTIFY arrived after {facts['heard_s'] * 1000:.0f} ms")
+    return ok(f"a NOTIFY arrived after {facts['notify_s'] * 1000:.0f} ms")
 
 
 def privileges(facts: Facts, limits: Limits) -> Finding:
@@ -153,12 +153,12 @@ def snapshot(facts: Facts, limits: Limits) -> Finding:
     graded = [(_grade(holder, limits), holder) for holder in holders]
     worst = max(grade for grade, _ in graded)
     holder = next(holder for grade, holder in graded if grade == worst)
-    said = f"the oldest is {_holder(holder)}"
+    text = f"the oldest is {_holder(holder)}"
     if worst == 0:
         hidden = any(one["is_hidden"] for one in holders)
-        return ok(f"{said}{f' ({MONITOR})' if hidden else ''}")
+        return ok(f"{text}{f' ({MONITOR})' if hidden else ''}")
     return (bad if worst == 2 else warn)(
-        f"{said}: vacuum cannot remove dead rows younger than it, and claims slow down with time",
+        f"{text}: vacuum cannot remove dead rows younger than it, and claims slow down with time",
         _release(holder),
     )
 
@@ -217,12 +217,12 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
         if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)
     ]
     if full:
-        said = ", ".join(
+        text = ", ".join(
             f"{one['name']}: {one['dead']:,} dead and {one['live']:,} live rows, {_vacuum_age(one)}"
             for one in full
         )
         return warn(
-            said,
+            text,
             "see `snapshot`; if that is ok, raise autovacuum_vacuum_cost_limit or run VACUUM by "
             "hand",
         )
@@ -287,12 +287,12 @@ def connections(facts: Facts, limits: Limits) -> Finding:
     """Judge whether there are free connections."""
     used, most, ours, workers = facts["used"], facts["most"], facts["ours"], facts["workers"]
     whose = f"{ours} by Rota" + (f" ({workers} workers)" if workers else "")
-    said = f"{used} of {most} connections are used, {whose}"
+    text = f"{used} of {most} connections are used, {whose}"
     if used < limits.connections_share[0] * most:
-        return ok(said)
+        return ok(text)
     level = bad if used >= limits.connections_share[1] * most else warn
     return level(
-        said,
+        text,
         "a worker needs seven: run fewer workers with more slots, raise max_connections, "
         "or put PgBouncer in between (notify=False)",
     )

@@ -19,9 +19,9 @@ def queues(facts: Facts, limits: Limits) -> Finding:
     unserved = facts["unserved"]
     if not unserved:
         return ok("each queue with due jobs is served")
-    said = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in unserved)
+    text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in unserved)
     return bad(
-        f"no worker serves these queues with due jobs: {said}",
+        f"no worker serves these queues with due jobs: {text}",
         f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or mend "
         "the name",
     )
@@ -34,7 +34,7 @@ def types(facts: Facts, limits: Limits) -> Finding:
         return ok(
             f"each type with waiting jobs is declared and known; {len(facts['types'])} are declared"
         )
-    said = "; ".join(_strange(one, facts["declared"]) for one in strange)
+    text = "; ".join(_strange(one, facts["declared"]) for one in strange)
     if any(not one["is_declared"] for one in strange):
         do = (
             "fix the name where it is enqueued and cancel those jobs, "
@@ -42,7 +42,7 @@ def types(facts: Facts, limits: Limits) -> Finding:
         )
     else:
         do = "start a worker of the App that declares it"
-    return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(said, do)
+    return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(text, do)
 
 
 def _strange(one: Facts, declared: list[str]) -> str:
@@ -60,11 +60,11 @@ def app(facts: Facts, limits: Limits) -> Finding:
     changed = [
         one["name"] for one in facts["app"] if one["name"] in stored and one != stored[one["name"]]
     ]
-    said = [f"not declared: {', '.join(missing)}"] if missing else []
-    said += [f"declared with another queue or priority: {', '.join(changed)}"] if changed else []
-    if said:
+    text = [f"not declared: {', '.join(missing)}"] if missing else []
+    text += [f"declared with another queue or priority: {', '.join(changed)}"] if changed else []
+    if text:
         return warn(
-            "; ".join(said),
+            "; ".join(text),
             "run `rota sync` at deploy; until then a plain INSERT gets the old defaults",
         )
     return ok(f"all {len(facts['app'])} types of the App are declared as it has them")
@@ -76,14 +76,14 @@ def workers(facts: Facts, limits: Limits) -> Finding:
     gone = ", ".join(f"{one['name']} ({words(one['silent_s'])} ago)" for one in silent)
     do = "check its log and its supervisor; its jobs come back when their leases expire"
     if not alive and waiting_s is not None:
-        said = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
+        text = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
         if silent:
-            return bad(f"{said}; last heartbeat: {gone}", f"start one; {do}")
+            return bad(f"{text}; last heartbeat: {gone}", f"start one; {do}")
         if waiting_s >= limits.alone_s or not facts["stopped"]:
             return bad(
-                said, "start one with `rota work`, or check that cron runs `rota work --drain`"
+                text, "start one with `rota work`, or check that cron runs `rota work --drain`"
             )
-        return ok(f"{said}; {facts['stopped']} drained within the hour")
+        return ok(f"{text}; {facts['stopped']} drained within the hour")
     if silent:
         return warn(f"{alive} workers are alive; vanished within the hour: {gone}", do)
     return ok(f"{alive} workers are alive, {facts['stopped']} stopped normally within the hour")
@@ -94,9 +94,9 @@ def fences(facts: Facts, limits: Limits) -> Finding:
     late = facts["rejected"]
     if not late:
         return ok("no worker of the last hour finished a job that it had lost")
-    said = ", ".join(f"{one['name']}: {one['rejected']}" for one in late)
+    text = ", ".join(f"{one['name']}: {one['rejected']}" for one in late)
     return warn(
-        f"outcomes discarded, because the worker had lost the job: {said}",
+        f"outcomes discarded, because the worker had lost the job: {text}",
         "the worker was frozen, starved or cut off for longer than a lease: "
         "give it CPU and memory, or the type a longer lease",
     )
@@ -105,22 +105,22 @@ def fences(facts: Facts, limits: Limits) -> Finding:
 def running(facts: Facts, limits: Limits) -> Finding:
     """Judge whether jobs end in time."""
     if facts["expired"]:
-        said = ", ".join(
+        text = ", ".join(
             f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})"
             for one in facts["expired"]
         )
         return bad(
-            f"leases have expired and no worker took the jobs: {said}",
+            f"leases have expired and no worker took the jobs: {text}",
             "start a worker or a drain: either takes these jobs",
         )
     if facts["long"]:
-        said = ", ".join(
+        text = ", ".join(
             f"job {one['id']} {one['job_type']} for {words(one['running_s'])} "
             f"(timeout {words(one['timeout_s'])})"
             for one in facts["long"]
         )
         return warn(
-            f"running for longer than their timeout: {said}",
+            f"running for longer than their timeout: {text}",
             "its handler does not stop: set timeouts on the calls that it makes, "
             "or use executor='process'",
         )
@@ -132,38 +132,38 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     waiting_s = facts["waiting_s"]
     if waiting_s is None:
         return ok("nothing is due")
-    said = f"the oldest due job has been waiting for {words(waiting_s)}"
+    text = f"the oldest due job has been waiting for {words(waiting_s)}"
     if waiting_s < limits.due_s[0]:
-        return ok(said)
+        return ok(text)
     return (bad if waiting_s >= limits.due_s[1] else warn)(
-        said, "see `queues`, `types` and `workers`; if these are ok, add slots"
+        text, "see `queues`, `types` and `workers`; if these are ok, add slots"
     )
 
 
 def pauses(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a pause was forgotten."""
-    site = facts["site"]
-    if site and site["copied"]:
+    everything = facts["installation"]
+    if everything and everything["copied"]:
         return bad(
-            f"this is a copy of another database: its workers start paused: {site['copied']}",
+            f"this is a copy of another database: its workers start paused: {everything['copied']}",
             "`rota resume --copy`, if its jobs may run here too",
         )
-    if site:
-        why = f": {site['paused_why']}" if site["paused_why"] else ""
+    if everything:
+        why = f": {everything['paused_why']}" if everything["paused_why"] else ""
         return warn(
             "everything is paused"
-            + (f" until {site['paused_until']}" if site["paused_until"] else "")
-            + f" by {site['paused_by']}{why}",
+            + (f" until {everything['paused_until']}" if everything["paused_until"] else "")
+            + f" by {everything['paused_by']}{why}",
             "`rota resume --all`, once the reason for the pause is gone",
         )
     if not facts["paused"]:
         return ok("no queue is paused")
-    said = ", ".join(
+    text = ", ".join(
         repr(one["queue"]) + (f" until {one['until']}" if one["until"] else "")
         for one in facts["paused"]
     )
     return warn(
-        f"paused: {said}",
+        f"paused: {text}",
         f"`rota resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause is "
         "gone",
     )
@@ -183,7 +183,7 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     ]
     if not late and not stopped:
         return ok("no schedule is late")
-    said = [f"late: {', '.join(late)}"] * bool(late) + [
+    text = [f"late: {', '.join(late)}"] * bool(late) + [
         f"paused by Rota: {', '.join(stopped)}"
     ] * bool(stopped)
     do = [
@@ -192,7 +192,7 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     do += [
         "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
     ] * bool(stopped)
-    return bad("; ".join(said), "; ".join(do))
+    return bad("; ".join(text), "; ".join(do))
 
 
 def dead(facts: Facts, limits: Limits) -> Finding:

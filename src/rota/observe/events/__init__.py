@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.observe.events.alert import AlertFired, AlertNotTold, AlertOver
+from rota.observe.events.alert import AlertFired, AlertNotSent, AlertOver
 from rota.observe.events.bus import Bus
 from rota.observe.events.event import Event
 from rota.observe.events.job import (
@@ -37,7 +37,7 @@ from rota.observe.events.worker import (
 
 __all__ = [
     "AlertFired",
-    "AlertNotTold",
+    "AlertNotSent",
     "AlertOver",
     "Bus",
     "DatabaseCopied",

@@ -17,8 +17,8 @@ class AlertFired(Event):
     """A rule of alerts found something that a person should know.
 
     `repeated`: it still finds this after `repeat_after`. `subject` is an error type, a queue, a job
-    type or a schedule, or empty if the rule has a single subject. One process of the fleet emits
-    it.
+    type or a schedule, or empty if the rule has a single subject. One of all processes
+    emits it.
     """
 
     level = logging.ERROR
@@ -54,7 +54,7 @@ class AlertOver(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertNotTold(Event):
+class AlertNotSent(Event):
     """A rule could not be evaluated, an alert could not be posted, or its job not enqueued.
 
     A later pass tries again.

@@ -51,5 +51,5 @@ class DeadArchived(Event):
     """
 
     level = logging.WARNING
-    line = "retention: {jobs} dead jobs that nobody resolved were archived"
+    line = "retention: {jobs} dead jobs that no person resolved were archived"
     jobs: int

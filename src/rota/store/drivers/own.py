@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CANCEL_S = 2.0
-"""Longest time for a server that did not answer in time to hear the cancel; at most a quarter of
-the limit."""
+"""Longest time to send a cancel to a server that did not answer in time; at most a quarter of the
+limit."""
 
 
 def parse_url(url: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def format_conninfo(params: dict[str, Any]) -> str:
 
 
 @contextmanager
-def tell_trouble() -> Iterator[None]:
+def translate_trouble() -> Iterator[None]:
     """Turn errors of the server or the network into DatabaseUnavailable or ConfigurationError.
 
     An error of a statement itself stays as it is.

@@ -101,7 +101,7 @@ from rota.store.ops.settle import (
     renew,
     start,
 )
-from rota.store.ops.upkeep import COUNTS, beat, declare, ensure_partitions, stop
+from rota.store.ops.upkeep import COUNTS, declare, ensure_partitions, stop, write_heartbeat
 
 __all__ = [
     "COUNTS",
@@ -147,7 +147,6 @@ __all__ = [
     "announce",
     "archive_dead",
     "attempts",
-    "beat",
     "chain",
     "choose",
     "claim",
@@ -204,4 +203,5 @@ __all__ = [
     "take_unposted",
     "trigger_schedule",
     "write_alerts",
+    "write_heartbeat",
 ]

@@ -19,7 +19,7 @@ ACTION_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """What somebody does to jobs, and why."""
+    """An action of a person on jobs, and its reason."""
 
     action: Action
     by: str
@@ -42,7 +42,8 @@ class Answer:
 
 
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
-    """Do it to up to 1,000 jobs in one statement: to all of them or, when the database refuses a row, to none."""
+    """Act on up to 1,000 jobs in one statement: on all of them or, if the database refuses a row,
+    on none."""
     params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
     if request.action is Action.REQUEUE:
         params |= {"payload": request.payload, "payload_version": request.payload_version}
@@ -53,8 +54,11 @@ def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
 def act_on_many(
     request: ActionRequest, ids: Sequence[int]
 ) -> Operation[tuple[list[Answer], Refusals]]:
-    """Do it in batches of 1,000 in the order of the ids. What the database refuses of a batch is left out, and what it says of each is returned: that
-    takes a connection in autocommit, on which each batch is a transaction."""
+    """Act on jobs in batches of 1,000, in the order of the ids. Return the answers, and the reason
+    for each job that the database refused.
+
+    It takes a connection in autocommit, on which each batch is a transaction of its own.
+    """
     answers: list[Answer] = []
     refusals: Refusals = {}
     # An error that is no job's fault, such as a missing privilege, is raised here once.
@@ -100,11 +104,11 @@ def choose(which: Which) -> Operation[list[int]]:
     over = [status for status in which.statuses if Status(status).is_over]
     found: list[int] = []
     if Status.DEAD in which.statuses:
-        found += [row[0] for row in (yield Query("dead_chosen", params))]
+        found += [row[0] for row in (yield Query("dead_find", params))]
     if live:
-        found += [row[0] for row in (yield Query("live_chosen", params | {"statuses": live}))]
+        found += [row[0] for row in (yield Query("live_find", params | {"statuses": live}))]
     if over:
-        found += [row[0] for row in (yield Query("over_chosen", params | {"statuses": over}))]
+        found += [row[0] for row in (yield Query("over_find", params | {"statuses": over}))]
     return sorted(found)[: which.limit]
 
 

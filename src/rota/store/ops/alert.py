@@ -24,8 +24,8 @@ class AlertRule:
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A notification of an alert.
 
-    It is posted in this shape, as JSON. A job of `tell_job` gets it too, without `told` and
-    `over_at`.
+    It is posted in this shape, as JSON. A job of `tell_job` gets it too, without `notifications`
+    and `over_at`.
     """
 
     rule: str
@@ -34,7 +34,8 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     severity: str
     since: datetime
     over_at: datetime | None = None
-    told: int
+    notifications: int
+    """How many were sent about this subject, with this one."""
     value: float
     message: str
 
@@ -50,7 +51,7 @@ def take_alert_rules() -> Operation[list[AlertRule]]:
 
 def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
     """Read what a rule finds now."""
-    return [AlertMatch(*row) for row in (yield Query("alert_findings", {"rule": rule}))]
+    return [AlertMatch(*row) for row in (yield Query("alert_matches", {"rule": rule}))]
 
 
 def standing(rule: str) -> Operation[list[Standing]]:
@@ -69,7 +70,7 @@ def write_alerts(
         {
             "step": one.step,
             "subject": one.subject,
-            "told": one.told,
+            "notifications": one.notifications,
             "value": None if one.finding is None else one.finding.value,
             "message": None if one.finding is None else one.finding.message,
         }
@@ -81,14 +82,14 @@ def write_alerts(
         "pause": timedelta(seconds=pause_s),
     }
     messages = []
-    for subject, state, since, times, value, message, severity, problem in (
+    for subject, state, since, count, value, message, severity, problem in (
         yield Query("alert_write", params)
     ):
         facts: dict[str, Any] = {
             "subject": subject,
             "state": state,
             "since": since,
-            "told": times,
+            "notifications": count,
             "value": value,
             "message": message,
         }
@@ -105,7 +106,7 @@ def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
         "severity",
         "since",
         "over_at",
-        "told",
+        "notifications",
         "value",
         "message",
     )
@@ -117,7 +118,8 @@ def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
 
 def mark_posted(sent: AlertMessage) -> Operation[None]:
     """Record that it is posted."""
-    yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject, "told": sent.told})
+    sent_before = {"notifications": sent.notifications}
+    yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject} | sent_before)
 
 
 def forget_alerts(limit: int) -> Operation[int]:

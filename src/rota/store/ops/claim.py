@@ -195,4 +195,4 @@ def look_back(queue: str, to: datetime) -> Operation[None]:
 
 def request_notify(queues: Sequence[str], for_s: float) -> Operation[None]:
     """Ask producers to notify this worker of jobs in these queues for `for_s` seconds."""
-    yield Query("bell_set", {"queues": sorted(queues), "until_s": for_s})
+    yield Query("notify_request", {"queues": sorted(queues), "until_s": for_s})

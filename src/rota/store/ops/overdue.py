@@ -22,7 +22,7 @@ class Reaped:
     status: str
     run_at: datetime
     reason: str | None
-    """Why somebody had cancelled it."""
+    """The reason of its cancellation; None: it was not cancelled."""
 
 
 def reap(

@@ -75,7 +75,8 @@ def pauses() -> Operation[list[Pause]]:
 
 
 def copy_check() -> Operation[str | None]:
-    """Check whether this is a restored copy; return how its stamp differs, None if it does not."""
+    """Check whether this is a restored copy; return how its recorded identity
+    differs, None if it does not."""
     return (yield Query("copy_check"))[0][0]  # type: ignore[no-any-return]
 
 

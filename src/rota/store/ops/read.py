@@ -178,9 +178,9 @@ class AlertRecord(msgspec.Struct, frozen=True):
     only one."""
     state: str
     since: datetime
-    last_told_at: datetime | None
-    told: int
-    """How often it was told."""
+    last_notified_at: datetime | None
+    notifications: int
+    """How many were sent about this subject."""
     over_at: datetime | None
     value: float
     message: str

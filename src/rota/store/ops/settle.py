@@ -84,14 +84,14 @@ def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
     }
 
 
-def progress(said: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
+def progress(reports: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
     """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
     written.
 
     It does not wait for a locked row.
     """
-    ids, claims, texts = ([one[at] for one in said] for at in range(3))
-    rows = yield Query("job_progress", {"ids": ids, "claims": claims, "said": texts})
+    ids, claims, texts = ([one[at] for one in reports] for at in range(3))
+    rows = yield Query("job_progress", {"ids": ids, "claims": claims, "progress": texts})
     return dict(rows)
 
 

@@ -74,9 +74,9 @@ COUNTS = ("succeeded", "failed", "dead", "rejected")
 """
 
 
-def beat(worker: dict[str, Any]) -> Operation[int]:
+def write_heartbeat(worker: dict[str, Any]) -> Operation[int]:
     """Write a worker's heartbeat and its counters; return how many workers are alive."""
-    rows = yield Query("worker_beat", {"slots": None, **dict.fromkeys(COUNTS, 0), **worker})
+    rows = yield Query("worker_heartbeat", {"slots": None, **dict.fromkeys(COUNTS, 0), **worker})
     return rows[0][0]  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,6 @@
-"""Gates: what claimed jobs pass before their handlers are called.
+"""Gates: claimed jobs pass them in a row before their handlers are called.
 
-They stand in a row and answer one question: may these begin now, and if not, when?
+Each gate answers one question: may these begin now, and if not, when?
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Wait:
     """Not now."""
 
     until: float = 0.0
-    """In monotonic seconds: the gate is asked again then, or when a suspect is over."""
+    """In monotonic seconds: the gate is asked again then, or when a suspect has ended."""
     in_slot: bool = False
     """Whether it waits in its slot, its lease renewed, until the gate calls `Executor.begin`."""
 
 
 Answers = Mapping["Attempt", "Wait | End"]
-"""Which of a batch may not begin now: each with when, or with the outcome that it ends as."""
+"""Which of a batch may not begin now: each with when it may, or with its outcome."""
 
 ALL_MAY_BEGIN: Answers = {}
 

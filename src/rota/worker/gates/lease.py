@@ -1,4 +1,4 @@
-"""Lets only those begin that nobody stopped, and of whose lease enough is left."""
+"""The gate for attempts that were not stopped and have enough of their lease left."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class LeaseGate:
 
     def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
         """End those that were stopped while they waited, and hand back those with little lease."""
-        held: dict[Attempt, End] = {}
+        answers: dict[Attempt, End] = {}
         for attempt in batch:
             if attempt.stop_outcome is not None:
-                held[attempt] = attempt.stop_outcome
+                answers[attempt] = attempt.stop_outcome
             elif not attempt.has_lease_to_begin(now):
-                held[attempt] = HandedBack("its lease had less than a quarter left")
-        return held
+                answers[attempt] = HandedBack("its lease had less than a quarter left")
+        return answers

@@ -1,7 +1,7 @@
-"""Lets jobs that may not begin unrecorded begin when their starts are recorded.
+"""The gate for jobs whose start must be recorded before they begin.
 
 Those are jobs with one attempt only, jobs that were lost before, and types with `on_lost="dead"`.
-Other jobs pay no such statement.
+Other jobs need no such statement.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rota.worker.parts import Parts
 
 LOCKED_S = 0.1
-"""The pause when only rows are left that another transaction has locked."""
+"""The pause if another transaction has locked all remaining rows."""
 
 _IN_SLOT = Wait(in_slot=True)
 
 
 class StartRecorder(Service):
-    """Records starts: one statement for all that were asked for while the one before ran."""
+    """Records starts: one statement for all that were requested while the one before ran."""
 
     name = "start recorder"
 
@@ -38,7 +38,7 @@ class StartRecorder(Service):
         self._asked: list[Attempt] = []
 
     def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
-        """Hold back, in their slots, those whose start is recorded first; have it recorded."""
+        """Hold back, in their slots, those whose start must be recorded; record it soon."""
         unrecorded = [attempt for attempt in batch if attempt.must_record]
         if not unrecorded:
             return ALL_MAY_BEGIN
@@ -47,7 +47,7 @@ class StartRecorder(Service):
         return dict.fromkeys(unrecorded, _IN_SLOT)
 
     async def tick(self) -> float | None:
-        """Record what was asked for."""
+        """Record the requested starts."""
         asked, self._asked = self._asked, []
         for attempt in asked:
             if attempt.is_over:  # the worker is going down, or the job was lost while it waited
@@ -59,7 +59,7 @@ class StartRecorder(Service):
         try:
             recorded = await self._link.run(ops.start(claims))
         except DatabaseUnavailable:
-            # If it was committed all the same, the next answer is the same.
+            # If it was committed after all, the next answer is the same.
             self._asked = batch + self._asked
             raise
         for attempt in batch:

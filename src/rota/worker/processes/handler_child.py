@@ -17,27 +17,27 @@ _BOOT = (
 
 
 class HandlerChild(ChildProcess):
-    """Runs the handlers of one job type, one job after another. It dies with the worker, and with
-    it everything that it started.
+    """Runs the handlers of one job type, one job after another. It dies with the worker, and so
+    does everything that it started.
 
-    The thread that has it sets all fields.
+    The thread of the current attempt sets all fields.
     """
 
     def __init__(self, setup: messages.Setup) -> None:
-        # What a handler prints is no output of the worker's.
+        # What a handler prints must not mix with the worker's output.
         arguments = ["-c", _BOOT, json.dumps(sys.path)]
         super().__init__(arguments, stdout=sys.__stderr__, dies_with_parent=True)
         self.is_up = False
-        """Whether its interpreter is up: what happens now is the application's doing."""
+        """Whether its interpreter is up: from then on only the application can fail."""
         self.is_ready = False
         """Whether it has imported its handler."""
         self.jobs = 0
-        """How many it was given."""
-        self.tell(setup)
+        """Number of jobs that it got."""
+        self.send(setup)
 
-    def tell(self, message: messages.Setup | messages.RunJob | messages.Stop) -> None:
-        """Send a message. Raises ProcessDied when it has ended; but an order to stop raises
-        nothing, because what it sent before it died is still to be heard."""
+    def send(self, message: messages.Setup | messages.RunJob | messages.Stop) -> None:
+        """Send a message. Raises ProcessDied if it has ended; but not for a stop request, because
+        its last messages must still be received."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
@@ -46,10 +46,10 @@ class HandlerChild(ChildProcess):
             if not isinstance(message, messages.Stop):
                 raise ProcessDied(describe_exit(self.end())) from None
 
-    def hear(self, timeout_s: float) -> Any:
-        """Return its next message, None if none arrives in time. Raises ProcessDied when it has
-        ended and everything was heard."""
-        # Asked before the channel: a copy that the handler forked may keep that open.
+    def receive(self, timeout_s: float) -> Any:
+        """Return its next message, None if none arrives in time. Raises ProcessDied if it has ended
+        and every message was received."""
+        # Read before the channel: a copy that the handler forked may keep the channel open.
         has_exited = self.has_exited
         message: Any = None
         try:
@@ -61,5 +61,5 @@ class HandlerChild(ChildProcess):
             raise ProcessDied(describe_exit(self.end()))
         if isinstance(message, messages.Importing):
             self.is_up = True
-            return self.hear(timeout_s)
+            return self.receive(timeout_s)
         return message

@@ -45,10 +45,10 @@ PROGRESS_S = 0.25
 
 def main(descriptor: int) -> None:
     """Serve the worker at the other end of the channel until it is gone."""
-    for number in SIGNALS:  # the worker decides what becomes of this process
+    for number in SIGNALS:  # only the worker ends this process
         signal.signal(number, _ignore)  # programs that a handler starts would inherit SIG_IGN
     channel = join_parent(descriptor)
-    if sys.stdout is not None:  # a kill would empty a buffer that holds what a handler printed
+    if sys.stdout is not None:  # a kill would lose a handler's buffered output
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     setup: messages.Setup = channel.receive()
     channel.send(messages.Importing())
@@ -66,8 +66,8 @@ def _ignore(*_: object) -> None: ...
 
 
 class HandlerProcess:
-    """This process. The main thread runs one job after another, a second one hears the worker, a
-    third sends progress."""
+    """This process. The main thread runs one job after another, a second one receives messages
+    of the worker, a third sends progress."""
 
     def __init__(
         self, channel: Channel, setup: messages.Setup, handler: Callable[..., Any]
@@ -78,11 +78,11 @@ class HandlerProcess:
         retry_on, fatal_on = pickle.loads(setup.errors)
         self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
         self._runs: queue.SimpleQueue[tuple[messages.RunJob, Context]] = queue.SimpleQueue()
-        """From the hearing thread to the main thread."""
+        """From the receiving thread to the main thread."""
         self._context: Context | None = None
-        """Of the last job. Set by the hearing thread, so that an order to stop finds it."""
+        """Of the last job. Set by the receiving thread, so that a stop request finds it."""
         self._progressed: Context | None = None
-        """Whose progress to send. Set by any thread of the handler's, before the event."""
+        """Whose progress to send. Set by any thread of the handler, before the event."""
         self._has_progress = threading.Event()
         self._cancel: Callable[[], object] | None = None
         """Cancels an async handler. Set by the main thread while its loop runs."""
@@ -90,7 +90,7 @@ class HandlerProcess:
     def serve(self) -> None:
         """Run jobs until killed."""
         try:
-            for target in (self._hear, self._send_progress):
+            for target in (self._receive, self._send_progress):
                 threading.Thread(target=target, name="rota-handlers", daemon=True).start()
         except RuntimeError as error:
             self._channel.send(messages.NotStarted(str(error)))
@@ -103,18 +103,18 @@ class HandlerProcess:
                 messages.Ended(run.job.id, run.job.claims, self._simplify(end, context))
             )
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             while True:
                 message = self._channel.receive()
                 if isinstance(message, messages.RunJob):
-                    # Made here, because the order to stop may follow at once.
+                    # Made here, because a stop request may follow at once.
                     self._context = Context(message.job, self._setup.worker, None, self._note)
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))
                 elif isinstance(message, messages.Stop):
                     self._stop(message.why)
-        except EOFError:  # the worker is gone: what the kernel does at that, should it fail to
+        except EOFError:  # the worker is gone: as the kernel should have done
             os.killpg(0, signal.SIGKILL)
 
     def _note(self, context: Context) -> None:
@@ -122,7 +122,7 @@ class HandlerProcess:
         self._has_progress.set()
 
     def _send_progress(self) -> None:
-        with suppress(EOFError):  # the hearing thread hears of it too
+        with suppress(EOFError):  # the receiving thread ends the process
             while self._has_progress.wait():
                 self._has_progress.clear()
                 context = self._progressed
@@ -163,7 +163,7 @@ class HandlerProcess:
 
     def _stop(self, why: str) -> None:
         if self._context is not None:
-            self._context.tell_to_stop(why)
+            self._context.request_stop(why)
         cancel = self._cancel
         if cancel is not None:
             with suppress(RuntimeError):  # its loop has just been closed: the handler has ended
@@ -174,7 +174,8 @@ class HandlerProcess:
     def _simplify(
         self, end: End, context: Context
     ) -> Succeeded | Failed | Outcome | messages.Stopped:
-        """Return an end in classes that pickle: of the application's own, only words are left."""
+        """Return an end in classes that pickle: of the application's own classes, only the text is
+        left."""
         try:
             match end:
                 case Succeeded():
@@ -193,8 +194,8 @@ class HandlerProcess:
                     return Failed(_judge(error, self._rules))
             raise TypeError(f"not an outcome: {type(end).__name__}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of the application's class
-            why = f"{type(error).__name__} while it was looked at"
-            unreadable = UsageError(f"what the handler came to cannot be read: {why}")
+            why = f"{type(error).__name__} while its outcome was read"
+            unreadable = UsageError(f"the handler's outcome cannot be read: {why}")
             return Failed(_judge(unreadable, self._rules))
 
 

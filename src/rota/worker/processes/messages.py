@@ -11,18 +11,18 @@ from rota.model.outcome import Failed, Failure, Outcome, Succeeded
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The first message: whose handler to run."""
+    """The first message: the handler to run."""
 
     worker: str
     argv: list[str]
     log_level: int
     log_format: str | None
-    """How the worker writes lines; None where the application has set that up."""
+    """The log format of the worker; None if the application has set up logging."""
     main: dict[str, str]
     """How to import the main module, as `multiprocessing.spawn.prepare` takes it; empty when no
     handler needs it."""
     app_module: str | None
-    """Where the App is, so that a handler can enqueue; None when that is not known."""
+    """The module of the App, so that a handler can enqueue; None if it is not known."""
     module: str
     qualname: str
     takes_context: bool
@@ -40,7 +40,8 @@ class RunJob(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The attempt should stop. The last message to it: soon after, its end or its kill."""
+    """The attempt should stop. The last message about it: it soon ends, or its process is
+    killed."""
 
     why: str
 
@@ -49,11 +50,11 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Importing(msgspec.Struct, frozen=True):
-    """The interpreter is up: from here on, what happens is the application's doing."""
+    """The interpreter is up: from here on only the application can fail."""
 
 
 class NotStarted(msgspec.Struct, frozen=True):
-    """The machine does not give the process what it needs to run a handler; the process ends."""
+    """The machine cannot start the threads that the process needs; the process ends."""
 
     why: str
 
@@ -73,7 +74,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The handler stopped because it was told to."""
+    """The handler stopped because of a stop request."""
 
 
 class Progressed(msgspec.Struct, frozen=True):
@@ -81,9 +82,9 @@ class Progressed(msgspec.Struct, frozen=True):
 
     job: int
     claim: int
-    """Whose progress: the next job may run by the time this arrives."""
-    said: str
-    """As `Context.said` gives it."""
+    """The claim of that job: the next job may run by the time this arrives."""
+    progress_json: str
+    """As `Context.encode_progress` returns it."""
 
 
 class Ended(msgspec.Struct, frozen=True):

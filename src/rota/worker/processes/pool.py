@@ -1,4 +1,4 @@
-"""Handlers that run in processes: which process runs which job, and what keeps a process."""
+"""Runs handlers in processes: chooses the process of each job, and ends idle ones."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
 
 IDLE_S = 60.0
-"""Time that a process waits for the next job of its type before it is ended."""
+"""Seconds after which an idle process is ended."""
 
 
 class Processes:
-    """The processes of one worker: one for each running job that wants one; an idle one is used
-    again for a job of the same type.
+    """The processes of one worker: one for each running job whose type wants one. An idle process
+    is used again for a job of the same type.
 
-    A thread has each process that runs a job, so that killing one needs no event loop. It gives
-    the process back when the attempt has ended, and nothing is left of what had to die. The
-    worker's loop has the idle ones.
+    A thread owns each process that runs a job, so that killing one needs no event loop. It gives
+    the process back when the attempt has ended and everything that had to die is gone. The
+    worker's loop owns the idle ones.
     """
 
     def __init__(self, worker: str, module: str | None) -> None:
@@ -44,7 +44,7 @@ class Processes:
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
         self._idle: defaultdict[str, list[HandlerChild]] = defaultdict(list)
-        """By job type. The loop's."""
+        """By job type. For the loop only."""
         self._living: set[HandlerChild] = set()
         """Idle or not. Threads add and remove; `close` reads a copy."""
         self._closed = False
@@ -73,14 +73,15 @@ class Processes:
                 await asyncio.shield(over)
             except asyncio.CancelledError:
                 assert attempt.context is not None
-                attempt.context.tell_to_stop("the worker is going down")  # a first reason stands
+                # If another reason was given before, it stays.
+                attempt.context.request_stop("the worker is going down")
         end, process = over.result()
         if process is not None:
             self._keep(attempt.job_type.name, process, loop)
         return end
 
     def close(self) -> None:
-        """Kill every process that is left, idle or not."""
+        """Kill every process, idle or not."""
         self._closed = True
         for process in list(self._living):
             process.kill()
@@ -112,7 +113,7 @@ class Processes:
     def _run(
         self, attempt: Attempt, arguments: dict[str, Any], process: HandlerChild | None
     ) -> tuple[End, HandlerChild | None]:
-        """Return how the attempt ended, and its process when that can be used again."""
+        """Return how the attempt ended, and its process if that can be used again."""
         settings = attempt.job_type.options.process
         assert settings is not None
         was_idle, is_reusable = process is not None, False
@@ -124,7 +125,7 @@ class Processes:
             is_reusable = process.is_ready and process.jobs < settings.recycle_after
         except ProcessDied as death:
             if was_idle and process is not None and not watched.has_begun and not self._closed:
-                self._end(process)  # it died before it had the job, which is not to blame
+                self._end(process)  # it died before it had the job, so the job is not at fault
                 watched.forget_begin()
                 return self._run(attempt, arguments, None)
             end = self._end_by_error(attempt, death)
@@ -140,7 +141,7 @@ class Processes:
             return end_stopped(attempt)
         if isinstance(error, ProcessNotStartedError):
             return hand_back_unstarted(attempt, "process", error, monotonic())
-        return Errored(error.with_traceback(None))  # where in the worker it was raised helps nobody
+        return Errored(error.with_traceback(None))  # the worker's frames do not help
 
     def _start(self, attempt: Attempt) -> HandlerChild:
         setup = describe_handler(attempt.job_type, self._worker, self._module)

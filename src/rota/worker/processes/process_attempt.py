@@ -1,4 +1,5 @@
-"""One attempt whose handler runs in a process: begun, watched, stopped, and its end understood."""
+"""One attempt whose handler runs in a process: it starts, watches and stops the handler, and reads
+how it ended."""
 
 from __future__ import annotations
 
@@ -20,23 +21,23 @@ START_S = 60.0
 """Time that a process has to import its handler. The attempt's own time begins after that."""
 STOP_S = 0.4
 """Time that a handler has to stop before its process group is killed."""
-LOOK_S = 0.1
-"""Seconds between two looks at whether the attempt should stop."""
-MEMORY_LOOK_S = 0.5
-"""Seconds between two looks at the memory of a process."""
+CHECK_S = 0.1
+"""Seconds between checks whether the attempt should stop."""
+MEMORY_CHECK_S = 0.5
+"""Seconds between checks of the memory of a process."""
 
 
 class ProcessNotStartedError(Exception):
-    """The machine gives the worker no process now."""
+    """The machine cannot start a process now."""
 
 
 class HandlerNotStoppedError(Exception):
-    """The handler was told to stop and goes on, or must not begin any more."""
+    """The handler did not stop in time, or must not begin any more."""
 
 
 class ProcessAttempt:
-    """An attempt in the hands of a process. One thread of the worker's does everything here; of
-    the attempt it sets `began_at`, and nothing else."""
+    """An attempt that a process runs. One thread of the worker does everything here; of the attempt
+    it sets `began_at`, and nothing else."""
 
     def __init__(self, attempt: Attempt, process: HandlerChild, memory: GroupMemory) -> None:
         assert attempt.context is not None
@@ -47,19 +48,19 @@ class ProcessAttempt:
         self._process = process
         self._memory = memory
         self._memory_bytes_max = attempt.job_type.options.process.memory_bytes_max
-        self._memory_look_at = 0.0
+        self._memory_check_at = 0.0
         self._ready_by = monotonic() + START_S
         self.has_begun = False
-        """Whether the process has the job: without its word for that no handler has run."""
-        self._is_told = False
-        """Whether the process was told to stop."""
+        """Whether the process has confirmed the job. Without that no handler has run."""
+        self._stop_is_sent = False
+        """Whether the process got a stop request."""
         self._kill_at: float | None = None
 
     def run(self, arguments: bytes) -> End:
         """Return how the attempt ended.
 
         Raises:
-            ProcessNotStartedError: the machine does not give the process what it needs.
+            ProcessNotStartedError: the machine cannot start the process.
             ProcessDied: the process ended before the handler did.
             MemoryExceeded: the process must be killed.
             HandlerNotStoppedError: likewise.
@@ -70,15 +71,15 @@ class ProcessAttempt:
         late = self._attempt.take_first_step(monotonic())  # its time begins now
         if late is not None:
             return late
-        self._process.tell(messages.RunJob(self._attempt.job, arguments))
+        self._process.send(messages.RunJob(self._attempt.job, arguments))
         while True:
             match self._next():
                 case messages.Begun():
                     self.has_begun = True
                 case messages.Ended(job, claim, end) if (job, claim) == self._claim:
                     return end_stopped(self._attempt) if isinstance(end, messages.Stopped) else end
-                case messages.Progressed(job, claim, said) if (job, claim) == self._claim:
-                    self._context.progress(**msgspec.json.decode(said))
+                case messages.Progressed(job, claim, progress) if (job, claim) == self._claim:
+                    self._context.progress(**msgspec.json.decode(progress))
 
     def forget_begin(self) -> None:
         """The process died before it had the job, which another may begin."""
@@ -95,11 +96,11 @@ class ProcessAttempt:
         return None
 
     def _next(self) -> Any:
-        """Return the process's next message; meanwhile look whether the attempt must stop."""
+        """Return the process's next message; meanwhile check whether the attempt must stop."""
         while True:
-            self._look()
+            self._check()
             try:
-                message = self._process.hear(LOOK_S)
+                message = self._process.receive(CHECK_S)
             except ProcessDied as death:
                 if not self._process.is_up:
                     raise ProcessNotStartedError(str(death)) from None
@@ -107,23 +108,23 @@ class ProcessAttempt:
             if message is not None:
                 return message
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = monotonic()
         why = self._context.cancelled
-        if why is not None and not self._is_told:
-            self._is_told = True
-            self._process.tell(messages.Stop(why))
+        if why is not None and not self._stop_is_sent:
+            self._stop_is_sent = True
+            self._process.send(messages.Stop(why))
         if self._attempt.stop_deadline is not None and self._kill_at is None:
             self._kill_at = now + STOP_S
         if self._kill_at is not None and now > self._kill_at:
             raise HandlerNotStoppedError
         if not self._process.is_ready and now > self._ready_by:
             raise ProcessDied(f"did not import its handler within {START_S:g} s")
-        self._look_at_memory(now)
+        self._check_memory(now)
 
-    def _look_at_memory(self, now: float) -> None:
-        if self._memory_bytes_max is not None and now >= self._memory_look_at:
-            self._memory_look_at = now + MEMORY_LOOK_S
+    def _check_memory(self, now: float) -> None:
+        if self._memory_bytes_max is not None and now >= self._memory_check_at:
+            self._memory_check_at = now + MEMORY_CHECK_S
             used_bytes = self._memory.resident_bytes(self._process.pid)
             if used_bytes > self._memory_bytes_max:
                 raise MemoryExceeded(self._memory_bytes_max, used_bytes)

@@ -17,7 +17,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_held(fail.id, fail.claims, false);
+  v_job job := job_by_claim(fail.id, fail.claims, false);
   v_kind text := coalesce(nullif(redact(fail.error_type, 200), ''), 'Error');
   v_type job_type;
   v_gives_up boolean;

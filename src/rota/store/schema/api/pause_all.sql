@@ -17,15 +17,15 @@ as $$
 #variable_conflict use_column
 begin
   perform pause_refuse_past(p_until);
-  perform stamp_missing();
+  perform installation_ensure();
   return query
-  update site s
+  update installation i
   set
-    paused_at = coalesce(paused_since(s.paused_at, s.paused_until), clock()),
+    paused_at = coalesce(paused_since(i.paused_at, i.paused_until), clock()),
     paused_until = p_until,
     paused_by = coalesce(one_line(p_by, 200), session_user),
     paused_why = one_line(p_why, 500)
-  returning null::text, s.paused_at, s.paused_until, s.paused_by, s.paused_why;
+  returning null::text, i.paused_at, i.paused_until, i.paused_by, i.paused_why;
   perform log_action(
     'pause', p_why, p_by,
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end

@@ -12,7 +12,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 begin
-  perform job_held(progress.id, progress.claims);
+  perform job_by_claim(progress.id, progress.claims);
   if progress.done is null
     or progress.done not between 0 and 9007199254740992
     or progress.total not between 0 and 9007199254740992

@@ -7,7 +7,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_held(renew.id, renew.claims);
+  v_job job := job_by_claim(renew.id, renew.claims);
 begin
   perform worker_seen(
     v_job.locked_by,
@@ -29,7 +29,7 @@ begin
   if not found then
     perform lease_lost(renew.id, renew.claims);
   end if;
-  v_job := job_held(renew.id, renew.claims);
+  v_job := job_by_claim(renew.id, renew.claims);
   return query
   select v_job.locked_until, v_job.cancel_requested_at is not null, v_job.cancel_reason;
 end $$;

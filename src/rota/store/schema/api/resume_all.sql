@@ -1,6 +1,6 @@
 -- Ends a pause of everything. Returns false, and writes nothing, when there is none. Queues that
 -- were paused by name stay paused.
--- Locks: the row of the site.
+-- Locks: the row of `installation`.
 -- Keeps: M87.
 create or replace function resume_all(p_why text default null, p_by text default null)
 returns boolean
@@ -11,12 +11,12 @@ declare
   v_was_paused boolean;
 begin
   with before as (
-    select paused_since(s.paused_at, s.paused_until) is not null as was_paused
-    from site s
-    where s.paused_at is not null
+    select paused_since(i.paused_at, i.paused_until) is not null as was_paused
+    from installation i
+    where i.paused_at is not null
     for update
   )
-  update site s
+  update installation i
   set
     paused_at = null,
     paused_until = null,
@@ -28,7 +28,7 @@ begin
     return false;
   end if;
   perform log_action('resume', p_why, p_by);
-  perform ring_all();
+  perform wake_up_all();
   return true;
 end $$;
 revoke execute on function resume_all(text, text) from public;

@@ -1,5 +1,6 @@
--- Lets this copy work: stamps it anew. Returns false, and writes nothing, when the stamp is right.
--- Locks: the row of the site.
+-- Lets this copy work: records its own identity. Returns false, and writes nothing, when the
+-- recorded identity is right already.
+-- Locks: the row of `installation`.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function resume_copy(p_why text default null, p_by text default null)
 returns boolean
@@ -12,9 +13,9 @@ begin
   if v_copied is null then
     return false;
   end if;
-  perform stamp(system_identifier());
+  perform installation_record(system_identifier());
   perform log_action('resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied));
-  perform ring_all();
+  perform wake_up_all();
   return true;
 end $$;
 revoke execute on function resume_copy(text, text) from public;

@@ -7,7 +7,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_held(succeed.id, succeed.claims, false);
+  v_job job := job_by_claim(succeed.id, succeed.claims, false);
   v_kept jsonb := succeed.result;
 begin
   if v_job.id is null then

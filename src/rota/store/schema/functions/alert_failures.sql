@@ -1,5 +1,5 @@
 -- Returns the newest 10,000 attempts that failed between p_since and p_until. They are enough to
--- recognise a storm of failures.
+-- recognise many similar failures.
 create or replace function alert_failures(p_since timestamptz, p_until timestamptz)
 returns table (job bigint, job_type text, error_type text, finished_at timestamptz)
 language sql stable

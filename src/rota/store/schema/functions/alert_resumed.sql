@@ -22,8 +22,8 @@ as $$
   where q.paused_at is not null
     and q.paused_until <= clock()
   union all
-  select null, s.paused_until
-  from site s
-  where s.paused_at is not null
-    and s.paused_until <= clock()
+  select null, i.paused_until
+  from installation i
+  where i.paused_at is not null
+    and i.paused_until <= clock()
 $$;

@@ -1,7 +1,7 @@
 -- Takes the rules that are due to be evaluated. One worker gets a rule; no other worker gets it for
 -- the next 50 s. The alerts of a disabled rule end.
 -- Locks: the rows of the rules, with SKIP LOCKED.
--- Keeps: M86, one worker of the fleet evaluates a rule at a time.
+-- Keeps: M86, one of all workers evaluates a rule at a time.
 create or replace function alert_take()
 returns table (name text, repeat_after interval)
 language plpgsql
@@ -13,8 +13,8 @@ begin
   set
     over_at = clock(),
     state = 'over',
-    told = a.told + 1,
-    posted = a.told + 1
+    notifications = a.notifications + 1,
+    posted = a.notifications + 1
   from alert_rule r
   where r.name = a.rule
     and not r.enabled

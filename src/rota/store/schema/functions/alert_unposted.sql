@@ -2,7 +2,7 @@
 -- gets it for the next 50 s. A posted one is never taken again. One whose post failed comes after
 -- those that were not tried, so that a few that the URL refuses do not block all others.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
--- Keeps: M86, one worker of the fleet posts it; a failed post is retried.
+-- Keeps: M86, one of all workers posts it; a failed post is retried.
 create or replace function alert_unposted(p_limit int)
 returns table (
   rule text,
@@ -11,7 +11,7 @@ returns table (
   severity text,
   since timestamptz,
   over_at timestamptz,
-  told int,
+  notifications int,
   value float8,
   message text
 )
@@ -25,19 +25,19 @@ as $$
     and (a.rule, a.subject) in (
       select u.rule, u.subject
       from alert u
-      where u.posted < u.told
+      where u.posted < u.notifications
         and (
           u.post_at is null
           or u.post_at <= clock()
           or u.post_at > clock() + interval '1 day'
         )
         and (u.over_at is null or u.over_at > clock() - interval '1 day')
-      order by u.post_at nulls first, u.last_told_at
+      order by u.post_at nulls first, u.last_notified_at
       limit p_limit
       for update skip locked
     )
   returning
     a.rule, a.subject, a.state,
     r.severity,
-    a.since, a.over_at, a.told, a.value, a.message
+    a.since, a.over_at, a.notifications, a.value, a.message
 $$;

@@ -1,9 +1,9 @@
 -- Writes the decisions about a rule's subjects. p_steps is an array of objects: step (fires,
--- repeats, over, missed, still), subject, told (the count that was read; 0: no row), value,
--- message. Returns the notifications to send. A step is left out when another worker has written a
--- notification for its subject since. If the rule has a job type, a job of it is enqueued in the
--- same transaction; an error that prevents this is returned as problem. The rule is not evaluated
--- again before p_pause has passed.
+-- repeats, over, missed, still), subject, notifications (the count that was read; 0: no row),
+-- value, message. Returns the notifications to send. A step is left out when another worker has
+-- written a notification for its subject since. If the rule has a job type, a job of it is enqueued
+-- in the same transaction; an error that prevents this is returned as problem. The rule is not
+-- evaluated again before p_pause has passed.
 -- Locks: the row of the rule, then those of its alerts, by subject.
 -- Keeps: M86, each notification is written once: the statement names the count that was read.
 create or replace function alert_write(p_rule text, p_steps jsonb, p_pause interval)
@@ -11,7 +11,7 @@ returns table (
   subject text,
   state text,
   since timestamptz,
-  told int,
+  notifications int,
   value float8,
   message text,
   severity text,
@@ -35,7 +35,7 @@ begin
   for v_step in
     select *
     from jsonb_to_recordset(p_steps)
-      s(step text, subject text, told int, value float8, message text)
+      s(step text, subject text, notifications int, value float8, message text)
     order by s.subject
   loop
     if v_step.step in ('missed', 'still') then
@@ -46,10 +46,12 @@ begin
         message = coalesce(v_step.message, a.message)
       where a.rule = p_rule
         and a.subject = v_step.subject
-        and a.told = v_step.told;
+        and a.notifications = v_step.notifications;
       continue;
     end if;
-    insert into alert as a (rule, subject, state, since, last_told_at, told, value, message)
+    insert into alert as a (
+      rule, subject, state, since, last_notified_at, notifications, value, message
+    )
     select
       p_rule, v_step.subject, v_step.step,
       clock(), clock(), 1,
@@ -59,17 +61,17 @@ begin
     on conflict (rule, subject) do update
     set
       state = excluded.state,
-      last_told_at = clock(),
-      told = a.told + 1,
+      last_notified_at = clock(),
+      notifications = a.notifications + 1,
       missed = 0,
       post_at = null,
       since = case when excluded.state = 'fires' then clock() else a.since end,
       over_at = case when excluded.state = 'over' then clock() end,
       value = case when excluded.state = 'over' then a.value else excluded.value end,
       message = case when excluded.state = 'over' then a.message else excluded.message end
-    where a.told = v_step.told
-    returning a.subject, a.state, a.since, a.told, a.value, a.message
-    into subject, state, since, told, value, message;
+    where a.notifications = v_step.notifications
+    returning a.subject, a.state, a.since, a.notifications, a.value, a.message
+    into subject, state, since, notifications, value, message;
     continue when not found;
     severity := v_rule.severity;
     problem := null;
@@ -87,7 +89,7 @@ begin
             'value', value,
             'message', message
           ),
-          'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, told))
+          'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, notifications))
         );
       exception when others then
         problem := sqlerrm;

@@ -1,5 +1,5 @@
 -- Checks whether this is a restored copy, as a worker does, and writes what has changed.
--- Locks: the row of the site, when the check finds something other than the row says.
+-- Locks: the row of `installation`, when the check finds something other than the row says.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function copy_check()
 returns text
@@ -7,27 +7,27 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  v_site site;
+  v_installation installation;
   v_copied text;
 begin
-  perform stamp_missing();
-  select * into v_site
-  from site;
+  perform installation_ensure();
+  select * into v_installation
+  from installation;
   v_copied := copy_seen();
-  if v_copied is distinct from v_site.copied
+  if v_copied is distinct from v_installation.copied
     or v_copied is null
-      and (v_site.worked_at is null or v_site.database_name <> current_database())
+      and (v_installation.worked_at is null or v_installation.database_name <> current_database())
   then
     -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If
-    -- another session stamped the row in the meantime, its stamp wins.
-    perform from site s
-    where s.stamped_at = v_site.stamped_at
+    -- another session recorded the identity in the meantime, that record wins.
+    perform from installation i
+    where i.recorded_at = v_installation.recorded_at
     for no key update skip locked;
     if found then
-      if v_copied is null and v_site.database_name <> current_database() then
-        perform stamp(system_identifier());
+      if v_copied is null and v_installation.database_name <> current_database() then
+        perform installation_record(system_identifier());
       end if;
-      update site
+      update installation
       set
         copied = v_copied,
         worked_at = case when v_copied is null then coalesce(worked_at, clock()) else worked_at end;

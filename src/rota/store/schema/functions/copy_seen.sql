@@ -1,9 +1,9 @@
--- Checks whether this is a restored copy: whether the stamp names another database or another
--- server. Returns how it differs; NULL: it does not. It only reads. If either side does not know
--- the server, the names of the databases decide.
--- One kind of copy may be stamped anew without a person, because it has nothing to protect: one
--- that CREATE DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The ages
--- of rows show it. In such a copy the rows of `migration` are older than the database; in a
+-- Checks whether this is a restored copy: whether the recorded identity names another database or
+-- another server. Returns how it differs; NULL: it does not. It only reads. If either side does not
+-- know the server, the names of the databases decide.
+-- One kind of copy may record its own identity without a person, because it has nothing to protect:
+-- one that CREATE DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The
+-- ages of rows show it. In such a copy the rows of `migration` are older than the database; in a
 -- restored dump they are younger. And none of the oldest thousand jobs may be as old as the
 -- database.
 create or replace function copy_seen()
@@ -12,18 +12,18 @@ language plpgsql stable
 set search_path from current
 as $$
 declare
-  v_site site;
+  v_installation installation;
   v_system bigint := system_identifier();
   v_same boolean;
   v_age int;
 begin
-  select * into v_site
-  from site;
-  v_same := v_site.database_name = current_database()
-    and coalesce(v_site.system_identifier = v_system, true);
+  select * into v_installation
+  from installation;
+  v_same := v_installation.database_name = current_database()
+    and coalesce(v_installation.system_identifier = v_system, true);
   if not v_same
-    and v_site.worked_at is null
-    and coalesce(v_site.system_identifier = v_system, true)
+    and v_installation.worked_at is null
+    and coalesce(v_installation.system_identifier = v_system, true)
   then
     v_age := (select age(d.xmin) from pg_database d where d.datname = current_database());
     v_same := exists (select from migration m where age(m.xmin) > v_age)
@@ -37,12 +37,12 @@ begin
         where age(oldest.made) >= v_age
       );
   end if;
-  if v_same is not false then  -- without a stamp it is no copy: it brought no data along
+  if v_same is not false then  -- without a record it is no copy: it brought no data along
     return null;
   end if;
   return format(
-    'stamped as database %I of server %s, and this is database %I of server %s',
-    v_site.database_name, coalesce(v_site.system_identifier::text, 'unknown'),
+    'recorded as database %I of server %s, and this is database %I of server %s',
+    v_installation.database_name, coalesce(v_installation.system_identifier::text, 'unknown'),
     current_database(), coalesce(v_system::text, 'unknown')
   );
 end $$;

@@ -1,5 +1,5 @@
 -- Returns the first block of a day of history that was begun after p_at, less one. Rows are
--- appended, so the first row of a block tells when the block was begun. A binary search finds it in
+-- appended, so the first row of a block shows when the block was begun. A binary search finds it in
 -- a dozen look-ups, without an index.
 create or replace function history_block(p_name text, p_at timestamptz, p_blocks bigint)
 returns bigint

@@ -6,8 +6,8 @@ language plpgsql stable set search_path from current
 as $$
 begin
   return exists (
-    select from site s
-    where s.copied is not null
-      or is_in_force(s.paused_at, s.paused_until)
+    select from installation i
+    where i.copied is not null
+      or is_in_force(i.paused_at, i.paused_until)
   );
 end $$;

@@ -46,7 +46,7 @@ begin
         'not started%s before expires_at (%s): %s',
         case when (l.job).status = 'failed' then ' again' else '' end,
         to_char((l.job).expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'),
-        held_up(l.job)
+        expiry_reason(l.job)
       ) as message
     from late l
   ),

@@ -1,8 +1,8 @@
--- Writes the progress that handlers report. p_said is JSON with done, total and note. Returns the
--- jobs still held, and whether each was written: a locked row is not.
+-- Writes the progress that handlers report. p_progress is JSON with done, total and note. Returns
+-- the jobs still held, and whether each was written: a locked row is not.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, a worker that lost a job writes nothing for it.
-create or replace function job_progress(p_ids bigint[], p_claims int[], p_said text[])
+create or replace function job_progress(p_ids bigint[], p_claims int[], p_progress text[])
 returns table (id bigint, written boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
@@ -16,8 +16,8 @@ begin
   ),
   written as (
     update job j
-    set progress = v.said::jsonb || jsonb_build_object('at', clock())
-    from unnest(p_ids, p_claims, p_said) v(id, claims, said)
+    set progress = v.progress::jsonb || jsonb_build_object('at', clock())
+    from unnest(p_ids, p_claims, p_progress) v(id, claims, progress)
     where j.id = any (array(select h.id from held h where h.is_free))
       and j.id = v.id
       and j.claims = v.claims

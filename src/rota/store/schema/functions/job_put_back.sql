@@ -7,7 +7,7 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_held(p_id, p_claims);
+  v_job job := job_by_claim(p_id, p_claims);
 begin
   perform partitions_ensure(0);
   return query

@@ -3,7 +3,7 @@
 -- tick with its job. The row of a skipped tick also has the earlier run that is not over. No row:
 -- another worker did it.
 -- Locks: the row of the schedule, with SKIP LOCKED; index job_schedule.
--- Keeps: M82, one job per tick over the whole fleet; a tick that is not enqueued leaves a row.
+-- Keeps: M82, one job per tick over all workers; a tick that is not enqueued leaves a row.
 create or replace function schedule_advance(
   p_name text,
   p_next_run_at timestamptz,

@@ -3,7 +3,7 @@
 -- everything is paused it returns none: those ticks are handled afterwards, as after an outage.
 -- Each row has the clock, and the seconds until the next tick of all other schedules.
 -- Locks: none; indexes schedule_next and schedule_unplanned.
--- Keeps: M22, the database's clock decides; an idle fleet asks for next to nothing.
+-- Keeps: M22, the database's clock decides; idle workers read next to nothing.
 create or replace function schedules_due(p_after timestamptz, p_limit int)
 returns table (
   now timestamptz,

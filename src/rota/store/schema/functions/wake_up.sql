@@ -8,6 +8,6 @@ as $$
   select pg_notify(current_schema(), q.name)
   from queue q
   where q.name = any (p_queues)
-    and q.bell_until > clock()
+    and q.notify_until > clock()
     and not is_in_force(q.paused_at, q.paused_until)
 $$;

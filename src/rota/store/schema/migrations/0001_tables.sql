@@ -161,7 +161,7 @@ create index action_at on action (at);
 
 create table queue (
   name text primary key,
-  bell_until timestamptz,                        -- until then a worker waits for a wake-up
+  notify_until timestamptz,                      -- until then a worker waits for a NOTIFY
   -- Jobs due from look_back_to on became claimable behind the workers' frontiers. The second column
   -- is the time of that request.
   look_back_to timestamptz,
@@ -176,22 +176,23 @@ create table queue (
 -- this index meets none of those row versions.
 create index queue_paused on queue (name) where paused_at is not null;
 
--- The whole installation: one row. People write it, and so does a worker that finds the stamp right
--- for the first time, or wrong.
-create table site (
+-- The whole installation: one row. People write it, and so does a worker that finds the recorded
+-- identity right for the first time, or wrong.
+create table installation (
   is_only boolean primary key default true check (is_only),
   -- As in queue: since paused_at nothing at all is claimed.
   paused_at timestamptz,
   paused_until timestamptz,
   paused_by text,
   paused_why text,
-  -- The stamp: when the next two columns were written. If they differ from the server's answer,
-  -- this is a restored copy.
-  stamped_at timestamptz not null,
+  -- When the next two columns, the recorded identity, were written. If they differ from the
+  -- server's answer, this is a restored copy.
+  recorded_at timestamptz not null,
   database_name text not null,
   system_identifier bigint,                      -- of the server; NULL: not readable
   worked_at timestamptz,                         -- when the first worker started
-  -- How the stamp differs, as a worker found it: nothing is claimed. NULL: it does not differ.
+  -- How the recorded identity differs, as a worker found it: nothing is claimed. NULL: it does
+  -- not differ.
   copied text
 );
 
@@ -430,22 +431,22 @@ insert into alert_rule (name, kind, at_least, factor, period, severity) values
   ('no worker', 'no_worker', 1, null, '10 minutes', 'critical'),
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical');
 
--- What a rule has found: one row for each subject, from the time it first fires. `told` counts its
--- notifications and only grows. A worker that writes one names the count that it read, so only one
--- worker of the fleet succeeds.
+-- What a rule has found: one row for each subject, from the time it first fires. `notifications`
+-- counts those of the subject and only grows. A worker that writes one names the count that it
+-- read, so only one worker succeeds.
 create table alert (
   rule text not null references alert_rule on update cascade on delete cascade,
   -- An error type, a queue, a job type or a schedule; '': the rule has a single subject.
   subject text not null,
   state text not null check (state in ('fires', 'repeats', 'over')),  -- the last notification
   since timestamptz not null,
-  last_told_at timestamptz not null,
-  told int not null,
+  last_notified_at timestamptz not null,
+  notifications int not null,
   over_at timestamptz,
   missed int not null default 0,                 -- evaluations in a row without a match
   value float8 not null,
   message text not null,
-  posted int not null default 0,                 -- of `told`: posted, or no longer to be posted …
+  posted int not null default 0,                 -- of these: posted, or no longer to be posted …
   post_at timestamptz,                           -- … and the last is not retried before this
   primary key (rule, subject)
 );

@@ -1,10 +1,10 @@
 -- List the alerts in force, and those that ended within the last day.
 -- Parameters: none
--- Rows: rule text; subject text; state text; since timestamptz; last_told_at timestamptz;
---   told int4; over_at timestamptz; value float8; message text
+-- Rows: rule text; subject text; state text; since timestamptz; last_notified_at timestamptz;
+--   notifications int4; over_at timestamptz; value float8; message text
 -- Locks: none.
 -- Keeps: M86, a person can see what was found.
-select rule, subject, state, since, last_told_at, told, over_at, value, message
+select rule, subject, state, since, last_notified_at, notifications, over_at, value, message
 from :schema.alert
 where over_at is null
   or over_at > :schema.clock() - interval '1 day'

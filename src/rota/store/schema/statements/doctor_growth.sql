@@ -3,7 +3,7 @@
 --   begins); limit int (most running jobs to read)
 -- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table,
 --   inserted, updated, deadlocks since the statistics began, sessions: Rota's own, waiting: those
---   of them that wait for a lock; workers alive, crews: their sets of job types; single: queue,
+--   of them that wait for a lock; workers alive, teams: their sets of job types; single: queue,
 --   waiting_s of queues that have one slot in all; reporting: running jobs that report progress;
 --   history_bytes)
 -- Locks: none; indexes job_ready and job_lease.
@@ -33,7 +33,7 @@ select json_build_object(
   'sessions', (select count(*) from ours),
   'waiting', (select count(*) from ours o where o.wait_event_type = 'Lock'),
   'workers', (select count(*) from alive),
-  'crews', (select coalesce(json_agg(distinct a.job_types), '[]') from alive a),
+  'teams', (select coalesce(json_agg(distinct a.job_types), '[]') from alive a),
   'single', (
     select coalesce(json_agg(one), '[]')
     from (

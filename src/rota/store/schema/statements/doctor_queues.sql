@@ -1,11 +1,11 @@
 -- Find queues with due jobs that no worker of the last hour serves, and queues that are paused.
 -- Parameters: limit int
--- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until; site: paused_at,
---   paused_until, paused_by, paused_why and copied of what keeps everything from being claimed, or
---   NULL)
+-- Rows: facts text (JSON: unserved: queue, waiting_s; paused: queue, until; installation:
+--   paused_at, paused_until, paused_by, paused_why and copied of what keeps everything from being
+--   claimed, or NULL)
 -- Locks: none; index job_ready.
 -- Keeps: M85, due jobs that no worker claims are seen too.
-with crew as materialized (
+with recent as materialized (
   select w.queues
   from :schema.worker w
   where w.stopped_at > :schema.clock() - interval '1 hour'
@@ -20,7 +20,7 @@ select json_build_object(
         extract(epoch from :schema.clock() - min(r.run_at))::float8 as waiting_s
       from :schema.ready_heads(1) r
       where r.run_at <= :schema.clock()
-        and not exists (select from crew c where c.queues ? r.queue)
+        and not exists (select from recent w where w.queues ? r.queue)
       group by r.queue
       order by 2 desc
       limit :limit::int
@@ -36,5 +36,5 @@ select json_build_object(
       limit :limit::int
     ) p
   ),
-  'site', :schema.site_paused()
+  'installation', :schema.installation_paused()
 )::text as facts

@@ -5,7 +5,7 @@
 --   is_known; declared: every name, former ones too; types: name, queue, priority)
 -- Locks: none; index job_ready.
 -- Keeps: M85; without this, a job of a mistyped type would wait for ever unseen.
-with crew as materialized (
+with recent as materialized (
   select distinct t.name
   from :schema.worker w
   cross join lateral unnest(w.job_types) t(name)
@@ -37,10 +37,10 @@ select json_build_object(
         w.jobs,
         w.waiting_s,
         w.job_type in (select d.name from declared d) as is_declared,
-        w.job_type in (select c.name from crew c) as is_known
+        w.job_type in (select r.name from recent r) as is_known
       from waiting w
       where w.job_type not in (select d.name from declared d)
-        or w.job_type not in (select c.name from crew c)
+        or w.job_type not in (select r.name from recent r)
       order by w.waiting_s desc
       limit :limit::int
     ) s

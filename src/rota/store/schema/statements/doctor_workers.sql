@@ -5,7 +5,7 @@
 --   rejected; waiting_s of the oldest due job or NULL)
 -- Locks: none; index job_ready.
 -- Keeps: M86, a person can see that no worker is alive; M32.
-with crew as materialized (
+with recent as materialized (
   select
     w.*,
     w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute' as is_alive,
@@ -14,26 +14,26 @@ with crew as materialized (
   where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '1 hour'
 )
 select json_build_object(
-  'alive', (select count(*) from crew c where c.is_alive),
-  'stopped', (select count(*) from crew c where c.stopped_at is not null),
+  'alive', (select count(*) from recent r where r.is_alive),
+  'stopped', (select count(*) from recent r where r.stopped_at is not null),
   'silent', (
     select coalesce(json_agg(s), '[]')
     from (
-      select c.name, c.silent_s
-      from crew c
-      where not c.is_alive
-        and c.stopped_at is null
-      order by c.silent_s
+      select r.name, r.silent_s
+      from recent r
+      where not r.is_alive
+        and r.stopped_at is null
+      order by r.silent_s
       limit :limit::int
     ) s
   ),
   'rejected', (
     select coalesce(json_agg(r), '[]')
     from (
-      select c.name, c.rejected
-      from crew c
-      where c.rejected > 0
-      order by c.rejected desc
+      select r.name, r.rejected
+      from recent r
+      where r.rejected > 0
+      order by r.rejected desc
       limit :limit::int
     ) r
   ),

@@ -3,7 +3,7 @@
 --   it is resumed); why text; by text
 -- Rows: queue text (always NULL); paused_at timestamptz; paused_until timestamptz; paused_by text;
 --   paused_why text
--- Locks: the row of the site.
+-- Locks: the row of `installation`.
 -- Keeps: M87: once it is committed, no claim that begins later takes any job.
 select queue, paused_at, paused_until, paused_by, paused_why
 from :schema.pause_all(

@@ -4,9 +4,9 @@
 --   paused_by text; paused_why text
 -- Locks: none; index queue_paused.
 -- Keeps: M87, who and why can be seen.
-select null::text as queue, s.paused_at, s.paused_until, s.paused_by, s.paused_why
-from :schema.site s
-where :schema.is_in_force(s.paused_at, s.paused_until)
+select null::text as queue, i.paused_at, i.paused_until, i.paused_by, i.paused_why
+from :schema.installation i
+where :schema.is_in_force(i.paused_at, i.paused_until)
 union all
 (
   select q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why

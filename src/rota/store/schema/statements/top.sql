@@ -3,10 +3,11 @@
 --   counted int (most jobs to count of each);
 --   listed int (most rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
---   names; site: as of doctor_queues; running: id, job_type, worker, ran_s, done, total, note;
---   workers: name, release, running, slots, silent_s, up_s, heartbeat_at, beat as seconds since
---   1970, stopped, succeeded, failed, dead, of which the last three are NULL for a worker in
---   another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
+--   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
+--   note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, heartbeat_epoch_s
+--   [seconds since 1970], stopped, succeeded, failed, dead, of which the last three are NULL for a
+--   worker in another language; errors: job, job_type, attempt, outcome, error_type, message,
+--   ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (  -- a worker in another language has no count of its own
@@ -34,7 +35,7 @@ select json_build_object(
     from :schema.queue q
     where :schema.is_in_force(q.paused_at, q.paused_until)
   ),
-  'site', :schema.site_paused(),
+  'installation', :schema.installation_paused(),
   'running', (
     select coalesce(json_agg(j), '[]')
     from (
@@ -65,7 +66,7 @@ select json_build_object(
         extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
         extract(epoch from :schema.clock() - w.started_at)::float8 as up_s,
         coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
-        extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as beat,
+        extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as heartbeat_epoch_s,
         w.stopped_at is not null as stopped,
         case when w.version <> 'sql' then w.succeeded end as succeeded,
         case when w.version <> 'sql' then w.failed end as failed,

@@ -1,6 +1,6 @@
 -- Explains why a waiting job was not started before expires_at: from its own row, otherwise from
 -- the workers that were alive at that moment.
-create or replace function held_up(p_job job)
+create or replace function expiry_reason(p_job job)
 returns text
 language sql stable
 set search_path from current
@@ -19,25 +19,25 @@ as $$
       )
     when pause.said is not null
       then pause.said || said.failures
-    when crew.alive = 0
+    when live.alive = 0
       then 'no worker was alive' || said.failures
-    when crew.know = 0
+    when live.know = 0
       then format('no live worker knew its type %L', p_job.job_type) || said.failures
-    when crew.serve = 0
+    when live.serve = 0
       then format('no live worker served its queue %L', p_job.queue) || said.failures
-    when crew.could = 0
+    when live.could = 0
       then format(
         'no live worker that knew its type %L served its queue %L',
         p_job.job_type, p_job.queue
       ) || said.failures
-    when crew.running = 0
+    when live.running = 0
       then format(
         'none of the live workers that could run it (%s) claimed it in time',
-        crew.could
+        live.could
       ) || said.failures
     else format(
       'the live workers that could run it (%s) were busy, with %s running jobs',
-      crew.could, crew.running
+      live.could, live.running
     ) || said.failures
   end
   from
@@ -58,8 +58,8 @@ as $$
       select (
         select format('%s was paused by %s%s', p.what, p.paused_by, ': ' || p.paused_why)
         from (
-          select 'everything' as what, s.paused_at, s.paused_until, s.paused_by, s.paused_why
-          from site s
+          select 'everything' as what, i.paused_at, i.paused_until, i.paused_by, i.paused_why
+          from installation i
           union all
           select
             format('its queue %L', q.name),
@@ -91,5 +91,5 @@ as $$
       from worker w
       where w.started_at <= p_job.expires_at
         and coalesce(w.stopped_at, w.heartbeat_at + interval '1 minute') > p_job.expires_at
-    ) crew
+    ) live
 $$;

@@ -1,4 +1,4 @@
-"""All of upkeep: the services that every worker runs, and the round of a drain before its jobs."""
+"""All of upkeep: the services that every worker runs, and the pass of a drain before its jobs."""
 
 from __future__ import annotations
 
@@ -61,18 +61,17 @@ class UpkeepSet:
             self.alerts,
         ]
 
-    async def one_round(self, is_over: Callable[[], bool]) -> None:
-        """Do everything that is due, alert rules last: they report what the others left.
+    async def run_before_drain(self, is_over: Callable[[], bool]) -> None:
+        """Do everything that is due, alert rules last: they see the effects of the others.
 
         Retention and alerts do not wait here; their first `tick`, beside the jobs, does that. Once
-        `is_over`, the batch under way is finished and the rest is left to the next worker.
+        `is_over`, the current batch is finished and the rest is left to the next worker.
 
         Raises:
             DatabaseUnavailable: the database did not answer. If it refuses one part, that is
-            reported, and the
-                others are done all the same.
+                reported, and the others are done.
         """
-        # One turn of it: what is left after days without a worker is added beside the jobs.
+        # One turn of the rollup: the rest, after days without a worker, is added beside the jobs.
         rollup = StatsRollup(self._bus, self._shared, self._clock)
         upkeepers: list[Service] = [
             Reaper(self._bus, self._shared, self._clock),
@@ -89,7 +88,7 @@ class UpkeepSet:
                     raise
                 upkeeper.handle_outage(error, 0)
         if not is_over():
-            await run_before_drain((self._retention, self.alerts), self._database)
+            await begin_early((self._retention, self.alerts), self._database)
 
 
 class EarlyPart(Protocol):
@@ -99,7 +98,7 @@ class EarlyPart(Protocol):
         """Do it over this connection."""
 
 
-async def run_before_drain(parts: Iterable[EarlyPart], database: Database) -> None:
+async def begin_early(parts: Iterable[EarlyPart], database: Database) -> None:
     """Let the parts do what needs no waiting, one after the other.
 
     Their first `tick`, beside the jobs, handles and reports the rest.

@@ -1,13 +1,13 @@
 -- Wakes workers when a job is inserted. A commit that carries a NOTIFY holds a database-wide lock
 -- until it is flushed. So only due rows wake a worker, and only a worker that waits for their
 -- queue. The channel has the schema's name; its payload is the queue.
-create or replace function job_ring()
+create or replace function job_notify()
 returns trigger
 language plpgsql security definer
 set search_path from current
 as $$
 begin
-  if exists (select from queue q where q.bell_until > clock()) then
+  if exists (select from queue q where q.notify_until > clock()) then
     perform wake_up(array(
       select distinct f.queue
       from fresh f

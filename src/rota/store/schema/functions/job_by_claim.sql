@@ -1,7 +1,7 @@
 -- Returns the job that is held under this claim. The status is compared too, because a waiting job
 -- still has the number of its last claim. If the job is not held: an error with p_must, NULL
 -- without.
-create or replace function job_held(p_id bigint, p_claims int, p_must boolean default true)
+create or replace function job_by_claim(p_id bigint, p_claims int, p_must boolean default true)
 returns job
 language plpgsql
 set search_path from current

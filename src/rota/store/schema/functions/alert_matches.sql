@@ -3,7 +3,7 @@
 -- needs no right to read payloads. The function shows only names of types, queues and errors.
 -- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
 -- Keeps: M86, the cost does not grow with the number of jobs.
-create or replace function alert_findings(p_rule text)
+create or replace function alert_matches(p_rule text)
 returns table (subject text, value float8, message text)
 language plpgsql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'

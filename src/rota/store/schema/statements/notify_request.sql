@@ -3,10 +3,10 @@
 -- Rows: name text
 -- Locks: the rows of the queues, in the order of their names.
 -- Keeps: a wake-up costs producers nothing while no worker waits for one.
-insert into :schema.queue as q (name, bell_until)
+insert into :schema.queue as q (name, notify_until)
 select name, :schema.clock() + :until_s::float8 * interval '1 second'
 from unnest(:queues::text[]) name
 order by name
 on conflict (name) do update
-set bell_until = excluded.bell_until
+set notify_until = excluded.notify_until
 returning name

@@ -1,4 +1,4 @@
-"""The demo's plot: what happens, in order."""
+"""The scenario of the demo: its steps, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 from rota import embedded
 from rota.declare.config import find_url
 from rota.demo import jobs, stage
-from rota.demo.checks import Facts, PromiseResult, look, promises
+from rota.demo.checks import Facts, PromiseResult, check, promises
 from rota.demo.partner import TROUBLE, partner_server
 from rota.demo.process import WorkerProcess
 from rota.errors import RotaError
@@ -82,7 +82,7 @@ def run(say: Say) -> list[PromiseResult]:
             )
         say("the second worker was asked to stop, finished its jobs, and exited with status 0")
         _compare_files(files)
-        return look(watch, promises(facts))
+        return check(watch, promises(facts))
 
 
 def _introduce(scene: Scene) -> None:

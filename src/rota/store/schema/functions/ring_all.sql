@@ -1,8 +1,0 @@
--- Wakes all workers that wait for a wake-up.
-create or replace function ring_all()
-returns void
-language sql
-set search_path from current
-as $$
-  select wake_up(array(select q.name from queue q where q.bell_until > clock()))
-$$;

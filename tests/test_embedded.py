@@ -687,7 +687,7 @@ def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
         "directory": str(made_directory),
         "stopped": True,
     }
-    assert db(made_directory, "stop").stdout == "it was not running\n"
+    assert db(made_directory, "stop").stdout == "was not running\n"
     user.leave()
 
     assert db(made_directory, "reset", answer="n\n").returncode == 1

@@ -712,13 +712,13 @@ async def test_what_a_process_said_before_it_died_is_heard_also_by_who_tells_it_
     process = HandlerChild(describe_handler(held.job_type, "worker", None))
     assert isinstance(process.receive(30), Ready)
     process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
-    await asyncio.to_thread(
-        eventually, lambda: process.has_exited
-    )  # with all its threads: only then its end of the connection is closed
+    # With all its threads: only then its end of the connection is closed.
+    await asyncio.to_thread(eventually, lambda: process.has_exited)
     process.send(Stop("at once"))
     assert process.receive(10) == Begun()
     with pytest.raises(ProcessDied):
         process.receive(10)
+    process.end()
 
 
 async def test_cancelling_an_attempt_tells_its_handler_and_waits_until_it_is_over(

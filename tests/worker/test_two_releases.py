@@ -30,7 +30,7 @@ def next_release(tmp_path: Path) -> Path:
     place = tmp_path / "next"
     package = place / "rota"
     shutil.copytree(HERE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    _edit(package / "release.py", 'VERSION = "0.1.0"', 'VERSION = "0.2.0"')
+    _edit(package / "declare" / "release.py", 'VERSION = "0.1.0"', 'VERSION = "0.2.0"')
     functions = package / SCHEMA / "functions"
     finish = (functions / "job_finish.sql").read_text(encoding="utf-8")
     (functions / "job_finish_2.sql").write_text(

@@ -10,6 +10,7 @@ processes gave up, 5 database unavailable, 6 drain refused in a restored copy.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from rota.cli import (
     top,
     work,
 )
-from rota.cli.output import json_line
+from rota.cli.output import join_lines, json_line
 from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
@@ -75,6 +76,9 @@ cli.command()(check.check)
 cli.command()(demo.demo)
 cli.add_typer(schedules.app, name="schedule")
 cli.add_typer(db.app, name="db")
+for _group in (cli, schedules.app, db.app):
+    for _command in _group.registered_commands:
+        _command.help = join_lines(inspect.getdoc(_command.callback) or "")
 
 # What typer raises for a wrong command line. It has no public name: older releases of typer take it
 # from click, newer ones define it themselves.

@@ -19,6 +19,11 @@ PIPE_COLUMNS = 10_000
 """Width of a table in a pipe: no row is wrapped."""
 
 
+def join_lines(text: str) -> str:
+    """Return a docstring with one line per paragraph: the terminal breaks lines by its width."""
+    return "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
+
+
 def json_line(value: Any) -> str:
     """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields."""
     return msgspec.json.encode(_convert(value)).decode()

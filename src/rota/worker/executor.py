@@ -195,7 +195,7 @@ class Executor(Service):
         attempt.context = Context(
             attempt.job, parts.spec.name, self.state, parts.lease_keeper.note_progress
         )
-        attempt.runner = self._runners.choose(attempt.job_type)
+        attempt.runner = self._runners[attempt.job_type]
         attempt.begin()
         attempt.runner.begin(attempt, arguments)
 
@@ -299,7 +299,7 @@ class Executor(Service):
     def handle_end(self, attempt: Attempt, end: End) -> None:
         """Take the outcome of a handler that ended, or that will not be called."""
         self._group_of[attempt.job.queue].ended += 1
-        if not attempt.is_over:  # a handler that was given up may end later; its outcome stands
+        if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
         if self.abandoned and attempt in self.abandoned:
             self.abandoned.remove(attempt)

@@ -147,7 +147,7 @@ class Finisher(Service):
         others: Part = []
         careful, refused = False, self._refused.cases
         for attempt in batch:
-            if attempt.is_lost or self._attempts.get(attempt.job.id) is not attempt:
+            if self._attempts.get(attempt.job.id) is not attempt or attempt.is_lost:
                 self._discard(attempt)
                 continue
             ending = self._settle(attempt)

@@ -58,10 +58,11 @@ class Runner(Protocol):
         """Release idle threads and processes. Running ones end by themselves, or are killed."""
 
 
-class Runners:
-    """The runners of one worker."""
+class Runners(dict["JobType[..., ..., Any]", Runner]):
+    """The runners of one worker, by job type."""
 
     def __init__(self, parts: Parts, processes: Processes) -> None:
+        super().__init__()
         # Every handler starts from the worker's own context variables, not from those of the
         # handler that has just ended.
         context = contextvars.copy_context()
@@ -69,11 +70,12 @@ class Runners:
         self._thread = ThreadRunner(parts, context)
         self._process = ProcessRunner(parts, processes)
 
-    def choose(self, job_type: JobType[..., ..., Any]) -> Runner:
-        """Return the runner of a job type."""
+    def __missing__(self, job_type: JobType[..., ..., Any]) -> Runner:
+        runner: Runner = self._loop if job_type.is_async else self._thread
         if job_type.options.process is not None:
-            return self._process
-        return self._loop if job_type.is_async else self._thread
+            runner = self._process
+        self[job_type] = runner
+        return runner
 
     def close(self) -> None:
         """Close all of them."""

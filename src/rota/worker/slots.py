@@ -96,11 +96,21 @@ class SlotGroup:
     def pop(self, most: int, now: float) -> list[Attempt]:
         """Take the next jobs to start: of the highest priority, the first claimed."""
         batch: list[Attempt] = []
-        while len(batch) < most:
-            attempt = self._pop_one(now)
-            if attempt is None:
+        buffer, aside = self._buffer, self._aside
+        while len(batch) < most and (buffer or aside):
+            priority = None
+            if buffer:
+                priority = max(buffer) if len(buffer) > 1 else next(iter(buffer))
+            is_aside_due = bool(aside) and now >= self._aside_until
+            if is_aside_due and (priority is None or aside[0].job.priority >= priority):
+                batch.append(aside.popleft())
+                continue
+            if priority is None:
                 break
-            batch.append(attempt)
+            jobs = buffer[priority]
+            batch.append(jobs.popleft())
+            if not jobs:
+                del buffer[priority]
         self.waiting -= len(batch)
         return batch
 
@@ -128,16 +138,3 @@ class SlotGroup:
                 if attempt.claimed_at >= claimed_before:
                     self.push(attempt)
         return stale
-
-    def _pop_one(self, now: float) -> Attempt | None:
-        may_pop_aside = bool(self._aside) and now >= self._aside_until
-        if not self._buffer:
-            return self._aside.popleft() if may_pop_aside else None
-        priority = max(self._buffer) if len(self._buffer) > 1 else next(iter(self._buffer))
-        if may_pop_aside and self._aside[0].job.priority >= priority:
-            return self._aside.popleft()
-        jobs = self._buffer[priority]
-        attempt = jobs.popleft()
-        if not jobs:
-            del self._buffer[priority]
-        return attempt

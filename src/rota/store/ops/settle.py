@@ -200,7 +200,8 @@ def _finish(
     endings: Sequence[Ending],
     with_results: bool,
 ) -> Operation[dict[int, Written]]:
-    statuses = [ending.transition.status.value for ending in endings]
+    statuses = [ending.transition.status for ending in endings]
+    are_alike = statuses.count(Status.SUCCEEDED) == len(statuses)
     results = [ending.transition.result_json for ending in endings] if with_results else []
     reasons = [ending.transition.reason for ending in endings] if with_results else []
     rows = yield Query(
@@ -208,7 +209,7 @@ def _finish(
         {
             "ids": numbers([ending.job.id for ending in endings]),
             "claims": numbers([ending.job.claims for ending in endings]),
-            "statuses": statuses if statuses.count(Status.SUCCEEDED) < len(statuses) else None,
+            "statuses": None if are_alike else [status.value for status in statuses],
             "ran_s": numbers([ending.ran_s for ending in endings]),
             "results": results if any(results) else None,
             "reasons": reasons if any(reasons) else None,
@@ -218,7 +219,7 @@ def _finish(
     )
     ended = {row[0] for row in rows}
     return {
-        ending.job.id: _SUCCEEDED if status == "succeeded" else Written(status)
+        ending.job.id: _SUCCEEDED if status is Status.SUCCEEDED else Written(status.value)
         for ending, status in zip(endings, statuses, strict=True)
         if ending.job.id in ended
     }

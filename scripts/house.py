@@ -19,14 +19,14 @@ SCHEMA = PACKAGE / "store" / "schema"
 
 MOST = {
     "rooms at the top of src/rota": 17,
-    "Python lines over 100 characters": 289,  # to be 0
+    "Python lines over 100 characters": 0,
     "SQL lines over 100 characters": 0,
     "class names that exist twice": 0,
     "functions named by a participle": 0,
     "SQL functions in migrations": 0,
     "files that a new column of job touches": 6,
 }
-"""The budgets. One that is not met yet stands at what is counted today, and may only fall."""
+"""The budgets."""
 
 WIDTH_MAX = 100
 SHOWN_MAX = 100

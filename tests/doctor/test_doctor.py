@@ -586,8 +586,8 @@ def test_what_is_paused_is_reported(database: str, connection: Connection) -> No
         in is_red(look(database, "paused"))
     )
     connection.execute(
-        "update rota.installation set database_name = current_database(), copied = 'recorded as database "
-        "shop'"
+        "update rota.installation set database_name = current_database(), "
+        "copied = 'recorded as database shop'"
     )
     assert "a copy of another database" in is_red(look(database, "paused"))
 

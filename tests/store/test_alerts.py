@@ -552,8 +552,8 @@ def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) 
 @rule("M13")
 def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_notified_at, notifications, value, message, "
-        "over_at)"
+        "insert into rota.alert (rule, subject, state, since, last_notified_at, notifications, "
+        "value, message, over_at)"
         " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() "
         "- n * interval '1 day'"
         " from generate_series(29, 31, 2) n"

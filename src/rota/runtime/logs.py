@@ -208,8 +208,10 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 
 def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | None]:
-    """The job whose handler wrote a record. `JobFilter` may have added it, because another thread may
-    format the record."""
+    """Return the job whose handler wrote a record.
+
+    `JobFilter` may have added it, because another thread may format the record.
+    """
     if hasattr(record, "rota_job"):
         return (
             record.rota_job,

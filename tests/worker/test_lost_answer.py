@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
+import pytest
 
 import rota
+from rota.errors import DatabaseUnavailable
+from rota.model.outcome import HandedBack
 from rota.observe.events import JobSucceeded, LeaseLost
+from rota.store.db import Database
+from rota.store.driver import Operation
+from rota.store.link import StoreLink
+from rota.worker.finisher import Finisher
 from tests.support.rules import rule
 from tests.support.wait import eventually
+from tests.worker.alone import lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, rows
+from tests.worker.test_slots import claimed_job
 
 
 class Wire:
@@ -117,3 +127,33 @@ async def test_a_success_without_a_row_whose_answer_was_lost_is_no_lost_lease(
         await hand.heard(JobSucceeded, job=late)
     assert not [event for event in hand.events if isinstance(event, LeaseLost)]
     assert over(connection) == 0
+
+
+@rule("M33")
+async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_no_other(
+    free_port: int,
+) -> None:
+    executor, _ = lone_executor()
+    parts, gate = executor._parts, executor._suspects
+    first, again = claimed_job(1), claimed_job(1)
+
+    class Away(StoreLink):
+        async def run(self, operation: Operation[Any]) -> Any:
+            parts.attempts[1] = again  # this worker claims the job while it waits for an answer
+            return await super().run(operation)
+
+    parts.executor = executor
+    database = Database(f"postgresql://127.0.0.1:{free_port}/none")
+    parts.finisher = Finisher(parts, Away(database, "finish"))
+    for attempt in (first, again):
+        attempt.is_suspect = True
+    parts.attempts[1] = first
+    now = parts.clock.monotonic()
+    assert gate.hold_back([first], now) == {}
+    first.admit()
+    first.end(HandedBack("no thread could be started"), now)
+    parts.finisher.add(first)
+    with pytest.raises(DatabaseUnavailable):
+        await parts.finisher.tick()
+    assert parts.attempts == {1: again}
+    assert gate.hold_back([again], now + 3600) == {}

@@ -118,3 +118,17 @@ def test_full_slots_want_nothing() -> None:
     assert group.wanted == 2
     group.running = 2
     assert group.wanted == 0
+
+
+@rule("M33")
+def test_a_suspect_is_asked_for_again_when_the_one_that_had_to_wait_went_back() -> None:
+    group = SlotGroup(("default",), 2, 0.0)
+    first, second = claimed_job(1), claimed_job(2, claimed_at=1.0)
+    first.is_suspect = second.is_suspect = True
+    group.push(first)
+    assert group.pop(2, 0.0) == [first]
+    group.put_aside([first], until=60.0)
+    group.push(second)
+    assert group.pop(2, 1.0) == []
+    assert group.take_stale(1.0) == [first]
+    assert group.pop(2, 1.0) == [second]

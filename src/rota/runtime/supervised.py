@@ -25,6 +25,8 @@ STOP = "stop"
 STOP_NOW = "stop now"
 REPORT_S = 1.0
 """Seconds between two reports of the worker's state."""
+OFFER_S = 1.0
+"""Longest wait for a parent that is frozen and takes no message; the message is dropped."""
 ORPHAN_S = 0.7
 """Time that a worker process whose parent is gone has to hand its jobs back."""
 
@@ -150,7 +152,7 @@ class Supervised:
 
     def _send(self, vitals: Vitals) -> None:
         with suppress(EOFError):  # the receiving thread ends the process
-            self._channel.send(msgspec.to_builtins(vitals))
+            self._channel.offer(msgspec.to_builtins(vitals), OFFER_S)
 
 
 current: Supervised | None = None

@@ -135,8 +135,9 @@ class Finisher(Service):
         """Keep what was not confirmed for another try. If it was committed after all, the fence
         refuses it, and `_find_settled` finds it."""
         for attempt in batch:
-            is_current = self._attempts.get(attempt.job.id) is attempt
-            if is_current and not self._refused.is_waiting(attempt):
+            if self._attempts.get(attempt.job.id) is not attempt:
+                self._forget(attempt)  # a suspect would hold back all others for ever
+            elif not self._refused.is_waiting(attempt):
                 attempt.write_unconfirmed = True
                 if attempt not in self._refused.cases:
                     self._ended.append(attempt)

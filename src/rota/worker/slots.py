@@ -131,6 +131,7 @@ class SlotGroup:
         if stale:
             self._buffer.clear()
             self._aside.clear()
+            self.release()  # what the gate said was of a job that may have gone
             self.waiting = 0
             # They were claimed too far ahead.
             self.target, self.low = self.slots, self.slots // 2

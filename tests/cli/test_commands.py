@@ -400,7 +400,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert rows(connection, "select count(*) from rota.action") == [(0,)]
     few = rota.ok(
         "requeue",
-        "--error",
+        "--error-type",
         "E",
         "--limit",
         "2",

@@ -23,7 +23,7 @@ VERBS: dict[str, Callable[[Attempt], None]] = {
     "stop": lambda attempt: attempt.stop(LOST, NOW),
     "end": lambda attempt: attempt.end(DONE, NOW),
     "lose": lambda attempt: attempt.lose(),
-    "put off": lambda attempt: attempt.put_off(),
+    "put_off": lambda attempt: attempt.put_off(),
     "abandon": lambda attempt: attempt.abandon(),
 }
 

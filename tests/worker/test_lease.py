@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 import rota
-from rota.observe.events import JobReaped, JobSucceeded, LeaseLost
+from rota.observe.events import JobDead, JobReaped, JobSucceeded, LeaseLost
 from rota.worker.lease_keeper import RENEWALS_A_LEASE
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
@@ -243,6 +243,26 @@ async def test_an_expired_lease_is_noticed_by_any_worker(
         "select status, claims, error_type, run_at - failed_at = interval '7 seconds' "
         "from rota.job",
     ) == [("failed", 2, "LeaseExpired", True)]
+
+
+@rule("M33")
+async def test_a_job_that_dies_with_its_lease_has_one_error_in_the_log_and_in_the_table(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    jobs.job("left behind", max_attempts=1)(_nothing)
+    put(connection, "left behind")
+    async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
+        connection.execute(
+            "update rota.job set status = 'running', locked_by = 'gone', "
+            "locked_until = clock_timestamp() - interval '1 second',"
+            " claims = 1, attempts = 1, losses = 1, start_recorded = true, "
+            "started_at = clock_timestamp() - interval '10 seconds'"
+        )
+        dead = await hand.heard(JobDead)
+    assert rows(connection, "select status, error_type, last_error from rota.job") == [
+        ("dead", dead.failure.error_type, dead.failure.message)
+    ]
 
 
 def _is_renewed(connection: Connection, before: object) -> bool:

@@ -326,7 +326,7 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
 async def test_a_process_that_takes_its_time_to_die_is_not_given_up(
     database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.STOP_S", 0.0)  # as if it took longer than that
+    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 0.0)  # as if it took longer than that
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
         await until_over_its_time(hand, job, tmp_path / "pids")
@@ -363,7 +363,7 @@ async def test_a_handler_that_asks_learns_why_before_it_is_killed_and_the_next_d
     job_type: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_attempt, "STOP_S", 30.0)
+    monkeypatch.setattr(process_attempt, "PROCESS_STOP_S", 30.0)
     monkeypatch.setattr("rota.worker.runners.ProcessRunner.stop_s", 60.0)
     for _ in range(2):
         put(connection, job_type, place=str(tmp_path / "why"))
@@ -437,8 +437,8 @@ async def test_a_handler_that_is_stopped_before_it_begins_never_begins(
 
     monkeypatch.setattr("rota.worker.processes.pool.describe_handler", slow)
     # Being killed is not the reason why it does not begin.
-    monkeypatch.setattr(process_attempt, "STOP_S", 30.0)
-    monkeypatch.setattr("rota.worker.executor.STOP_S", 30.0)
+    monkeypatch.setattr(process_attempt, "PROCESS_STOP_S", 30.0)
+    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 30.0)
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     async with Hand(database, heavy.jobs, grace_s=0) as hand:
         await asyncio.wait_for(started.get(), 30)
@@ -689,7 +689,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
     await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
     held.stop_outcome = Cancel("not needed any more")
     context.request_stop("it was cancelled")
-    done, _ = await asyncio.wait([attempt], timeout=2 * process_attempt.STOP_S)
+    done, _ = await asyncio.wait([attempt], timeout=2 * process_attempt.PROCESS_STOP_S)
     assert not done
     (tmp_path / "go").touch()
     assert await asyncio.wait_for(attempt, 30) == Succeeded('"went"')

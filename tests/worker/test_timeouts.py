@@ -335,7 +335,7 @@ async def test_a_plain_function_that_is_stopped_at_shutdown_has_a_moment_to_end(
             tidies.set()
             tidy_now.wait(60)
 
-    monkeypatch.setattr("rota.worker.executor.STOP_S", 60.0)
+    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 60.0)
     put(connection, "tidy")
     async with Hand(database, jobs, grace_s=0.0) as hand:
         await asyncio.to_thread(running.wait, 30)
@@ -354,7 +354,7 @@ async def test_a_plain_function_that_is_stopped_at_shutdown_has_a_moment_to_end(
 async def test_a_handler_that_lost_its_lease_is_stopped_once_and_can_clean_up(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.STOP_S", 60.0)
+    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 60.0)
     jobs = rota.Jobs()
     running, told, go, over = (asyncio.Event() for _ in range(4))
     cleaned: list[bool] = []

@@ -15,7 +15,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -106,6 +106,7 @@ def run(arguments: Sequence[str]) -> int:
                 "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
             )
         command = typer.main.get_command(cli)
+        _hide_flag_types(command)
         status = command(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
         return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
@@ -134,6 +135,15 @@ def _root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+
+
+def _hide_flag_types(command: Any) -> None:
+    """Keep `--help` from printing `<bool>` after a flag, as if the flag took a value."""
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for one in getattr(command, "commands", {}).values():
+        _hide_flag_types(one)
 
 
 def _logs_json(arguments: Sequence[str]) -> bool:

@@ -35,6 +35,7 @@ from rota.client.actions import (
 from rota.client.base import ID_MAX, check_by, check_why
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action, Status
+from rota.model.states import takes
 from rota.store import ops
 from rota.store.ops import ActionRequest, Answer, Which
 
@@ -51,7 +52,8 @@ _PAST = {
 _HELP = {
     Action.RETRY_NOW: """Make jobs due now.
 
-    A running job is taken from its worker. A filter selects failed jobs, unless --status is given.
+    A running job loses its claim; its worker stops the handler. A filter selects failed jobs,
+    unless --status is given.
     """,
     Action.CANCEL: """Cancel unfinished jobs.
 
@@ -60,8 +62,8 @@ _HELP = {
     """,
     Action.BURY: """Mark jobs as dead: they are not tried again.
 
-    A running job is taken from its worker. A filter selects queued, waiting and failed jobs, unless
-    --status is given.
+    A running job loses its claim; its worker stops the handler. A filter selects queued, waiting
+    and failed jobs, unless --status is given.
     """,
     Action.IGNORE: """Archive dead jobs with a reason (--why).
 
@@ -87,7 +89,6 @@ ErrorOption = Annotated[
     str | None,
     typer.Option(
         "--error-type",
-        "--error",
         metavar="CLASS",
         help="Filter: jobs whose last error has this class.",
     ),
@@ -100,15 +101,8 @@ SinceOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Filter: jobs that failed, died or finished since then; jobs without a failure: "
-        f"created since then. {TIME}.",
-    ),
-]
-StatusOption = Annotated[
-    Status | None,
-    typer.Option(
-        metavar="STATUS",
-        help=f"Filter: jobs with this status: {', '.join(Status)}.",
+        help="Filter: jobs whose last failure or end is after TIME; for jobs without one, the "
+        f"creation counts. {TIME}.",
     ),
 ]
 LimitOption = Annotated[
@@ -142,7 +136,7 @@ def command(action: Action) -> Callable[..., None]:
         error: ErrorOption = None,
         release: ReleaseOption = None,
         since: SinceOption = None,
-        status: StatusOption = None,
+        status: Status | None = None,
         limit: LimitOption = MANY,
         yes: YesOption = False,
         why: WhyOption = None,
@@ -158,7 +152,18 @@ def command(action: Action) -> Callable[..., None]:
         _do(_make_request(action, why, by), given, app, url, schema)
 
     do.__doc__ = _HELP[action]
+    do.__annotations__["status"] = _status_option(action)
     return do
+
+
+def _status_option(action: Action) -> object:
+    """Make the type of `--status`: its help lists the statuses in which the action is possible."""
+    return Annotated[
+        Status | None,
+        typer.Option(
+            metavar="STATUS", help=f"Filter: jobs with this status: {', '.join(takes(action))}."
+        ),
+    ]
 
 
 def requeue(

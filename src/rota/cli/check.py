@@ -37,7 +37,7 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate the alert rules now, for Nagios or cron. Reads only; sends no alerts.
+    """Evaluate the alert rules now, for Nagios or cron. Changes nothing; sends no alerts.
 
     Prints one line. Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also if the database is
     unavailable), 3 UNKNOWN.

@@ -103,7 +103,8 @@ def crontab(
     user: Annotated[
         str | None,
         typer.Option(
-            help="User to run as. cron: print a file for /etc/cron.d. systemd: default is you."
+            help="User to run as. cron: print a file for /etc/cron.d. systemd: the current user by "
+            "default."
         ),
     ] = None,
     image: Annotated[

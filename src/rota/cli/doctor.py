@@ -24,9 +24,9 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find problems and say how to fix them. Reads only.
+    """Find problems and say how to fix them. Changes nothing.
 
-    Checks the database, the schema, the workers and the jobs. Exits 1 if something is bad.
+    Checks the database, the schema, the workers and the jobs. Exits 1 if a check is bad.
     """
     owner = find_app(app)
     database = find_database(app, url, schema)

@@ -56,7 +56,8 @@ ExpiresOption = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="A job not started this long after it is due becomes dead. Default: the type's.",
+        help="Time after the due time; a job not started by then becomes dead. "
+        "Default: the type's.",
     ),
 ]
 MetaOption = Annotated[
@@ -106,7 +107,7 @@ def enqueue(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Insert a job. The payload is checked against its type."""
+    """Insert a job. Rota checks the payload against the job type."""
     options: UsingOptions = {
         "queue": queue,
         "priority": priority,

@@ -78,7 +78,10 @@ def jobs(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs, the newest first. Finished jobs: of the last 24 h, unless --since is given."""
+    """List jobs, the newest first.
+
+    Lists finished jobs of the last 24 h only; --since changes that.
+    """
     wanted = check_filter(
         Filter(
             status=status,

@@ -125,7 +125,7 @@ def queues(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List queues and priorities with jobs that are due or due later, and all pauses."""
+    """List queues and priorities with due and future jobs, and all pauses."""
     with session(app, url, schema) as opened:
         found = opened.run(ops.read_queues())
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}

@@ -26,11 +26,12 @@ from rota.store.ops import Pause
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
-QueueArgument = Annotated[str | None, typer.Argument(metavar="QUEUE", help="Name of a queue.")]
-
 
 def pause(
-    queue: QueueArgument = None,
+    queue: Annotated[
+        str | None,
+        typer.Argument(metavar="QUEUE", help="Name of a queue; or give --all."),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Pause everything: all queues and all schedules.")
     ] = False,
@@ -66,7 +67,10 @@ def pause(
 
 
 def resume(
-    queue: QueueArgument = None,
+    queue: Annotated[
+        str | None,
+        typer.Argument(metavar="QUEUE", help="Name of a queue; or give --all or --copy."),
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option("--all", help="End a pause of everything. Queues paused by name stay paused."),

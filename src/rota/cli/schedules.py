@@ -66,8 +66,8 @@ class _ShowByName(TyperGroup):
 
 app = typer.Typer(
     cls=_ShowByName,
-    help="Show a schedule (`rota schedule NAME`); create, change, pause, resume, trigger or "
-    "delete it.",
+    help="One schedule: show it (also `rota schedule NAME`); put: create or change it; pause, "
+    "resume, trigger or delete it.",
     no_args_is_help=True,
 )
 
@@ -139,18 +139,18 @@ def show(
 ) -> None:
     """Show a schedule, its next times in its own time zone, and its last runs.
 
-    Of a deleted schedule only the runs are shown.
+    For a deleted schedule, shows only its runs.
     """
     with session(app, url, schema) as opened:
         runs = opened.run(read_runs(name, before, max(limit, 1)))[:limit]
         found = next(iter(opened.run(ops.schedules(name))), None)
-    coming, trouble = ([], None) if found is None else _coming(found, times)
+    coming, problem = ([], None) if found is None else _coming(found, times)
     if as_json:
         schedule = None if found is None else _as_dict(found)
-        print_json({"schedule": schedule, "next": coming, "trouble": trouble, "runs": runs})
+        print_json({"schedule": schedule, "next": coming, "problem": problem, "runs": runs})
         return
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
-    print_facts([*facts, ("trouble", trouble)])
+    print_facts([*facts, ("problem", problem)])
     if found is not None and coming:
         inactive = "" if found.is_active else f" (does not run: {_state(found)})"
         typer.echo(f"\nNext times, {found.timezone}{inactive}")
@@ -217,7 +217,7 @@ def put(
 ) -> None:
     """Create a schedule, or change the one with this name.
 
-    The payload is checked against the job type. A paused schedule stays paused.
+    Rota checks the payload against the job type. A paused schedule stays paused.
     """
     options = EnqueueOptions().update(
         UsingOptions(
@@ -259,7 +259,10 @@ def pause(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause a schedule until it is resumed, across deploys. Jobs already enqueued run."""
+    """Pause a schedule until you resume it; a deploy does not end the pause.
+
+    Jobs already enqueued run.
+    """
     with session(app, url, schema) as opened:
         _say(opened.run(act_on_schedule("pause", name, by, why), atomic=True), as_json=as_json)
 
@@ -274,7 +277,7 @@ def resume(
     schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause. The ticks missed during the pause are not made up."""
+    """End a pause. The ticks missed during the pause are not run later."""
     with session(app, url, schema) as opened:
         _say(opened.run(act_on_schedule("resume", name, by, why), atomic=True), as_json=as_json)
 

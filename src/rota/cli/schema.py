@@ -161,7 +161,8 @@ def _names(names: list[str]) -> str:
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     """Declare the App's job types and schedules in the database.
 
-    A worker does the same when it starts. Run it at each deploy, before the first INSERT.
+    A worker does the same when it starts. Run it at each deploy, before the first INSERT. The
+    database is the App's.
     """
     chosen = need_app(app)
     with connect(chosen.database) as opened:

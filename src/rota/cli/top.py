@@ -21,7 +21,7 @@ from rich.text import Text
 
 from rota.cli.frame import COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_database
+from rota.cli.target import AppOption, SchemaOption, UrlOption, find_database
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.model.failure import one_line
 from rota.store.db import Database
@@ -47,7 +47,10 @@ def top(
         float,
         typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="Seconds between refreshes."),
     ] = EVERY_S,
-    as_json: JsonOption = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the facts of one frame as one JSON object, and exit."),
+    ] = False,
     once: Annotated[
         bool,
         typer.Option("--once", help="Print one frame and exit. Implied if there is no terminal."),

@@ -100,7 +100,11 @@ def work(
     ] = None,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[
-        LogLevel, typer.Option(help="Least severe level logged to stderr. Steps of a job are info.")
+        LogLevel,
+        typer.Option(
+            help="Least severe level logged to stderr. A success is info, a failed attempt is "
+            "warning, a dead job is error."
+        ),
     ] = LogLevel.INFO,
     log_format: Annotated[
         logs.Form, typer.Option(help="Format of log lines: plain text or JSON.")
@@ -111,7 +115,7 @@ def work(
 
     After the signal the worker claims no more jobs, waits for running jobs for the grace period,
     and hands the rest back to other workers. A second signal skips the grace period. Exits 0, even
-    if jobs failed.
+    if jobs failed. The database is the App's.
     """
     if channel is not None:
         supervised.join(channel)

@@ -55,7 +55,7 @@ class Decision:
     step: AlertStep
     subject: str
     notifications: int
-    finding: AlertMatch | None
+    match: AlertMatch | None
 
 
 def decide(
@@ -65,14 +65,14 @@ def decide(
 
     Alerts that are over and stay so are left out.
     """
-    findings = {finding.subject: finding for finding in found}
+    matches = {match.subject: match for match in found}
     before = {known.subject: known for known in standing}
     decided = []
-    for subject in sorted(findings.keys() | before.keys()):
-        step = _step(subject in findings, before.get(subject), repeat_after_s)
+    for subject in sorted(matches.keys() | before.keys()):
+        step = _step(subject in matches, before.get(subject), repeat_after_s)
         if step is not None:
             notifications = before[subject].notifications if subject in before else 0
-            decided.append(Decision(step, subject, notifications, findings.get(subject)))
+            decided.append(Decision(step, subject, notifications, matches.get(subject)))
     return decided
 
 

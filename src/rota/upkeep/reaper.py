@@ -73,9 +73,10 @@ class Reaper(Service):
             if lost.status == Status.CANCELLED:
                 self.bus.emit(JobCancelled(**of, reason=lost.reason))
             if lost.status == Status.DEAD:
-                failure = Failure(
+                failure = Failure(  # the same as job_reap.sql writes into the table
                     "LeaseExpired",
-                    f"worker {lost.worker} let its lease expire",
+                    f"worker {lost.worker} let its lease expire: it died, froze or lost the "
+                    "database",
                     "transient",
                     "lease expired",
                 )

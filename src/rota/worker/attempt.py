@@ -60,9 +60,9 @@ TRANSITIONS: Mapping[tuple[State, str], State] = {
     (State.UNWRITTEN, "lose"): State.LOST,
     (State.LOST, "lose"): State.LOST,
     (State.ABANDONED, "lose"): State.LOST,
-    (State.ENDED, "put off"): State.UNWRITTEN,
-    (State.UNWRITTEN, "put off"): State.UNWRITTEN,
-    (State.ABANDONED, "put off"): State.ABANDONED,
+    (State.ENDED, "put_off"): State.UNWRITTEN,
+    (State.UNWRITTEN, "put_off"): State.UNWRITTEN,
+    (State.ABANDONED, "put_off"): State.ABANDONED,
     (State.ENDED, "abandon"): State.ABANDONED,
     (State.UNWRITTEN, "abandon"): State.ABANDONED,
     (State.LOST, "abandon"): State.LOST,
@@ -90,7 +90,7 @@ _BEGIN = _Moves("begin")
 _STOP = _Moves("stop")
 _END = _Moves("end")
 _LOSE = _Moves("lose")
-_PUT_OFF = _Moves("put off")
+_PUT_OFF = _Moves("put_off")
 _ABANDON = _Moves("abandon")
 
 
@@ -189,21 +189,25 @@ class Attempt:
         """Whether its stop deadline has passed: it ends now even if its handler continues."""
         return not self.is_over and self.stop_deadline is not None and now >= self.stop_deadline
 
-    # The four verbs
+    # The verbs of `TRANSITIONS`: what an attempt usually goes through
 
     def admit(self) -> None:
-        """Give it a slot."""
+        """Give it a slot. Called by the executor, after the gates."""
         self.state = _ADMIT[self.state]
         self.keeps_lease = True
 
     def begin(self) -> None:
-        """Hand it to its runner: the handler may take its first step from now on."""
+        """Hand it to its runner: the handler may take its first step from now on.
+
+        Called by the executor.
+        """
         self.state = _BEGIN[self.state]
 
     def stop(self, outcome: End, deadline: float | None = None) -> None:
         """Stop it, so that it ends as `outcome`: when its handler stops, or at a deadline.
 
-        The first deadline stays, with its outcome.
+        The first deadline stays, with its outcome. Called by the executor: at a cancellation, a
+        timeout, a lost lease, and when the worker goes down.
         """
         self.state = _STOP[self.state]
         if self.stop_deadline is None:
@@ -211,23 +215,23 @@ class Attempt:
             self.stop_deadline = deadline
 
     def end(self, outcome: End, now: float) -> None:
-        """Set its outcome."""
+        """Set its outcome. Called by the executor, once a runner or a gate gave it."""
         self.state = _END[self.state]
         self.outcome = outcome
         self.ended_at = now
 
-    # What goes wrong
+    # The verbs of `TRANSITIONS`: what goes wrong
 
     def lose(self) -> None:
-        """Note that another claim has the job."""
+        """Note that another claim has the job. Called by the executor and the finisher."""
         self.state = _LOSE[self.state]
 
     def put_off(self) -> None:
-        """Note that the database refuses its outcome."""
+        """Note that the database refuses its outcome. Called by the finisher."""
         self.state = _PUT_OFF[self.state]
 
     def abandon(self) -> None:
-        """Note that its handler continues without a slot."""
+        """Note that its handler continues without a slot. Called by the executor."""
         self.state = _ABANDON[self.state]
 
     # The handler's first step, from the thread that calls the handler

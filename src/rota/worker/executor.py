@@ -14,7 +14,7 @@ from rota.runtime.service import Service
 from rota.worker.gates import Wait
 from rota.worker.gates.lease import LeaseGate
 from rota.worker.gates.suspects import SuspectGate
-from rota.worker.runners import STOP_S, Runners
+from rota.worker.runners import ASYNC_STOP_S, Runners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -235,7 +235,7 @@ class Executor(Service):
             return
         await self.clock.wait(self._idle, stop_now, timeout_s=grace_s)
         if self._running:
-            await self._stop_running(STOP_NOW_S if stop_now.is_set() else STOP_S)
+            await self._stop_running(STOP_NOW_S if stop_now.is_set() else ASYNC_STOP_S)
 
     async def _stop_running(self, stop_s: float) -> None:
         down = Interrupted("the worker went down while the handler ran")
@@ -253,7 +253,7 @@ class Executor(Service):
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=STOP_S)
+            await asyncio.wait(tasks, timeout=ASYNC_STOP_S)
 
     def _watch(self, attempt: Attempt, now: float) -> None:
         timeout_s = attempt.job_type.options.timeout_s

@@ -171,6 +171,8 @@ class Finisher(Service):
     def _settle(self, attempt: Attempt) -> Ending:
         end, rules = attempt.outcome, attempt.job_type.rules
         assert end is not None
+        # Not through `settle`, for speed: nearly all attempts succeed, and those without a result
+        # share one Transition.
         if type(end) is Succeeded:
             transition = _SUCCEEDED
             if end.result_json is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rota")
 
-STOP_S = 1.0
+ASYNC_STOP_S = 1.0
 """How long an async handler may take to stop. A thread's attempt ends at once, because the handler
 may never ask whether it should stop."""
 KILL_S = 10.0
@@ -86,7 +86,7 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
 class LoopRunner:
     """Async handlers, as tasks on the worker's loop."""
 
-    stop_s = STOP_S
+    stop_s = ASYNC_STOP_S
 
     def __init__(self, parts: Parts, context: contextvars.Context) -> None:
         self._parts = parts

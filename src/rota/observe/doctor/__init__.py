@@ -7,7 +7,7 @@ allowed to make says so, and the others go on.
 
 from __future__ import annotations
 
-from rota.observe.doctor.checks import CHECKS, Check, Examination, Patient, examine
+from rota.observe.doctor.checks import CHECKS, Check, Examination, FactSource, examine
 from rota.observe.doctor.finding import Finding, Level, Limits
 
-__all__ = ["CHECKS", "Check", "Examination", "Finding", "Level", "Limits", "Patient", "examine"]
+__all__ = ["CHECKS", "Check", "Examination", "FactSource", "Finding", "Level", "Limits", "examine"]

@@ -36,8 +36,8 @@ LOCKED = (
 
 
 @dataclass(slots=True)
-class Patient:
-    """The database under examination, with what the App says."""
+class FactSource:
+    """Where the checks read their facts: a database, and what the App says."""
 
     probe: Probe
     notify: bool | None = None
@@ -62,31 +62,31 @@ class Check:
 
     name: str
     question: str
-    ask: Callable[[Patient], Facts]
+    ask: Callable[[FactSource], Facts]
     judge: Callable[[Facts, Limits], Finding]
 
 
-def _server(patient: Patient) -> Facts:
-    return {**patient.facts("doctor_server"), "round_trip_s": patient.probe.measure_round_trip_s()}
+def _server(source: FactSource) -> Facts:
+    return {**source.facts("doctor_server"), "round_trip_s": source.probe.measure_round_trip_s()}
 
 
-def _pooler(patient: Patient) -> Facts:
+def _pooler(source: FactSource) -> Facts:
     return {
-        "notify": patient.notify,
-        "refusal": patient.refusal,
-        "shares": patient.refusal is None and patient.probe.shares_sessions(),
+        "notify": source.notify,
+        "refusal": source.refusal,
+        "shares": source.refusal is None and source.probe.shares_sessions(),
     }
 
 
-def _listen(patient: Patient) -> Facts:
-    silent = patient.notify is False or patient.refusal is not None
+def _listen(source: FactSource) -> Facts:
+    silent = source.notify is False or source.refusal is not None
     return {
-        "notify": False if patient.notify is False else None,
-        "notify_s": None if silent else patient.probe.measure_notify_s(),
+        "notify": False if source.notify is False else None,
+        "notify_s": None if silent else source.probe.measure_notify_s(),
     }
 
 
-def _migrations(patient: Patient) -> Facts:
+def _migrations(source: FactSource) -> Facts:
     ours = {migration.number: migration.name for migration in migrate.migrations()}
     facts: Facts = {
         "missing": list(ours.values()),
@@ -96,9 +96,9 @@ def _migrations(patient: Patient) -> Facts:
         "count": 0,
     }
     try:
-        applied = patient.probe.rows("migrations", {}, ("number", "name", "oldest_release"))
-        recorded = patient.probe.rows("definitions", {}, ("name", "hash", "release"))
-        changed = patient.probe.rows("definitions_changed", {}, ("name",))
+        applied = source.probe.rows("migrations", {}, ("number", "name", "oldest_release"))
+        recorded = source.probe.rows("definitions", {}, ("name", "hash", "release"))
+        changed = source.probe.rows("definitions_changed", {}, ("name",))
     except SchemaMissing:
         return facts
     stale, _ = migrate.compare([tuple(row.values()) for row in recorded])
@@ -119,36 +119,36 @@ def _migrations(patient: Patient) -> Facts:
     ]
     facts["newer"] = [row["name"] for row in applied if row["number"] not in ours]
     try:
-        migrate.pending([tuple(row.values()) for row in applied], patient.probe.database.schema)
+        migrate.pending([tuple(row.values()) for row in applied], source.probe.database.schema)
     except SchemaTooNew as error:
         facts["too_new"] = str(error)
     return facts
 
 
-def _clock(patient: Patient) -> Facts:
+def _clock(source: FactSource) -> Facts:
     before = time.time()
-    at = patient.facts("doctor_clock")["at"]
+    at = source.facts("doctor_clock")["at"]
     return {"skew_s": at - (before + time.time()) / 2}
 
 
-def _types(patient: Patient) -> Facts:
-    return patient.facts("doctor_types", heads=HEADS, limit=LISTED)
+def _types(source: FactSource) -> Facts:
+    return source.facts("doctor_types", heads=HEADS, limit=LISTED)
 
 
-def _queues(patient: Patient) -> Facts:
-    return patient.facts("doctor_queues", limit=LISTED)
+def _queues(source: FactSource) -> Facts:
+    return source.facts("doctor_queues", limit=LISTED)
 
 
-def _workers(patient: Patient) -> Facts:
-    return patient.facts("doctor_workers", limit=LISTED)
+def _workers(source: FactSource) -> Facts:
+    return source.facts("doctor_workers", limit=LISTED)
 
 
-def _jobs(patient: Patient) -> Facts:
-    return patient.facts("doctor_jobs", limit=COUNT_MAX, late=LATE)
+def _jobs(source: FactSource) -> Facts:
+    return source.facts("doctor_jobs", limit=COUNT_MAX, late=LATE)
 
 
-def _growth(patient: Patient) -> Facts:
-    return patient.facts("doctor_growth", prefix=ROTAS, limit=RUNNING)
+def _growth(source: FactSource) -> Facts:
+    return source.facts("doctor_growth", prefix=ROTAS, limit=RUNNING)
 
 
 CHECKS = (
@@ -158,7 +158,7 @@ CHECKS = (
     Check(
         "privileges",
         "Does the role have the rights it needs?",
-        lambda patient: patient.facts("doctor_privileges", claims=f"{ROTAS}claim"),
+        lambda source: source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
         server.privileges,
     ),
     Check("clock", "Does this machine's clock agree with the database's?", _clock, server.clock),
@@ -166,31 +166,31 @@ CHECKS = (
     Check(
         "snapshot",
         "What holds back vacuum?",
-        lambda patient: patient.facts("doctor_snapshot", limit=LISTED),
+        lambda source: source.facts("doctor_snapshot", limit=LISTED),
         server.snapshot,
     ),
     Check(
         "vacuum",
         "Does vacuum remove dead rows?",
-        lambda patient: patient.facts("doctor_vacuum"),
+        lambda source: source.facts("doctor_vacuum"),
         server.vacuum,
     ),
     Check(
         "partitions",
         "Do the coming days have partitions?",
-        lambda patient: patient.facts("doctor_partitions", days=PARTITION_DAYS),
+        lambda source: source.facts("doctor_partitions", days=PARTITION_DAYS),
         server.partitions,
     ),
     Check(
         "retention",
         "Is old history dropped?",
-        lambda patient: patient.facts("doctor_retention", margin=RETENTION_MARGIN),
+        lambda source: source.facts("doctor_retention", margin=RETENTION_MARGIN),
         server.retention,
     ),
     Check(
         "connections",
         "Are there free connections?",
-        lambda patient: patient.facts("doctor_connections", prefix=ROTAS),
+        lambda source: source.facts("doctor_connections", prefix=ROTAS),
         server.connections,
     ),
     Check("workers", "Is a worker alive?", _workers, work.workers),
@@ -199,7 +199,7 @@ CHECKS = (
     Check(
         "app",
         "Does the database have the App's declarations?",
-        lambda patient: {**_types(patient), "app": patient.types},
+        lambda source: {**_types(source), "app": source.types},
         work.app,
     ),
     Check("oldest", "How long do due jobs wait?", _jobs, work.oldest),
@@ -208,7 +208,7 @@ CHECKS = (
     Check(
         "running",
         "Do jobs end in time?",
-        lambda patient: patient.facts("doctor_running", margin=LATE, limit=RUNNING),
+        lambda source: source.facts("doctor_running", margin=LATE, limit=RUNNING),
         work.running,
     ),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
@@ -257,24 +257,24 @@ def examine(
         ConfigurationError: the URL or its login is wrong.
     """
     with open_any_probe(database) as (probe, refusal):
-        patient = Patient(probe, notify, None if refusal is None else str(refusal), types)
+        source = FactSource(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
         return Examination(
-            tuple((check, _judge(check, patient, limits or Limits())) for check in wanted)
+            tuple((check, _judge(check, source, limits or Limits())) for check in wanted)
         )
 
 
-def _judge(check: Check, patient: Patient, limits: Limits) -> Finding:
-    if check.name == "app" and patient.types is None:
+def _judge(check: Check, source: FactSource, limits: Limits) -> Finding:
+    if check.name == "app" and source.types is None:
         return skip(
             "no App was named", "give --app module:attribute to compare it with the database"
         )
     try:
-        finding = check.judge(check.ask(patient), limits)
+        finding = check.judge(check.ask(source), limits)
         # SQL in an advice is to be copied, so it must name the schema that this database uses.
         return replace(
             finding,
-            what_to_do=finding.what_to_do.replace(" rota.", f" {patient.probe.database.schema}."),
+            what_to_do=finding.what_to_do.replace(" rota.", f" {source.probe.database.schema}."),
         )
     except QueryForbidden as error:
         # For the check of privileges this is the answer itself.

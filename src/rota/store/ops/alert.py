@@ -71,8 +71,8 @@ def write_alerts(
             "step": one.step,
             "subject": one.subject,
             "notifications": one.notifications,
-            "value": None if one.finding is None else one.finding.value,
-            "message": None if one.finding is None else one.finding.message,
+            "value": None if one.match is None else one.match.value,
+            "message": None if one.match is None else one.match.message,
         }
         for one in decided
     ]

@@ -41,7 +41,7 @@ def reap(
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A job that was not started before its expiry, with what held it up.
+    """A job that was not started before its expiry, with what delayed it.
 
     `claim` is its last one, `attempt` the one that never began.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 START_S = 60.0
 """Time that a process has to import its handler. The attempt's own time begins after that."""
-STOP_S = 0.4
+PROCESS_STOP_S = 0.4
 """Time that a handler has to stop before its process group is killed."""
 CHECK_S = 0.1
 """Seconds between checks whether the attempt should stop."""
@@ -115,7 +115,7 @@ class ProcessAttempt:
             self._stop_is_sent = True
             self._process.send(messages.Stop(why))
         if self._attempt.stop_deadline is not None and self._kill_at is None:
-            self._kill_at = now + STOP_S
+            self._kill_at = now + PROCESS_STOP_S
         if self._kill_at is not None and now > self._kill_at:
             raise HandlerNotStoppedError
         if not self._process.is_ready and now > self._ready_by:

@@ -5,7 +5,7 @@
 -- Rows: started timestamptz; id int8; job_type text; claims int4; attempt int4;
 --   expires_at timestamptz; message text. One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_expires.
--- Keeps: M36: past its expiry a job is dead and says what held it up, whether or not a worker ever
+-- Keeps: M36: past its expiry a job is dead and says what delayed it, whether or not a worker ever
 --   asked for it.
 select
   :schema.clock() as started,

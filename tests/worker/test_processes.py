@@ -324,9 +324,8 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
 
 @rule("M35")
 async def test_a_process_that_takes_its_time_to_die_is_not_given_up(
-    database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 0.0)  # as if it took longer than that
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
         await until_over_its_time(hand, job, tmp_path / "pids")

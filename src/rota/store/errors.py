@@ -107,10 +107,9 @@ class PayloadRefused(RowRefused):
 
     @property
     def reason(self) -> str:
-        """What is wrong with the payload."""
-        if (self.constraint or "").endswith("small"):
-            return "larger than the limit; store it elsewhere and pass a reference"
-        return "not a JSON object"
+        """What is wrong with the payload, as the database says it."""
+        _, _, refusal = self.first_line.partition("payload ")
+        return refusal.removeprefix("is ").removesuffix("; nothing was written")
 
 
 class ObjectMissing(RowRefused):
@@ -169,7 +168,7 @@ def store_error(
 
 def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreError]:
     if sqlstate == _CHECK_VIOLATION:
-        if constraint.startswith("job_payload_"):
+        if constraint == "job_payload":
             return PayloadRefused
         if not constraint and table in ("job_history", "attempt"):
             return PartitionMissing

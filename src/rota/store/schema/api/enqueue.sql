@@ -17,16 +17,7 @@ language plpgsql security definer
 set search_path from current
 as $$
 #variable_conflict use_column
-declare
-  v_wrong text := job_refusal(
-    enqueue.job_type, enqueue.payload, enqueue.queue, enqueue.priority,
-    enqueue.run_at, enqueue.expires_at, enqueue.max_attempts,
-    enqueue.idempotency_key, enqueue.meta, enqueue.payload_version
-  );
 begin
-  if v_wrong is not null then
-    raise exception 'rota.enqueue: %; nothing was inserted', v_wrong using errcode = '22023';
-  end if;
   for attempt in 1 .. 5 loop
     return query
     insert into job (

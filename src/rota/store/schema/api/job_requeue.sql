@@ -26,7 +26,6 @@ declare
       then format('a corrected payload is for one job, not for %s', cardinality(p_ids))
     when p_payload_version not between 1 and 32767
       then format('p_payload_version must be from 1 to 32767, not %s', p_payload_version)
-    else json_refusal('payload', p_payload)
   end;
   v_dead bigint[];
   v_new bigint[];

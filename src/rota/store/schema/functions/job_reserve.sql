@@ -7,6 +7,10 @@ returns setof bigint
 language sql volatile security definer
 set search_path from current
 as $$
-  select nextval(pg_get_serial_sequence('job', 'id'))
-  from generate_series(1, p_count)
+  with sequence as materialized (
+    select pg_get_serial_sequence('job', 'id')::regclass as name
+  )
+  select nextval(s.name)
+  from sequence s
+  cross join generate_series(1, p_count)
 $$;

@@ -21,7 +21,6 @@ declare
   v_leases interval[];
   v_records boolean[];
   v_id bigint;
-  v_status text;
   v_priority smallint;
   v_run_at timestamptz;
   v_refusal text;
@@ -56,8 +55,8 @@ begin
   seen := p_seen;
   loop
     v_known := cardinality(v_refused);
-    for v_id, v_status, v_priority, v_run_at, v_refusal in
-      select c.id, c.status, c.priority, c.run_at, c.last_error
+    for v_id, v_priority, v_run_at, v_refusal in
+      select c.id, c.priority, c.run_at, c.refusal
       from job_claim(
         p_worker, p_release,
         p_types, v_leases, v_records,
@@ -76,7 +75,7 @@ begin
       v_last_priority := v_priority;
       v_last_run_at := v_run_at;
       v_last_id := v_id;
-      if v_status = 'running' then
+      if v_refusal is null then
         ids := ids || v_id;
       else
         raise warning 'rota.claim: the database refuses job %, which stays as it is for now: %',

@@ -1,4 +1,5 @@
--- Claims due jobs, and returns their rows in no order.
+-- Claims due jobs, and returns them in no order, with what a worker must know of each: the columns
+-- are the first fields of Python's Job, in their order.
 --
 -- Branch k is a priority, its frontier (p_after_run_at, p_after_id), and how far behind the
 -- frontier to look (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and
@@ -11,7 +12,7 @@
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
 -- out, and the others are claimed around each further row that is refused. A refused row is
--- returned unchanged, with the database's error in last_error. p_alone: nothing else happens in
+-- returned unchanged, with the database's error as its refusal. p_alone: nothing else happens in
 -- this transaction.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
@@ -34,11 +35,34 @@ create or replace function job_claim(
   p_refused bigint[],
   p_alone boolean
 )
-returns setof job
+returns table (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  start_recorded boolean,
+  suspected boolean,
+  refusal text
+)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 set plan_cache_mode = force_generic_plan set search_path from current
 as $$
+#variable_conflict use_column
 declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
   v_paused text[] := paused_queues(p_queues);
@@ -80,23 +104,23 @@ declare
   );
   v_from int := 1;
   v_size int := cardinality(v_ids);
-  v_taken bigint[];
-  v_row job;
 begin
   if p_refused is null then
-    v_taken := array(select job_take(v_ids, p_worker, p_types, p_leases, p_records));
+    return query
+    select t.*, null
+    from job_take(v_ids, p_worker, p_types, p_leases, p_records) t;
     v_from := v_size + 1;
   elsif p_alone then
     set constraints all immediate;  -- a deferred one would refuse all rows, at the end
   end if;
   while v_from <= cardinality(v_ids) loop
     begin
-      v_taken := v_taken || array(
-        select job_take(
-          v_ids[v_from : v_from + v_size - 1],
-          p_worker, p_types, p_leases, p_records
-        )
-      );
+      return query
+      select t.*, null
+      from job_take(
+        v_ids[v_from : v_from + v_size - 1],
+        p_worker, p_types, p_leases, p_records
+      ) t;
       v_from := v_from + v_size;
       v_size := v_size * 2;
     exception when others or assert_failure then
@@ -105,23 +129,18 @@ begin
       elsif v_size > 1 then
         v_size := (v_size + 1) / 2;
       else
-        select j.* into v_row
+        refusal := sqlstate || ': ' || sqlerrm;
+        select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at
         from job j
         where j.id = v_ids[v_from];
-        v_row.last_error := sqlstate || ': ' || sqlerrm;
-        return next v_row;
+        return next;
         v_from := v_from + 1;
       end if;
     end;
   end loop;
-  -- From the table, not from a function that returns its rows: a session that continues while a
-  -- migration adds a column must plan this again.
-  return query
-  select j.*
-  from job j
-  where j.id = any (v_taken);
-  v_row := null;
-  foreach v_row.queue in array v_paused loop
-    return next v_row;
+  id := null;
+  refusal := null;
+  foreach queue in array v_paused loop
+    return next;
   end loop;
 end $$;

@@ -1,7 +1,6 @@
--- Gives these jobs to a worker, and returns the ids of those that it now holds (for job_claim). A
--- job may begin only after job_start has recorded it if it was lost before, has one attempt only,
--- or has a type that is in p_records. The function has no search_path of its own: job_claim has
--- one.
+-- Gives these jobs to a worker, and returns those that it now holds (for job_claim). A job may begin
+-- only after job_start has recorded it if it was lost before, has one attempt only, or has a type
+-- that is in p_records. The function has no search_path of its own: job_claim has one.
 create or replace function job_take(
   p_ids bigint[],
   p_worker text,
@@ -9,9 +8,31 @@ create or replace function job_take(
   p_leases interval[],
   p_records boolean[]
 )
-returns setof bigint
+returns table (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  start_recorded boolean,
+  suspected boolean
+)
 language plpgsql
 as $$
+#variable_conflict use_column
 begin
   return query
   update job j
@@ -29,5 +50,13 @@ begin
         then false
     end
   where j.id = any (p_ids)
-  returning j.id;
+  returning
+    j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type,
+    j.payload::text, j.payload_version,
+    j.priority, j.run_at, j.expires_at,
+    j.attempts, j.max_attempts, j.claims,
+    j.idempotency_key, j.meta::text, j.created_at,
+    j.schedule, j.scheduled_for,
+    coalesce(j.losses, 0)::int, j.start_recorded,
+    j.losses > 0 and j.error_type = 'LeaseExpired';
 end $$;

@@ -32,6 +32,9 @@ STOP_NOW_S = 0.3
 within a second, and its jobs must be handed back by then."""
 UNRECORDED_S = 10.0
 """Seconds until a job may be claimed again whose start the database refused."""
+BEGIN_MAX = 64
+"""Most handlers that begin in one turn of the loop: on Python 3.12 and later each takes its first
+step in it."""
 WATCH_S = 0.1
 """Seconds between checks of running jobs, which may exceed their timeout by as much."""
 
@@ -61,6 +64,7 @@ class Executor(Service):
         self._warned: set[str] = set()
         """Job types with a logged warning about ignored fields of a payload."""
         self._accepts = True
+        self._fills_soon = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -90,8 +94,7 @@ class Executor(Service):
             self._watch(attempt, now)
         buffer_s = self._parts.spec.config.buffer_s
         self.hand_back_buffered("it waited too long for a free slot", now - buffer_s)
-        for group in self.groups:
-            self._fill(group)  # time alone lets suspects begin
+        self._fill_all()  # time alone lets suspects begin
         return WATCH_S if not self.is_idle else None
 
     async def close(self) -> None:
@@ -101,13 +104,26 @@ class Executor(Service):
     # Starting
 
     def _fill(self, group: SlotGroup) -> None:
-        while group.waiting and group.running < group.slots and self._accepts:
-            now = self.clock.monotonic()
-            batch = group.pop(group.slots - group.running, now)
-            if not batch:
-                return
-            for attempt in self._pass_gates(group, batch, now):
-                self._admit(group, attempt)
+        if not group.waiting or group.running >= group.slots or not self._accepts:
+            return
+        now = self.clock.monotonic()
+        batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
+        for attempt in self._pass_gates(group, batch, now):
+            self._admit(group, attempt)
+        if batch:
+            self._fill_soon(group)
+
+    def _fill_soon(self, group: SlotGroup) -> None:
+        """Fill free slots at the loop's next turn, and not at once: a handler that ends in its
+        first step would otherwise begin the next, and that one the next."""
+        if group.waiting and group.running < group.slots and not self._fills_soon:
+            self._fills_soon = True
+            self._parts.loop.call_soon(self._fill_all)
+
+    def _fill_all(self) -> None:
+        self._fills_soon = False
+        for group in self.groups:
+            self._fill(group)
 
     def _pass_gates(self, group: SlotGroup, batch: list[Attempt], now: float) -> list[Attempt]:
         """Ask the gates in a row; return those that may begin now."""
@@ -312,7 +328,7 @@ class Executor(Service):
         self._suspects.release(attempt)
         for group in self.groups:
             group.release()
-            self._fill(group)
+        self._fill_all()
 
     def _end(self, attempt: Attempt, end: End) -> None:
         attempt.end(end, self.clock.monotonic())
@@ -322,8 +338,7 @@ class Executor(Service):
         group = self._group_of[attempt.job.queue]
         group.running -= 1
         self._running.discard(attempt)
-        if group.waiting:
-            self._fill(group)
+        self._fill_soon(group)
         if not self._running:
             self._idle.set()
         if group.running < group.slots or group.occupied <= group.low:

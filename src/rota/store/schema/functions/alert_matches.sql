@@ -197,7 +197,7 @@ begin
         or v_now - least(v_rule.period, interval '1 minute') > (
           select coalesce(min(w.started_at), '-infinity')
           from worker w
-          where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period
+          where last_seen(w.heartbeat_at, w.stopped_at) > v_now - v_rule.period
         )
       )
     order by 2 desc

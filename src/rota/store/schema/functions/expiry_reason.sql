@@ -90,6 +90,6 @@ as $$
         ) as running
       from worker w
       where w.started_at <= p_job.expires_at
-        and coalesce(w.stopped_at, w.heartbeat_at + interval '1 minute') > p_job.expires_at
+        and alive_until(w.heartbeat_at, w.stopped_at) > p_job.expires_at
     ) live
 $$;

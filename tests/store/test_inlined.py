@@ -10,6 +10,7 @@ CALLS = {
     "is_in_force": ("queue", "is_in_force(paused_at, paused_until)"),
     "is_alive": ("worker", "is_alive(heartbeat_at, stopped_at)"),
     "alive_until": ("worker", "alive_until(heartbeat_at, stopped_at) > clock()"),
+    "lease_default": ("job_type", "lease > lease_default()"),
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
 }
 """Each with a table and a condition on its columns."""

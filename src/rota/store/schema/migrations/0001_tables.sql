@@ -117,7 +117,7 @@ create table job_type (
   priority smallint not null default 0,
   max_attempts int not null default 10,
   timeout interval not null default '5 minutes',
-  lease interval not null default '2 minutes',
+  lease interval not null default lease_default(),
   expires interval,
   key_ttl interval not null default '90 days',
   -- Whether a success leaves a row in job_history.

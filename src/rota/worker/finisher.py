@@ -178,14 +178,14 @@ class Finisher(Service):
             if end.result_json is not None:
                 transition = Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
         else:
-            recorded = attempt.must_record
+            must_record_start = attempt.must_record_start
             try:
-                transition = settle(attempt.job, end, rules, start_recorded=recorded)
+                transition = settle(attempt.job, end, rules, must_record_start=must_record_start)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
                 why = f"{type(error).__name__} while its outcome was read"
                 end = Errored(UsageError(f"the handler's outcome cannot be read: {why}"))
                 rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
-                transition = settle(attempt.job, end, rules, start_recorded=recorded)
+                transition = settle(attempt.job, end, rules, must_record_start=must_record_start)
         began_at = attempt.began_at
         # Until now, not until the handler ended: the database subtracts it from its own now.
         return ops.Ending(

@@ -16,7 +16,7 @@ from rota.store.driver import Operation, Query, Row
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Claimant
-from rota.store.ops.upkeep import ensure_partitions
+from rota.store.ops.upkeep import retry_with_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,24 +162,18 @@ def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operat
 
 
 def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Written]]:
-    """Write endings in one statement.
-
-    It creates the day's partition if it is missing, and leaves out the texts of a single ending if
-    they cannot be stored.
-    """
-    with_texts, made_partitions = True, False
-    while True:
+    """Write endings in one statement; leave out the texts of a single ending if they cannot be
+    stored."""
+    with_texts = partial(write, endings, True)
+    try:
         try:
-            return (yield from write(endings, with_texts))
-        except PartitionMissing:
-            if made_partitions:
-                raise
-            yield from ensure_partitions()
-            made_partitions = True
-        except Unstorable:
-            if len(endings) > 1 or not with_texts:
-                raise
-            with_texts = False
+            return (yield from with_texts())
+        except PartitionMissing as error:
+            return (yield from retry_with_partitions(with_texts, tried=error))
+    except Unstorable:
+        if len(endings) > 1:
+            raise
+    return (yield from retry_with_partitions(partial(write, endings, False)))
 
 
 def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:

@@ -22,13 +22,20 @@ def ensure_partitions(days: int = PARTITION_DAYS) -> Operation[int]:
     return (yield Query("partitions_ensure", {"days": days}))[0][0]  # type: ignore[no-any-return]
 
 
-def retry_with_partitions(write: Callable[[], Operation[T]]) -> Operation[T]:
-    """Write; if the day's partition is missing, create it and write again."""
-    try:
-        return (yield from write())
-    except PartitionMissing:
-        yield from ensure_partitions()
-        return (yield from write())
+def retry_with_partitions(
+    write: Callable[[], Operation[T]], *, tried: PartitionMissing | None = None
+) -> Operation[T]:
+    """Write; if the day's partition is missing, create it and write again.
+
+    `tried`: the error of a first try; None: it was not tried yet.
+    """
+    if tried is None:
+        try:
+            return (yield from write())
+        except PartitionMissing:
+            pass
+    yield from ensure_partitions()
+    return (yield from write())
 
 
 def take_batch(

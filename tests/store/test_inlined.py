@@ -13,6 +13,7 @@ CALLS = {
     "lease_default": ("job_type", "lease > lease_default()"),
     "must_record_start": ("job", "must_record_start(losses, max_attempts, null)"),
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
+    "utc_text": ("worker", "utc_text(started_at) = host"),
 }
 """Each with a table and a condition on its columns."""
 

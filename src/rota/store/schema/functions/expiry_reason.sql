@@ -43,7 +43,7 @@ as $$
   from
     (
       select
-        to_char(p_job.run_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"') as run_at,
+        utc_text(p_job.run_at) as run_at,
         case
           when p_job.status = 'failed'
             then format(

@@ -111,8 +111,7 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
-    """The name that definition_texts uses: a trigger has the name of its function, and
-    `(trigger)`."""
+    """The name that definition_texts uses: that of the file, and of a trigger `(trigger)` too."""
     text: str
 
     @property

@@ -35,7 +35,7 @@ def reap(
     """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
     params = {"since": since, "limit": limit, "steady_s": steady_s}
-    rows, refusals = yield from take_batch("job_reap", params, candidates)
+    rows, refusals = yield from take_batch("reaper_pass", params, candidates)
     return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals
 
 
@@ -63,5 +63,5 @@ def expire(
     """
     where = {"after": after, "after_id": after_id, "limit": limit}
     candidates = Query("jobs_overdue", where)
-    rows, refusals = yield from take_batch("job_expire", {"worker": worker, **where}, candidates)
+    rows, refusals = yield from take_batch("expirer_pass", {"worker": worker, **where}, candidates)
     return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None], refusals

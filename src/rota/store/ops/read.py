@@ -37,14 +37,14 @@ class Filter:
 
 
 _JOB_COLUMNS = Job.__struct_fields__
-"""The columns of the statement `jobs`, in its order, as fields of Job."""
+"""The columns of the statement `job_search`, in its order, as fields of Job."""
 
 
 def find(wanted: Filter) -> Operation[list[Job]]:
     """Find jobs, live and finished, newest first."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
     rows = yield Query(
-        "jobs",
+        "job_search",
         params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until),
     )
     return [_job(row) for row in rows]
@@ -143,7 +143,7 @@ def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list
 def oldest_due() -> Operation[tuple[datetime, float] | None]:
     """Read when the oldest due job was due, and its seconds of waiting since; None: nothing is
     due."""
-    at, waiting_s = (yield Query("oldest_due"))[0]
+    at, waiting_s = (yield Query("oldest_due_read"))[0]
     return None if at is None else (at, waiting_s)
 
 

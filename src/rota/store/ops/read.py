@@ -1,4 +1,4 @@
-"""What can be read: jobs, attempts, actions and overviews."""
+"""What can be read: jobs, attempts and overviews."""
 
 from __future__ import annotations
 
@@ -88,56 +88,9 @@ def attempts(job: int) -> Operation[list[AttemptRecord]]:
     return [AttemptRecord(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
-class ActionRecord(msgspec.Struct, frozen=True):
-    """An action: a row of the action log."""
-
-    at: datetime
-    verb: str
-    job: int | None
-    """None: to `queue`, or to everything."""
-    queue: str | None
-    by: str
-    why: str | None
-    detail_json: str | None
-    schedule: str | None = None
-
-    @property
-    def detail(self) -> Any:
-        """The fields of the verb; None: it has none."""
-        return None if self.detail_json is None else msgspec.json.decode(self.detail_json)
-
-
 def chain(job: int) -> Operation[list[int]]:
     """Read the ids of the jobs that are the same work, in order: the original and its requeues."""
     return [row[0] for row in (yield Query("job_chain", {"job": job}))]
-
-
-def actions(
-    jobs: Sequence[int],
-    created: Sequence[datetime],
-    queues: Sequence[str],
-    until: datetime | None,
-    limit: int,
-) -> Operation[list[ActionRecord]]:
-    """Read the actions on jobs, on their queues or on everything, in order.
-
-    It reads the actions since the jobs were made, and those that made them.
-    """
-    asked = {
-        "jobs": list(jobs),
-        "created": list(created),
-        "queues": list(queues),
-        "since": min(created),
-        "until": until,
-        "limit": limit,
-    }
-    return [ActionRecord(*row) for row in (yield Query("actions", asked))]
-
-
-def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list[ActionRecord]]:
-    """Read the log of all actions, the newest first."""
-    params = {"limit": limit, **instant_or_ago("since", since)}
-    return [ActionRecord(*row) for row in (yield Query("action_log", params))]
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:

@@ -18,7 +18,7 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
-    "job_type": bounds.NAME_MAX, "tell_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,
+    "job_type": bounds.NAME_MAX, "notify_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,
     "idempotency_key": bounds.KEY_MAX,
     "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX,
     "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,

@@ -66,7 +66,6 @@ from rota.store.ops.pause import (
     resume_queue,
 )
 from rota.store.ops.read import (
-    COUNT_MAX,
     AlertRecord,
     AttemptRecord,
     Filter,
@@ -102,7 +101,6 @@ from rota.store.ops.workers import COUNTS, forget_workers, stop, write_heartbeat
 
 __all__ = [
     "COUNTS",
-    "COUNT_MAX",
     "ActionRecord",
     "ActionRequest",
     "Agenda",

@@ -9,11 +9,9 @@ from typing import Any
 
 import msgspec
 
+from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
-
-COUNT_MAX = 10_000
-"""Jobs are counted so far: a look at a full queue must not cost more than at an empty one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

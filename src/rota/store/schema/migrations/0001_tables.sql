@@ -398,7 +398,7 @@ create table alert_rule (
   repeat_after interval default '4 hours'
     check (repeat_after between interval '1 minute' and interval '3650 days'),
   -- A job of this type is also enqueued, with the alert as its payload.
-  tell_job text check (length(tell_job) between 1 and 200),
+  notify_job text check (length(notify_job) between 1 and 200),
   enabled boolean not null default true,
   -- The rule is not evaluated before this time; NULL: at once. The worker that evaluates writes it.
   due_at timestamptz,

@@ -230,7 +230,7 @@ def test_a_frame_fits_any_screen() -> None:
         lines = frame(facts, 1.0, width=width, height=height)
         assert len(lines) <= height and all(line.cell_len <= width for line in lines)
     assert any("more)" in line.plain for line in frame(facts, 1.0, width=80, height=24))
-    assert frame(facts, 1.0, width=80, height=24, trouble="away")[0].plain == "away"
+    assert frame(facts, 1.0, width=80, height=24, stale_why="away")[0].plain == "away"
 
 
 def test_rates_are_what_was_finished_between_two_heartbeats() -> None:

@@ -31,7 +31,9 @@ from tests.support.rules import rule
 def test_a_row_that_python_cannot_read_is_refused(
     connection: psycopg.Connection, column: str, value: str
 ) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation, match=f"{column} must lie from the year 1970"):
+    with pytest.raises(
+        psycopg.errors.CheckViolation, match=f"{column} must lie from the year 1970"
+    ):
         connection.execute(
             f"insert into rota.job (job_type, {column}) values ('ok', '{value}')".encode()
         )
@@ -77,7 +79,9 @@ def test_minus_infinity_is_in_the_past_and_so_means_now(connection: psycopg.Conn
 def test_a_meta_that_is_no_small_object_is_refused(
     connection: psycopg.Connection, meta: str
 ) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation, match="meta (must be a JSON object|is 70009 bytes)"):
+    with pytest.raises(
+        psycopg.errors.CheckViolation, match=r"meta (must|is 70009 bytes)"
+    ):
         connection.execute("insert into rota.job (job_type, meta) values ('ok', %s)", [meta])
 
 

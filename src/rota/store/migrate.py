@@ -28,7 +28,7 @@ from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
-from rota.store.drivers.own import translate_trouble
+from rota.store.drivers.own import translate_errors
 from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
@@ -111,8 +111,7 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
-    """The name that definition_texts uses: a trigger has the name of its function, and
-    `(trigger)`."""
+    """The name that definition_texts uses: that of the file, and of a trigger `(trigger)` too."""
     text: str
 
     @property
@@ -252,7 +251,7 @@ def migrate(
         )
     database = Database(url, schema)
     with (
-        translate_trouble(),
+        translate_errors(),
         psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
     ):
         refuse_unfit_server(connection)

@@ -6,12 +6,11 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
-from rota.model.units import words
+from rota.model.bounds import COUNT_MAX
+from rota.model.units import show_count, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
 
 Facts = dict[str, Any]
-COUNT_MAX = 10_000
-"""Jobs are counted up to this number."""
 
 
 def queues(facts: Facts, limits: Limits) -> Finding:
@@ -200,9 +199,8 @@ def dead(facts: Facts, limits: Limits) -> Finding:
     count = facts["dead"]
     if not count:
         return ok("no job is dead")
-    many = f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
     return warn(
-        f"{many} dead jobs, the oldest for {words(facts['dead_s'])}",
+        f"{show_count(count, COUNT_MAX)} dead jobs, the oldest for {words(facts['dead_s'])}",
         "list them with `rota jobs --status dead` and fix the cause; they wait for a person, "
         "and are archived after their time",
     )

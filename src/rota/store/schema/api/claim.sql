@@ -93,10 +93,7 @@ begin
           'error_type', 'Expired',
           'verdict', 'fatal',
           'verdict_rule', 'expired',
-          'message', format(
-            'not started before expires_at (%s): it was claimed too late',
-            to_char(j.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
-          )
+          'message', expiry_message(j, 'it was claimed too late')
         )
       ) filter (where j.expires_at <= clock()),
       array_agg(j.id) filter (where (j.expires_at <= clock()) is not true)

@@ -30,7 +30,7 @@ begin
     array[succeed.id],
     array[succeed.claims],
     null,
-    array[extract(epoch from clock() - v_job.started_at)::float8],
+    array[(1e6 * extract(epoch from clock() - v_job.started_at))::bigint],
     array[v_kept::text],
     null,
     null,

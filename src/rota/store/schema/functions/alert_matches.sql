@@ -114,7 +114,7 @@ begin
       format(
         'the oldest due job of queue %s has been waiting since %s, though workers serve it',
         d.queue,
-        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+        utc_text(min(d.oldest))
       )
     from alert_due(v_rule.queue, v_rule.period) d
     where d.known
@@ -133,7 +133,7 @@ begin
       format(
         'no worker seen within %s knows type %s, and jobs of it have been due since %s',
         v_rule.period, d.job_type,
-        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+        utc_text(min(d.oldest))
       )
     from alert_due(v_rule.queue, v_rule.period) d
     where not d.known
@@ -151,7 +151,7 @@ begin
       format(
         'no worker seen within %s serves queue %s, and jobs in it have been due since %s',
         v_rule.period, d.queue,
-        to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+        utc_text(min(d.oldest))
       )
     from alert_due(v_rule.queue, v_rule.period) d
     where not d.served
@@ -177,7 +177,7 @@ begin
         else format(
           'schedule %s was due at %s',
           late.name,
-          to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+          utc_text(late.at)
         )
       end
     from (
@@ -197,7 +197,7 @@ begin
         or v_now - least(v_rule.period, interval '1 minute') > (
           select coalesce(min(w.started_at), '-infinity')
           from worker w
-          where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period
+          where last_seen(w.heartbeat_at, w.stopped_at) > v_now - v_rule.period
         )
       )
     order by 2 desc

@@ -107,7 +107,7 @@ declare
 begin
   if p_refused is null then
     return query
-    select t.*, null
+    select t.*
     from job_take(v_ids, p_worker, p_types, p_leases, p_records) t;
     v_from := v_size + 1;
   elsif p_alone then
@@ -116,7 +116,7 @@ begin
   while v_from <= cardinality(v_ids) loop
     begin
       return query
-      select t.*, null
+      select t.*
       from job_take(
         v_ids[v_from : v_from + v_size - 1],
         p_worker, p_types, p_leases, p_records

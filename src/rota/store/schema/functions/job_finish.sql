@@ -1,7 +1,7 @@
 -- Moves jobs that have ended to history; no other statement does. p_statuses says how each ended
 -- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
--- job replaces the last attempt's error, which stays in `attempt`. p_ran_s: seconds since the
--- handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
+-- job replaces the last attempt's error, which stays in `attempt`. p_ran_us: microseconds since
+-- the handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
 -- still held.
 --
 -- A success keeps the job's key until the key expires. Any other end frees the key, unless a
@@ -12,7 +12,7 @@ create or replace function job_finish(
   p_ids bigint[],
   p_claims int[],
   p_statuses text[],
-  p_ran_s float8[],
+  p_ran_us bigint[],
   p_results text[],
   p_reasons text[],
   p_resolutions jsonb[],
@@ -35,16 +35,22 @@ begin
     select
       v.id, v.claims,
       coalesce(v.status, 'succeeded') as status,
-      v.ran_s, v.result, v.reason, v.resolution
+      v.ran_us, v.result, v.reason, v.resolution
     from unnest(
       p_ids, p_claims,
       p_statuses,
-      p_ran_s, p_results, p_reasons, p_resolutions
+      p_ran_us, p_results, p_reasons, p_resolutions
     ) v(
       id, claims,
       status,
-      ran_s, result, reason, resolution
+      ran_us, result, reason, resolution
     )
+  ),
+  keyed as materialized (
+    select o.id, o.job_type, o.idempotency_key, e.status
+    from over o
+    join ended e on e.id = o.id and e.claims = o.claims
+    where o.idempotency_key is not null
   ),
   key_kept as (
     update idempotency i
@@ -52,23 +58,19 @@ begin
       (select t.key_ttl from job_type t where t.name = i.job_type),
       interval '90 days'
     )
-    from over o
-    join ended e on e.id = o.id and e.claims = o.claims
-    where o.idempotency_key is not null
-      and e.status = 'succeeded'
-      and i.job_type in (o.job_type, canonical_type(o.job_type))
-      and i.key = o.idempotency_key
-      and i.job = o.id
+    from keyed k
+    where k.status = 'succeeded'
+      and i.job_type in (k.job_type, canonical_type(k.job_type))
+      and i.key = k.idempotency_key
+      and i.job = k.id
   ),
   key_freed as (
     delete from idempotency i
-    using over o
-    join ended e on e.id = o.id and e.claims = o.claims
-    where o.idempotency_key is not null
-      and e.status <> 'succeeded'
-      and i.job_type in (o.job_type, canonical_type(o.job_type))
-      and i.key = o.idempotency_key
-      and i.job = o.id
+    using keyed k
+    where k.status <> 'succeeded'
+      and i.job_type in (k.job_type, canonical_type(k.job_type))
+      and i.key = k.idempotency_key
+      and i.job = k.id
   ),
   -- The names, former ones too, under which jobs of such a type run. If there is no such type, this
   -- reads an empty index.
@@ -104,7 +106,7 @@ begin
       o.idempotency_key, o.meta, o.schedule, o.scheduled_for, o.created_at,
       case when e.status = 'dead' then o.updated_at else clock() end,
       case
-        when o.status = 'running' then clock() - e.ran_s * interval '1 second'
+        when o.status = 'running' then clock() - e.ran_us * interval '1 microsecond'
         else o.started_at
       end,
       o.failed_at, clock(), e.result::jsonb, p_release, e.resolution

@@ -75,7 +75,7 @@ begin
               where w.release not in (p_release, 'unknown')
                 and not w.release = any (coalesce(m.mismatched_releases, '{}'))
                 and m.job_type = any (w.job_types)
-                and coalesce(w.stopped_at, w.heartbeat_at) > clock() - interval '1 hour'
+                and last_seen(w.heartbeat_at, w.stopped_at) > clock() - interval '1 hour'
             )
             then 'queued'
           else 'dead'

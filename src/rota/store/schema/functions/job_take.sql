@@ -1,6 +1,6 @@
--- Gives these jobs to a worker, and returns those that it now holds (for job_claim). A job may begin
--- only after job_start has recorded it if it was lost before, has one attempt only, or has a type
--- that is in p_records. The function has no search_path of its own: job_claim has one.
+-- Gives these jobs to a worker, and returns those that it now holds (for job_claim). Where
+-- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
+-- has recorded it. The function has no search_path of its own: job_claim has one.
 create or replace function job_take(
   p_ids bigint[],
   p_worker text,
@@ -28,7 +28,8 @@ returns table (
   scheduled_for timestamptz,
   losses int,
   start_recorded boolean,
-  suspected boolean
+  suspected boolean,
+  refusal text
 )
 language plpgsql
 as $$
@@ -44,8 +45,7 @@ begin
     claims = j.claims + 1,
     started_at = clock(),
     start_recorded = case
-      when j.losses > 0
-        or j.max_attempts = 1
+      when must_record_start(j.losses, j.max_attempts, null)
         or p_records[array_position(p_types, j.job_type)]
         then false
     end
@@ -58,5 +58,6 @@ begin
     j.idempotency_key, j.meta::text, j.created_at,
     j.schedule, j.scheduled_for,
     coalesce(j.losses, 0)::int, j.start_recorded,
-    j.losses > 0 and j.error_type = 'LeaseExpired';
+    j.losses > 0 and j.error_type = 'LeaseExpired',
+    null::text;  -- no refusal: job_claim passes the rows on as they are
 end $$;

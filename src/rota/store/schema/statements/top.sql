@@ -65,14 +65,15 @@ select json_build_object(
         end as running,
         extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
         extract(epoch from :schema.clock() - w.started_at)::float8 as up_s,
-        coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
-        extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as heartbeat_epoch_s,
+        :schema.last_seen(w.heartbeat_at, w.stopped_at) as heartbeat_at,
+        extract(epoch from :schema.last_seen(w.heartbeat_at, w.stopped_at))::float8
+          as heartbeat_epoch_s,
         w.stopped_at is not null as stopped,
         case when w.version <> 'sql' then w.succeeded end as succeeded,
         case when w.version <> 'sql' then w.failed end as failed,
         case when w.version <> 'sql' then w.dead end as dead
       from :schema.worker w
-      where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '5 minutes'
+      where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '5 minutes'
       order by w.stopped_at is not null, w.started_at
       limit :listed::int
     ) w

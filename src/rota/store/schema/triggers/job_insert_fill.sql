@@ -1,7 +1,7 @@
 -- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
 -- it, counts as complete. statement_timestamp() and not clock(), which every INSERT would plan
 -- anew; job_fill asks clock().
-create or replace trigger job_fill
+create or replace trigger job_insert_fill
 before insert on job
 for each row
 when (

@@ -1,5 +1,5 @@
 -- Calls job_check once for each INSERT.
-create or replace trigger job_check
+create or replace trigger job_insert_check
 after insert on job
 referencing new table as fresh
 for each statement

@@ -79,9 +79,7 @@ def test_minus_infinity_is_in_the_past_and_so_means_now(connection: psycopg.Conn
 def test_a_meta_that_is_no_small_object_is_refused(
     connection: psycopg.Connection, meta: str
 ) -> None:
-    with pytest.raises(
-        psycopg.errors.CheckViolation, match=r"meta (must|is 70009 bytes)"
-    ):
+    with pytest.raises(psycopg.errors.CheckViolation, match=r"meta (must|is 70009 bytes)"):
         connection.execute("insert into rota.job (job_type, meta) values ('ok', %s)", [meta])
 
 

@@ -64,7 +64,7 @@ class Executor(Service):
         self._warned: set[str] = set()
         """Job types with a logged warning about ignored fields of a payload."""
         self._accepts = True
-        self._fills_soon = False
+        self._refills_soon = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -103,27 +103,37 @@ class Executor(Service):
 
     # Starting
 
+    def _fill_all(self) -> None:
+        for group in self.groups:
+            self._fill(group)
+
     def _fill(self, group: SlotGroup) -> None:
+        """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
         if not group.waiting or group.running >= group.slots or not self._accepts:
             return
         now = self.clock.monotonic()
         batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
         for attempt in self._pass_gates(group, batch, now):
             self._admit(group, attempt)
-        if batch:
-            self._fill_soon(group)
+        if batch and group.waiting and group.running < group.slots:
+            self._refill_soon()
 
-    def _fill_soon(self, group: SlotGroup) -> None:
-        """Fill free slots at the loop's next turn, and not at once: a handler that ends in its
-        first step would otherwise begin the next, and that one the next."""
-        if group.waiting and group.running < group.slots and not self._fills_soon:
-            self._fills_soon = True
-            self._parts.loop.call_soon(self._fill_all)
+    def _refill_soon(self) -> None:
+        """Fill free slots in the loop's next turn, once for all jobs that end in this one.
 
-    def _fill_all(self) -> None:
-        self._fills_soon = False
-        for group in self.groups:
-            self._fill(group)
+        Not at once: a handler that ends in its first step would begin the next within its own.
+        """
+        if not self._refills_soon:
+            self._refills_soon = True
+            self._parts.loop.call_soon(self._refill)
+
+    def _refill(self) -> None:
+        self._refills_soon = False
+        self._fill_all()
+        if any(group.wanted for group in self.groups):
+            self._parts.claimer.wake()
+        if not self._running:
+            self._idle.set()
 
     def _pass_gates(self, group: SlotGroup, batch: list[Attempt], now: float) -> list[Attempt]:
         """Ask the gates in a row; return those that may begin now."""
@@ -335,14 +345,9 @@ class Executor(Service):
         self._parts.finisher.add(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
-        group = self._group_of[attempt.job.queue]
-        group.running -= 1
+        self._group_of[attempt.job.queue].running -= 1
         self._running.discard(attempt)
-        self._fill_soon(group)
-        if not self._running:
-            self._idle.set()
-        if group.running < group.slots or group.occupied <= group.low:
-            self._parts.claimer.wake()
+        self._refill_soon()
 
 
 def _find_outcome(attempt: Attempt) -> End:

@@ -12,7 +12,7 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -92,12 +92,15 @@ class LoopRunner:
         self._context = context
 
     def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        attempt.task = _create_task(
-            self._parts.loop,
-            self._run(attempt, arguments),
-            name=f"rota job {attempt.job.id}",
-            context=self._context.copy(),
-        )
+        loop, run = self._parts.loop, self._run(attempt, arguments)
+        name, context = f"rota job {attempt.job.id}", self._context.copy()
+        if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+            # It takes its first step now: a handler that never waits costs the loop nothing.
+            attempt.task = asyncio.Task(
+                run, loop=loop, name=name, context=context, eager_start=True
+            )
+        else:
+            attempt.task = loop.create_task(run, name=name, context=context)
 
     def stop(self, attempt: Attempt) -> None:
         if attempt.task is not None and attempt.began_at is not None:
@@ -118,16 +121,6 @@ class LoopRunner:
             except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
                 end = read_error(attempt, error)
         self._parts.executor.handle_end(attempt, end)
-
-
-def _create_task(
-    loop: asyncio.AbstractEventLoop, run: Coroutine[Any, Any, None], **options: Any
-) -> asyncio.Task[None]:
-    """Create a task that takes its first step at once, where Python can: a handler that never waits
-    then costs the loop nothing. A task factory of the application stays in force."""
-    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
-        return asyncio.Task(run, loop=loop, eager_start=True, **options)
-    return loop.create_task(run, **options)
 
 
 class ThreadRunner:

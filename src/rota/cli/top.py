@@ -92,7 +92,7 @@ def _shape(facts: dict[str, Any]) -> dict[str, Any]:
         {
             name: _instant(value) if name == "heartbeat_at" else value
             for name, value in one.items()
-            if name != "heartbeat_epoch_s"
+            if name not in ("heartbeat_epoch_s", "is_alive")
         }
         for one in facts["workers"]
     ]

@@ -13,11 +13,15 @@ import msgspec
 
 from rota import embedded
 from rota.client import Client
-from rota.client.actions import index_by_name
 from rota.client.schedules import declare_and_plan
 from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
 from rota.declare.job_type import JobType, make_row
-from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
+from rota.declare.jobs import (
+    Jobs,
+    index_by_name,
+    refuse_duplicate_schedules,
+    refuse_duplicates,
+)
 from rota.declare.load import load
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
@@ -157,7 +161,7 @@ class App(Client):
         }
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        return index_by_name(self.types).get(name)
+        return index_by_name(self.types.values()).get(name)
 
     @property
     def url(self) -> str | None:
@@ -349,7 +353,7 @@ class App(Client):
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
-        by_name = index_by_name(self.types)
+        by_name = index_by_name(self.types.values())
         if not by_name:
             raise ConfigurationError(
                 "this App has no job types, so a worker would do nothing; "

@@ -28,11 +28,11 @@ from rota.client.actions import (
     MANY,
     MANY_MAX,
     correct_payload,
-    index_by_name,
     select_jobs,
     sort_errors,
 )
 from rota.client.base import ID_MAX, check_by, check_why
+from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action, Status
 from rota.model.states import takes
@@ -257,7 +257,7 @@ def _correct_payload(
     opened: Session, request: ActionRequest, id: int, payload: str, app: str | None
 ) -> ActionRequest:
     owner = find_app(app)
-    types = index_by_name(owner.types) if owner is not None else {}
+    types = index_by_name(owner.types.values()) if owner is not None else {}
     return opened.run(correct_payload(request, id, _payload(id, payload), types.get))
 
 

@@ -21,9 +21,9 @@ from rota.cli.target import (
     session,
 )
 from rota.client import DirectClient
-from rota.client.enqueue import explain_too_large
+from rota.client.enqueue import refuse_too_large
 from rota.declare.job_type import Enqueued, JobType, NewJob
-from rota.declare.jsonb import text_bytes
+from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
@@ -184,11 +184,7 @@ def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
             f"no App to check job type {name!r} against: give --app module:attribute, "
             f"set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
         )
-    known = {
-        each: job_type
-        for job_type in app.types.values()
-        for each in (job_type.name, *job_type.options.aliases)
-    }
+    known = index_by_name(app.types.values())
     if name not in known and not force:
         nearest = difflib.get_close_matches(name, known, n=1)
         raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)
@@ -213,10 +209,7 @@ def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
 
 def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
     def operation() -> Operation[ops.Inserted]:
-        most = yield from ops.payload_bytes_max()
-        for argument, text in ((None, row.payload), ("meta", row.meta)):
-            if text is not None and (size := text_bytes(text)) > most:
-                raise PayloadError(row.job_type, argument, explain_too_large(size, most))
+        yield from refuse_too_large(row.job_type, row.payload, row.meta)
         return (yield from ops.insert(row))
 
     inserted = opened.run(operation())

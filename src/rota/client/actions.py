@@ -21,11 +21,10 @@ from rota.client.base import (
     parse_moment,
     refuse_unknown,
 )
-from rota.client.enqueue import explain_too_large
+from rota.client.enqueue import refuse_too_large
 from rota.declare.job_type import Enqueued, JobType
-from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.declare.payload import encode_untyped
-from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongStatus
+from rota.errors import JobNotFound, RotaError, UsageError, WrongStatus
 from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
 from rota.model.job import Action, Status
 from rota.model.states import takes
@@ -406,23 +405,9 @@ def correct_payload(
         if job_type is None
         else job_type.codec.encode((), dict(payload))
     )
-    if not fits(text, PAYLOAD_BYTES_LEAST):
-        size, most = text_bytes(text), (yield from ops.payload_bytes_max())
-        if size > most:
-            raise PayloadError(name, None, explain_too_large(size, most))
+    yield from refuse_too_large(name, text, None)
     version = None if job_type is None else job_type.options.version
     return replace(request, payload=text, payload_version=version)
-
-
-def index_by_name(
-    types: Mapping[str, JobType[..., ..., Any]],
-) -> dict[str, JobType[..., ..., Any]]:
-    """Return job types by all of their names, aliases included."""
-    return {
-        name: job_type
-        for job_type in types.values()
-        for name in (job_type.name, *job_type.options.aliases)
-    }
 
 
 # Many jobs

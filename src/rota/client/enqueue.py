@@ -84,7 +84,7 @@ class EnqueueCalls(Caller):
         self, job: NewJob, argument: str | None, size: int, index: int | None
     ) -> PayloadError:
         assert self._payload_bytes_max is not None
-        text = explain_too_large(size, self._payload_bytes_max)
+        text = _explain_too_large(size, self._payload_bytes_max)
         return PayloadError(job.job_type.name, argument, text, index)
 
     def _explain_refusal(
@@ -145,8 +145,23 @@ def _make_row(job: NewJob) -> NewRow:
     )
 
 
-def explain_too_large(size: int, most: int) -> str:
-    """Return why a payload or a meta of `size` bytes is refused."""
+def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:
+    """Refuse what the CHECK of the table would refuse, before it aborts the transaction.
+
+    For calls that are rare: unlike `EnqueueCalls` it reads the limit each time it needs it.
+
+    Raises:
+        PayloadError: the payload or the meta is over the limit.
+    """
+    for argument, text in ((None, payload), ("meta", meta or "")):
+        if fits(text, PAYLOAD_BYTES_LEAST):
+            continue
+        size, most = text_bytes(text), (yield from ops.payload_bytes_max())
+        if size > most:
+            raise PayloadError(job_type, argument, _explain_too_large(size, most))
+
+
+def _explain_too_large(size: int, most: int) -> str:
     return (
         f"{size:,} bytes is over the limit of {most:,}: "
         "store the data elsewhere and pass a reference, such as its id"

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_by, check_why
-from rota.client.enqueue import explain_too_large
-from rota.declare.jsonb import text_bytes
+from rota.client.enqueue import refuse_too_large
 from rota.declare.schedule import Timing, check_schedule
-from rota.errors import PayloadError, ScheduleNotFound, UsageError
+from rota.errors import ScheduleNotFound, UsageError
 from rota.model.bounds import NAME_MAX, check_integer
 from rota.model.schedule import Due, Run, Schedule, plan
 from rota.store import ops
@@ -221,15 +220,12 @@ def put_schedule(
     row: dict[str, Any], origin: str, by: str | None, why: str | None
 ) -> Operation[Schedule]:
     """Make or change a schedule from the columns of its row."""
-    name, most = row["name"], (yield from ops.payload_bytes_max())
-    for argument in ("payload", "meta"):
-        size = 0 if row[argument] is None else text_bytes(bytes(row[argument]).decode())
-        if size > most:
-            raise PayloadError(
-                row["job_type"],
-                None if argument == "payload" else argument,
-                explain_too_large(size, most),
-            )
+    name, meta = row["name"], row["meta"]
+    yield from refuse_too_large(
+        row["job_type"],
+        bytes(row["payload"]).decode(),
+        None if meta is None else bytes(meta).decode(),
+    )
     answer = yield from ops.put_schedule(
         msgspec.json.encode(row).decode(), origin, check_why(why), check_by(by)
     )

@@ -157,6 +157,13 @@ class Jobs:
         return job_type
 
 
+def index_by_name(types: Iterable[JobType[..., ..., Any]]) -> dict[str, JobType[..., ..., Any]]:
+    """Return job types by all of their names, aliases included."""
+    return {
+        name: job_type for job_type in types for name in (job_type.name, *job_type.options.aliases)
+    }
+
+
 def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
     """Raise DeclarationError if two types share a name or an alias, naming both places."""
     seen: dict[str, JobType[..., ..., Any]] = {}

@@ -24,14 +24,9 @@ from rota.cli.target import (
     find_app,
     session,
 )
-from rota.client.actions import (
-    MANY,
-    MANY_MAX,
-    correct_payload,
-    select_jobs,
-    sort_errors,
-)
-from rota.client.base import ID_MAX, check_by, check_why
+from rota.client.actions import correct_payload, make_request, sort_errors
+from rota.client.base import ID_MAX
+from rota.client.selection import MANY, MANY_MAX, select_jobs
 from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action, Status
@@ -149,7 +144,7 @@ def command(action: Action) -> Callable[..., None]:
         given = Given(
             ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json
         )
-        _do(_make_request(action, why, by), given, app, url, schema)
+        _do(make_request(action, by, why, name_of_why="--why"), given, app, url, schema)
 
     do.__doc__ = _HELP[action]
     do.__annotations__["status"] = _status_option(action)
@@ -195,14 +190,7 @@ def requeue(
     given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
     if payload is not None and len(ids or ()) != 1:
         raise UsageError("--payload needs exactly one job id")
-    _do(_make_request(Action.REQUEUE, why, by), given, app, url, schema, payload)
-
-
-def _make_request(action: Action, why: str | None, by: str | None) -> ActionRequest:
-    reason = check_why(why)
-    if action is Action.IGNORE and reason is None:
-        raise UsageError("--why is required: it records why these jobs are ignored")
-    return ActionRequest(action, check_by(by), reason)
+    _do(make_request(Action.REQUEUE, by, why), given, app, url, schema, payload)
 
 
 def _filters(

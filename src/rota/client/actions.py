@@ -3,15 +3,14 @@ The command line uses the same functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from rota.client.base import (
-    ID_MAX,
     LIST_MAX,
     Caller,
     Namespace,
@@ -19,58 +18,21 @@ from rota.client.base import (
     check_id,
     check_why,
     parse_moment,
-    refuse_unknown,
 )
 from rota.client.enqueue import refuse_too_large
+from rota.client.selection import ActionFilters, find_jobs
 from rota.declare.job_type import Enqueued, JobType
 from rota.declare.payload import encode_untyped
 from rota.errors import JobNotFound, RotaError, UsageError, WrongStatus
-from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.bounds import check_integer
 from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Which
+from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
-
-MANY_MAX = 1_000_000
-"""Most jobs of one action. Their ids are held in memory."""
-MANY = 100_000
-
-STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
-    Action.CANCEL: takes(Action.CANCEL),
-    Action.RETRY_NOW: (Status.FAILED,),
-    Action.BURY: (Status.QUEUED, Status.WAITING, Status.FAILED),
-    Action.REQUEUE: (Status.DEAD,),
-    Action.IGNORE: (Status.DEAD,),
-    Action.RUN_AGAIN: (),
-}
-"""The statuses of a filter that names none. A lease is taken away, and a success repeated, only on
-request."""
-
-
-class ActionFilters(TypedDict, total=False):
-    """Which jobs a `…_many` acts on. At least one besides `limit`; several must all match."""
-
-    ids: Iterable[int] | None
-    """These jobs, and no other filter."""
-    status: str | None
-    """Jobs with this status. The default depends on the action."""
-    job_type: str | None
-    """Jobs of this type, by the name as stored."""
-    queue: str | None
-    """Jobs in this queue."""
-    error_type: str | None
-    """Jobs whose last error was of this class."""
-    release: str | None
-    """Jobs whose last attempt this release made."""
-    since: datetime | Duration | None
-    """Jobs that failed or ended since; of those that have not failed: created since. An aware
-    datetime, or how long ago, such as "2h"."""
-    limit: int
-    """Most jobs, 1 … 1,000,000, the oldest first. Defaults to 100,000."""
 
 
 class ActionResult(msgspec.Struct, frozen=True):
@@ -175,7 +137,7 @@ class ActionCalls(Caller):
     def _requeue(
         self, id: int, payload: Mapping[str, Any] | None, by: str | None, why: str | None
     ) -> Operation[Enqueued]:
-        request = _make_request(Action.REQUEUE, by, why)
+        request = make_request(Action.REQUEUE, by, why)
         check_id(id)
         if payload is not None:
             request = yield from correct_payload(request, id, payload, self._type_of)
@@ -240,13 +202,13 @@ class Actions(Namespace):
             WrongStatus: the job is neither over nor dead.
             JobNotFound: there is no such job.
         """
-        return self._run(_repeat(_make_request(Action.RUN_AGAIN, by, why), id), connection)
+        return self._run(_run_again(id, by, why), connection)
 
     async def arun_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Enqueued:
         """Run a job that is over or dead once more, as a new job. Raises as `run_again`."""
-        return await self._arun(_repeat(_make_request(Action.RUN_AGAIN, by, why), id), connection)
+        return await self._arun(_run_again(id, by, why), connection)
 
     def log(
         self, *, since: datetime | Duration | None = None, limit: int = 100
@@ -280,81 +242,84 @@ class Actions(Namespace):
             UsageError: no filter is given, or one that matches no job to which this can be done.
                 Nothing changed.
         """
-        return self._run(_act_on_many(_make_request(Action.CANCEL, by, why), filters))
+        return self._run(_act_on_many(Action.CANCEL, by, why, filters))
 
     async def acancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Cancel jobs, as `cancel_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.CANCEL, by, why), filters))
+        return await self._arun(_act_on_many(Action.CANCEL, by, why, filters))
 
     def retry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs due now. Defaults to failed ones; with `status="running"` they are taken from
         their workers. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.RETRY_NOW, by, why), filters))
+        return self._run(_act_on_many(Action.RETRY_NOW, by, why, filters))
 
     async def aretry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs due now, as `retry_now_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.RETRY_NOW, by, why), filters))
+        return await self._arun(_act_on_many(Action.RETRY_NOW, by, why, filters))
 
     def bury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs `dead`. Defaults to those that wait. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.BURY, by, why), filters))
+        return self._run(_act_on_many(Action.BURY, by, why, filters))
 
     async def abury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs `dead`, as `bury_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.BURY, by, why), filters))
+        return await self._arun(_act_on_many(Action.BURY, by, why, filters))
 
     def requeue_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Requeue dead jobs. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.REQUEUE, by, why), filters))
+        return self._run(_act_on_many(Action.REQUEUE, by, why, filters))
 
     async def arequeue_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Requeue dead jobs, as `requeue_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.REQUEUE, by, why), filters))
+        return await self._arun(_act_on_many(Action.REQUEUE, by, why, filters))
 
     def ignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Archive dead jobs without another try. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.IGNORE, by, why), filters))
+        return self._run(_act_on_many(Action.IGNORE, by, why, filters))
 
     async def aignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Archive dead jobs without another try, as `ignore_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.IGNORE, by, why), filters))
+        return await self._arun(_act_on_many(Action.IGNORE, by, why, filters))
 
     def run_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Run jobs once more that are over or dead. `status` is required, and `since` for those
         that are over. Other filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.RUN_AGAIN, by, why), filters))
+        return self._run(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
     async def arun_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Run jobs once more that are over or dead, as `run_again_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.RUN_AGAIN, by, why), filters))
+        return await self._arun(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
 
-def _make_request(action: Action, by: object, why: object) -> ActionRequest:
+def make_request(
+    action: Action, by: object, why: object, *, name_of_why: str = "why"
+) -> ActionRequest:
+    """Return the request of an action. Raises UsageError, which calls the reason `name_of_why`."""
     reason = check_why(why)
     if action is Action.IGNORE and reason is None:
-        raise UsageError("say why: the reason is what stays of the decision to ignore a dead job")
+        raise UsageError(f"{name_of_why} is required: it records why these jobs are ignored")
     return ActionRequest(action, check_by(by), reason)
 
 
@@ -367,8 +332,12 @@ def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[A
 
 
 def _move(action: Action, id: int, by: str | None, why: str | None) -> Operation[Status]:
-    answer = yield from _act_on_one(_make_request(action, by, why), id)
+    answer = yield from _act_on_one(make_request(action, by, why), id)
     return Status(answer.status or Status.DEAD)
+
+
+def _run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:
+    return (yield from _repeat(make_request(Action.RUN_AGAIN, by, why), id))
 
 
 def _repeat(request: ActionRequest, id: int) -> Operation[Enqueued]:
@@ -413,79 +382,13 @@ def correct_payload(
 # Many jobs
 
 
-def _act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[ActionResult]:
-    given: dict[str, Any] = {
-        name: value
-        for name, value in refuse_unknown(filters, ActionFilters).items()
-        if value is not None
-    }
-    if "ids" in given:
-        if len(given) > 1:
-            raise UsageError("give ids or filters, not both")
-        if not isinstance(given["ids"], Iterable):
-            raise UsageError(f"ids must be the ids of jobs, as in [1, 2], not {given['ids']!r}")
-        ids = [check_integer(one, "a job's id", 1, ID_MAX) for one in given["ids"]]
-    else:
-        ids = yield from ops.choose(select_jobs(request.action, **given))
+def _act_on_many(
+    action: Action, by: str | None, why: str | None, filters: ActionFilters
+) -> Operation[ActionResult]:
+    request = make_request(action, by, why)
+    ids = yield from find_jobs(action, filters)
     answers, refusals = yield from ops.act_on_many(request, ids)
-    return sort_answers(request.action, answers, refusals)
-
-
-def select_jobs(
-    action: Action,
-    *,
-    status: str | None = None,
-    job_type: str | None = None,
-    queue: str | None = None,
-    error_type: str | None = None,
-    release: str | None = None,
-    since: datetime | Duration | None = None,
-    limit: int = MANY,
-) -> Which:
-    """Return which jobs filters mean. Raises UsageError where they mean all, or none to which the
-    action can be done."""
-    filters = (status, job_type, queue, error_type, release, since)
-    if filters.count(None) == len(filters):
-        raise UsageError(
-            f"{action.value}: give ids, or at least one of "
-            "status, job_type, queue, error_type, release and since"
-        )
-    for name, value, most in (
-        ("job_type", job_type, NAME_MAX),
-        ("queue", queue, QUEUE_MAX),
-        ("error_type", error_type, NAME_MAX),
-        ("release", release, NAME_MAX),
-    ):
-        if value is not None:
-            check_text(value, name, most)
-    check_integer(limit, "limit", 1, MANY_MAX)
-    statuses = _select_statuses(action, status)
-    if since is None and any(one.is_over for one in statuses):
-        raise UsageError(
-            f"{action.value}: give since to select finished jobs by the time they finished"
-        )
-    return Which(
-        statuses=[one.value for one in statuses],
-        job_type=job_type,
-        queue=queue,
-        error_type=error_type,
-        release=release,
-        since=parse_moment(since, "since"),
-        limit=limit,
-    )
-
-
-def _select_statuses(action: Action, status: str | None) -> Sequence[Status]:
-    possible = takes(action)
-    if status is None:
-        if not STATUSES_BY_DEFAULT[action]:
-            raise UsageError(f"{action.value}: give a status, one of {', '.join(possible)}")
-        return STATUSES_BY_DEFAULT[action]
-    if status not in possible:
-        raise UsageError(
-            f"{action.value}: status must be one of {', '.join(possible)}, not {str(status)!r}"
-        )
-    return (Status(status),)
+    return sort_answers(action, answers, refusals)
 
 
 # Answers

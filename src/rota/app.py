@@ -194,7 +194,7 @@ class App(Client):
     def release(self) -> str:
         """The release of your code, recorded with each attempt."""
         if self._release is None:
-            # Reads all installed distributions, so only when needed.
+            # Read only when needed: it reads all installed distributions.
             self._release = release_of(self._module)
         return self._release
 
@@ -271,7 +271,8 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """`run` on the running loop, until cancelled or, with `signals`, SIGTERM or SIGINT."""
+        """Run jobs on the running event loop until cancelled; with `signals` also until SIGTERM or
+        SIGINT. Other arguments and errors are those of `run`."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
@@ -319,13 +320,13 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """`drain` on the running loop."""
+        """Drain on the running event loop. Arguments and errors are those of `drain`."""
         for_s = None if for_ is None else seconds(for_, name="for_")
         config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
     async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
-        """Drain for at most `within_s`, plus the grace period for handlers that then run."""
+        """Drain for at most `within_s`, plus the grace period of the handlers that run then."""
         config = replace(
             config,
             drain=True,
@@ -380,7 +381,9 @@ class App(Client):
             with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
-                await aping(config.ping_url)  # a signal meanwhile ends no drain that is done
+                # Signals are still handled here: one that comes now does not end a drain that is
+                # done.
+                await aping(config.ping_url)
         return report
 
     def _encode_types(self) -> str:
@@ -402,11 +405,11 @@ class App(Client):
         }
 
     def close(self) -> None:
-        """Close the connections that enqueueing and reading opened. The App stays usable."""
+        """Close the connections that calls of this App opened. The App stays usable."""
         if self._database is not None:
             self._database.close()
 
     async def aclose(self) -> None:
-        """Close the connections, also those of the running loop. The App stays usable."""
+        """Close the connections, also those of the running event loop. The App stays usable."""
         if self._database is not None:
             await self._database.aclose()

@@ -1,5 +1,7 @@
-"""Actions of people on jobs: selects the jobs, checks a corrected payload, and returns the result.
-The command line uses the same functions."""
+"""Actions of people on jobs: the calls, their operations, and the reasons of refusals.
+
+The command line uses the same operations.
+"""
 
 from __future__ import annotations
 
@@ -39,32 +41,32 @@ class ActionResult(msgspec.Struct, frozen=True):
     """The result of an action on many jobs."""
 
     done: list[int]
-    """The ids of the jobs to which it was done, ascending."""
+    """Ids of the jobs on which the action was done, ascending."""
     new_ids: dict[int, int]
-    """Of a requeue or another run: the id of the new job of each."""
+    """Id of the new job, by the id of the job that was requeued or runs again."""
     refused: dict[int, str]
-    """Of each job to which it was not done: why."""
+    """Why the action was refused, by the id of the job."""
 
 
 class ActionCalls(Caller):
-    """The calls of an App that act on one job, every day: cancel, retry now, requeue.
+    """The frequent actions of an App on one job: cancel, retry now, requeue.
 
-    Each takes `why`, one line of at most 500 characters, and `by`, at most 200, which defaults to
-    `user@host` of this process. The action joins the transaction of `connection`; until
-    that ends, workers cannot write the outcome of the job.
+    Each takes a reason, `why` (one line of at most 500 characters), and the person or program that
+    acts, `by` (at most 200 characters; defaults to `user@host` of this process). The action joins
+    the transaction of `connection`. Until that ends, workers cannot write the outcome of the job.
     """
 
     def cancel(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Cancel a job; return its status now.
+        """Cancel an unfinished job; return its new status.
 
-        `cancelled`: it was waiting, and is over. `running`: its worker stops it; the job becomes
-        `cancelled` if its handler stops on that request, `succeeded` if it finishes nevertheless.
-        After a second call the first reason stays.
+        `cancelled`: the job had not started, and never will. `running`: its worker is asked to
+        stop it. The job becomes `cancelled` when its handler stops, `succeeded` if its handler
+        returns all the same. If a running job is cancelled twice, the first reason stays.
 
         Raises:
-            WrongStatus: the job is dead or over.
+            WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
         return self._run(_move(Action.CANCEL, id, by, why), connection)
@@ -72,20 +74,20 @@ class ActionCalls(Caller):
     async def acancel(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Cancel a job; return its status now. Raises as `cancel`."""
+        """Cancel an unfinished job; return its new status. Raises as `cancel`."""
         return await self._arun(_move(Action.CANCEL, id, by, why), connection)
 
     def retry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a queued or failed job due now, or take a running one from its worker; return its
-        status now: `queued`, or `cancelled` if it was running and its cancellation requested.
+        """Make a queued, failed or running job due now; return its new status.
 
-        A worker that loses the job learns of it and can write nothing of it any more; its handler
-        may go on until then.
+        That is `queued`, or `cancelled` for a running job with a cancel request. A running job
+        loses its lease: its worker can write nothing more of it, and asks its handler to stop. The
+        handler may continue until it notices.
 
         Raises:
-            WrongStatus: the job is waiting for another, dead or over.
+            WrongStatus: the job is waiting for another job, dead or finished.
             JobNotFound: there is no such job.
         """
         return self._run(_move(Action.RETRY_NOW, id, by, why), connection)
@@ -93,7 +95,7 @@ class ActionCalls(Caller):
     async def aretry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a job due now; return its status now. Raises as `retry_now`."""
+        """Make a job due now; return its new status. Raises as `retry_now`."""
         return await self._arun(_move(Action.RETRY_NOW, id, by, why), connection)
 
     def requeue(
@@ -105,19 +107,19 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: Any = None,
     ) -> Enqueued:
-        """Enqueue a dead job again as a new one; return the new one.
+        """Run a dead job again, as a new job; return the new job.
 
-        The new job has the same origin and takes over the idempotency key; attempts and expiry
-        count from zero. The dead one is archived with its content and with who, when, why and as
-        what.
+        The new job has the same origin and takes over the idempotency key. Its attempts and its
+        expiry count from zero. The dead job is archived, with a resolution that says who requeued
+        it, when, why and as which job.
 
         Args:
-            payload: a corrected one, as the handler's arguments by name. Checked against the type
-                where this App declares it. Both are kept.
+            payload: corrected arguments of the handler by name, checked against the type if this
+                App declares it. The dead job keeps its own. Defaults to the dead job's.
 
         Raises:
             PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
-            WrongStatus: the job is not dead, or was requeued or ignored already.
+            WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
         return self._run(self._requeue(id, payload, by, why), connection)
@@ -131,7 +133,7 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: Any = None,
     ) -> Enqueued:
-        """Enqueue a dead job again as a new one; return the new one. Raises as `requeue`."""
+        """Run a dead job again, as a new job; return the new job. Raises as `requeue`."""
         return await self._arun(self._requeue(id, payload, by, why), connection)
 
     def _requeue(
@@ -144,25 +146,26 @@ class ActionCalls(Caller):
         return (yield from _repeat(request, id))
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        """Return the declared type of that name or alias; None where none is known here."""
+        """Return the declared type with that name or alias; None if this client knows none."""
         return None
 
 
 class Actions(Namespace):
-    """`app.actions`: the rarer actions on one job, every action on many, and the log of all.
+    """`app.actions`: the rare actions on one job, all actions on many, and the action log.
 
-    `why`, `by` and `connection` are those of `app.cancel`. Every `…_many` works in batches of 1,000
-    in the order of the ids, each its own transaction.
+    `why`, `by` and `connection` are those of `app.cancel`. Each `…_many` call acts in batches of
+    1,000 in the order of the ids, each batch in its own transaction.
     """
 
     def bury(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a job `dead`, and return that status. It keeps its idempotency key and waits for a
-        person. A running job is taken from its worker.
+        """Make an unfinished job dead; return that status.
+
+        The job keeps its idempotency key and waits for a person. A running job loses its lease.
 
         Raises:
-            WrongStatus: the job is dead or over.
+            WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
         return self._run(_move(Action.BURY, id, by, why), connection)
@@ -170,15 +173,15 @@ class Actions(Namespace):
     async def abury(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a job `dead`. Raises as `bury`."""
+        """Make an unfinished job dead; return that status. Raises as `bury`."""
         return await self._arun(_move(Action.BURY, id, by, why), connection)
 
     def ignore(self, id: int, *, why: str, by: str | None = None, connection: Any = None) -> None:
-        """Archive a dead job without another try. Its idempotency key is free again.
+        """Archive a dead job without another attempt. Its idempotency key becomes free.
 
         Raises:
             UsageError: no reason is given.
-            WrongStatus: the job is not dead, or was requeued or ignored already.
+            WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
         self._run(_move(Action.IGNORE, id, by, why), connection)
@@ -186,20 +189,19 @@ class Actions(Namespace):
     async def aignore(
         self, id: int, *, why: str, by: str | None = None, connection: Any = None
     ) -> None:
-        """Archive a dead job without another try. Raises as `ignore`."""
+        """Archive a dead job without another attempt. Raises as `ignore`."""
         await self._arun(_move(Action.IGNORE, id, by, why), connection)
 
     def run_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Enqueued:
-        """Run a job that is over or dead once more, as a new job with the same content; return the
-        new one.
+        """Run a finished or dead job again, as a new job with the same content; return the new job.
 
         The new job has its own origin, so that every step is done again, and no idempotency key.
         The old job stays as it is.
 
         Raises:
-            WrongStatus: the job is neither over nor dead.
+            WrongStatus: the job is neither finished nor dead.
             JobNotFound: there is no such job.
         """
         return self._run(_run_again(id, by, why), connection)
@@ -207,7 +209,7 @@ class Actions(Namespace):
     async def arun_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Enqueued:
-        """Run a job that is over or dead once more, as a new job. Raises as `run_again`."""
+        """Run a finished or dead job again, as a new job; return it. Raises as `run_again`."""
         return await self._arun(_run_again(id, by, why), connection)
 
     def log(
@@ -217,7 +219,7 @@ class Actions(Namespace):
 
         Args:
             since: an aware datetime, or how long ago, such as "2h". Defaults to the oldest kept.
-            limit: most actions, 1 … 10,000. Defaults to 100.
+            limit: maximum number of actions, 1 … 10,000. Defaults to 100.
 
         Raises:
             UsageError: an argument is out of range.
@@ -233,13 +235,13 @@ class Actions(Namespace):
     def cancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Cancel jobs. Defaults to those that wait and those that run.
+        """Cancel jobs; without `status` all unfinished ones that match.
 
         Args:
             filters: those of `ActionFilters`, each documented there; at least one of them.
 
         Raises:
-            UsageError: no filter is given, or one that matches no job to which this can be done.
+            UsageError: no filter is given, or the action is impossible for jobs with that status.
                 Nothing changed.
         """
         return self._run(_act_on_many(Action.CANCEL, by, why, filters))
@@ -253,8 +255,8 @@ class Actions(Namespace):
     def retry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Make jobs due now. Defaults to failed ones; with `status="running"` they are taken from
-        their workers. Filters and errors as of `cancel_many`."""
+        """Make jobs due now; without `status` failed ones. With `status="running"` jobs lose their
+        leases. Filters and errors are those of `cancel_many`."""
         return self._run(_act_on_many(Action.RETRY_NOW, by, why, filters))
 
     async def aretry_now_many(
@@ -266,19 +268,20 @@ class Actions(Namespace):
     def bury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Make jobs `dead`. Defaults to those that wait. Filters and errors as of `cancel_many`."""
+        """Make jobs dead; without `status` queued, waiting and failed ones. Filters and errors are
+        those of `cancel_many`."""
         return self._run(_act_on_many(Action.BURY, by, why, filters))
 
     async def abury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Make jobs `dead`, as `bury_many`."""
+        """Make jobs dead, as `bury_many`."""
         return await self._arun(_act_on_many(Action.BURY, by, why, filters))
 
     def requeue_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Requeue dead jobs. Filters and errors as of `cancel_many`."""
+        """Requeue dead jobs. Filters and errors are those of `cancel_many`."""
         return self._run(_act_on_many(Action.REQUEUE, by, why, filters))
 
     async def arequeue_many(
@@ -290,26 +293,27 @@ class Actions(Namespace):
     def ignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Archive dead jobs without another try. Filters and errors as of `cancel_many`."""
+        """Archive dead jobs without another attempt. Filters and errors are those of
+        `cancel_many`."""
         return self._run(_act_on_many(Action.IGNORE, by, why, filters))
 
     async def aignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Archive dead jobs without another try, as `ignore_many`."""
+        """Archive dead jobs without another attempt, as `ignore_many`."""
         return await self._arun(_act_on_many(Action.IGNORE, by, why, filters))
 
     def run_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Run jobs once more that are over or dead. `status` is required, and `since` for those
-        that are over. Other filters and errors as of `cancel_many`."""
+        """Run finished or dead jobs again, as new jobs. `status` is required, for finished jobs
+        also `since`. Other filters and errors are those of `cancel_many`."""
         return self._run(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
     async def arun_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Run jobs once more that are over or dead, as `run_again_many`."""
+        """Run finished or dead jobs again, as `run_again_many`."""
         return await self._arun(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
 
@@ -360,8 +364,8 @@ def correct_payload(
     payload: Mapping[str, Any],
     type_of: Callable[[str], JobType[..., ..., Any] | None],
 ) -> Operation[ActionRequest]:
-    """Return a requeue with a corrected payload, checked against the job's type and the limit.
-    Raises PayloadError, JobNotFound."""
+    """Return a requeue with a corrected payload, checked against the job's type and the payload
+    limit. Raises PayloadError, JobNotFound."""
     if not isinstance(payload, Mapping):
         raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
     found = yield from ops.find(Filter(ids=[id]))
@@ -395,7 +399,7 @@ def _act_on_many(
 
 
 def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
-    """Return why an action was not done to a job; None when it was, or will be."""
+    """Return why an action on a job was refused; None if it was not."""
     if answer.status is None:
         return JobNotFound(answer.job)
     if answer.answer != "refused":
@@ -415,7 +419,7 @@ def _advise(action: Action, answer: Answer) -> str:
 def sort_errors(
     action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
 ) -> dict[int, RotaError]:
-    """Return why an action was not done, for each job to which it was not, by id."""
+    """Return why an action was refused, by the ids of the jobs on which it was."""
     errors = {answer.job: explain_refusal(action, answer) for answer in answers}
     errors |= {
         job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()

@@ -1,4 +1,4 @@
-"""What every part of the client stands on: running a store operation, sync and async."""
+"""The base of all calls: runs store operations, sync and async, and checks common arguments."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Caller(ABC):
         """The database that the operations run on."""
 
     def _run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
-        """Run an operation in plain code. Warn once where that blocks a running loop."""
+        """Run an operation and wait for it. Warn once if that blocks a running event loop."""
         self._warn_in_loop()
         return self.database.run(operation, connection, atomic=atomic)
 
     async def _arun(
         self, operation: Operation[T], connection: Any = None, *, atomic: bool = False
     ) -> T:
-        """Run an operation on the running loop."""
+        """Run an operation on the running event loop."""
         return await self.database.arun(operation, connection, atomic=atomic)
 
     def _warn_in_loop(self) -> None:
@@ -66,7 +66,7 @@ class Caller(ABC):
 
 
 class Namespace:
-    """One part of the client, such as `app.queues`. It runs operations as its App does."""
+    """A part of the client, such as `app.queues`. It runs operations as its App does."""
 
     def __init__(self, caller: Caller) -> None:
         self._run = caller._run
@@ -86,7 +86,7 @@ def _find_call() -> tuple[str, int]:
 
 
 def refuse_unknown(options: Options, known: type[Options]) -> Options:
-    """Return filters unchanged. Raises UsageError for an unknown name: Python itself does not
+    """Return filters unchanged. Raises UsageError for an unknown name, because Python does not
     check the names of an unpacked TypedDict."""
     unknown = sorted(set(options) - known.__annotations__.keys())
     if unknown:
@@ -97,12 +97,12 @@ def refuse_unknown(options: Options, known: type[Options]) -> Options:
 
 
 def check_id(value: object) -> int:
-    """Return the id of a job. Raises UsageError where it cannot be one."""
+    """Return the id of a job. Raises UsageError for a value that cannot be one."""
     return check_integer(value, "a job's id", 1, ID_MAX)
 
 
 def parse_moment(value: object, name: str) -> datetime | timedelta | None:
-    """Return an instant, or how long ago it was. Raises UsageError."""
+    """Return an instant, or how long ago it was; None for none. Raises UsageError."""
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -140,5 +140,5 @@ def check_by(by: object) -> str:
 def _read_user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have a number and no name
+    except (OSError, KeyError):  # in a container a user may have a number and no name
         return "unknown"

@@ -1,4 +1,4 @@
-"""Which jobs an action on many is done to."""
+"""Selects the jobs of an action on many."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MANY_MAX = 1_000_000
 """Most jobs of one action. Their ids are held in memory."""
 MANY = 100_000
+"""Most jobs of one action, unless its caller says another number."""
 
 STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.CANCEL: takes(Action.CANCEL),
@@ -30,30 +31,30 @@ STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.IGNORE: (Status.DEAD,),
     Action.RUN_AGAIN: (),
 }
-"""The statuses of a filter that names none. A lease is taken away, and a success repeated, only on
-request."""
+"""The statuses of a filter that names none. No action takes a lease away, or repeats a success,
+unless its filter names that status."""
 
 
 class ActionFilters(TypedDict, total=False):
-    """Which jobs a `…_many` acts on. At least one besides `limit`; several must all match."""
+    """The filters of a `…_many` call. At least one besides `limit` is required; all must match."""
 
     ids: Iterable[int] | None
-    """These jobs, and no other filter."""
+    """These jobs. Not with other filters."""
     status: str | None
     """Jobs with this status. The default depends on the action."""
     job_type: str | None
-    """Jobs of this type, by the name as stored."""
+    """Jobs of this type, by its stored name."""
     queue: str | None
     """Jobs in this queue."""
     error_type: str | None
-    """Jobs whose last error was of this class."""
+    """Jobs whose last error has this class, by its stored name."""
     release: str | None
-    """Jobs whose last attempt this release made."""
+    """Jobs last attempted by this release of your code."""
     since: datetime | Duration | None
-    """Jobs that failed or ended since; of those that have not failed: created since. An aware
-    datetime, or how long ago, such as "2h"."""
+    """Jobs that failed, died or finished since then; jobs without a failure: created since then.
+    An aware datetime, or how long ago, such as "2h"."""
     limit: int
-    """Most jobs, 1 … 1,000,000, the oldest first. Defaults to 100,000."""
+    """Maximum number of jobs, the oldest first, 1 … 1,000,000. Defaults to 100,000."""
 
 
 def find_jobs(action: Action, filters: ActionFilters) -> Operation[list[int]]:
@@ -83,8 +84,12 @@ def select_jobs(
     since: datetime | Duration | None = None,
     limit: int = MANY,
 ) -> Which:
-    """Return which jobs filters mean. Raises UsageError where they mean all, or none to which the
-    action can be done."""
+    """Return the selection that filters make.
+
+    Raises:
+        UsageError: a filter is out of range, none is given, or the action is impossible for jobs
+            with that status.
+    """
     filters = (status, job_type, queue, error_type, release, since)
     if filters.count(None) == len(filters):
         raise UsageError(

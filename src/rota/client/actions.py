@@ -61,7 +61,7 @@ class ActionCalls(Caller):
     ) -> Status:
         """Cancel an unfinished job; return its new status.
 
-        `cancelled`: the job had not started, and never will. `running`: its worker is asked to
+        `cancelled`: the job was not running, and ends at once. `running`: its worker is asked to
         stop it. The job becomes `cancelled` when its handler stops, `succeeded` if its handler
         returns all the same. If a running job is cancelled twice, the first reason stays.
 

@@ -507,11 +507,11 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
             f" ('rested', 't', '0 2 * * *', {schema}.clock() - interval '5 minutes', "
             f"{schema}.clock(), 'eva', 'holiday', null, false),"
             f" ('broken', 't', '0 2 * *', {schema}.clock() + interval '1 day', {schema}.clock(), "
-            "'rota', 'no cron text', null, true),"
+            "'rota', 'no cron expression', null, true),"
             f" ('former', 't', '0 2 * * *', {schema}.clock() - interval '5 minutes', null, "
             f"null, null, {schema}.clock(), false)".encode()
         )
-        assert "late: nightly by 5 min; paused by Rota: broken (no cron text)" in is_red(
+        assert "late: nightly by 5 min; paused by Rota: broken (no cron expression)" in is_red(
             schedules()
         )
         said = is_red(schedules())
@@ -525,7 +525,7 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
 
 @rule("M82", "M86")
 @pytest.mark.parametrize("schema", ["rota", "jobs2"])
-def test_a_cron_text_that_a_drain_could_not_read_is_reported_by_doctor_and_alert(
+def test_a_cron_expression_that_a_drain_could_not_read_is_reported_by_doctor_and_alert(
     empty_database: str, schema: str
 ) -> None:
     migrate(empty_database, schema)

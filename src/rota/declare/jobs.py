@@ -123,14 +123,14 @@ class Jobs:
 
         Args:
             name: 1 … 200 characters, unique in the database.
-            cron: five fields, minute hour day month weekday; None: it runs only when triggered.
+            cron: a cron expression of five fields; None: the schedule runs only if triggered.
             job: made with `job_type.new(…)`, with the options queue, priority, max_attempts,
                 expires and meta of `using`.
             timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
-            DeclarationError: the cron text, the zone or an option is out of range, the name is
-                taken, or the job type needs arguments.
+            DeclarationError: the cron expression, the zone or an option is out of range, the name
+                is taken, or the job type needs arguments.
         """
         place = _find_caller()
         with _locate_errors(name, place):

@@ -475,11 +475,13 @@ def test_due_jobs_that_wait_for_long_are_reported(
 
 @rule("M44")
 def test_dead_jobs_are_reported(database: str, connection: Connection, healthy: Hand) -> None:
-    insert(connection, 2)
-    connection.execute(
-        "update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'"
-    )
-    assert "2 dead jobs, the oldest for 3 d" in is_red(look(database, "dead"), Level.WARN)
+    for count, says in ((1, "1 dead job"), (2, "2 dead jobs")):
+        insert(connection, 1)
+        connection.execute(
+            "update rota.job set status = 'dead', failed_at = rota.clock() - interval '3 days'"
+        )
+        said = is_red(look(database, "dead"), Level.WARN)
+        assert said.startswith(f"{says}, the oldest for 3 d"), count
 
 
 @rule("M82")

@@ -31,6 +31,7 @@ from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action, Status
 from rota.model.states import takes
+from rota.model.units import plural
 from rota.store import ops
 from rota.store.ops import ActionRequest, Answer, Which
 
@@ -261,7 +262,7 @@ def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given
     ids = opened.run(ops.choose(which))
     more = " (limited by --limit; there may be more)" if len(ids) == which.limit else ""
     typer.echo(
-        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[request.action]}{more}",
+        f"{plural(len(ids), 'job')} to be {_PAST[request.action]}{more}",
         err=True,
     )
     if ids and not given.yes:

@@ -11,6 +11,7 @@ from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOpt
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
+from rota.model.units import plural
 from rota.store import ops
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -135,7 +136,7 @@ def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> s
     text = (
         "; ".join(text for _, text in said[:_SAID_MAX]) + more
         if said
-        else f"{len(found)} rules, nothing found"
+        else f"{plural(len(found), 'rule')}, nothing found"
     )
     return f"{_WORDS[worst]} - {_plain(text)}"
 

@@ -29,7 +29,7 @@ from rota.client.base import ID_MAX
 from rota.client.selection import MANY, MANY_MAX, select_jobs
 from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
-from rota.model.job import Action, Status
+from rota.model.job import Action
 from rota.model.states import takes
 from rota.model.units import plural
 from rota.store import ops
@@ -132,7 +132,7 @@ def command(action: Action) -> Callable[..., None]:
         error: ErrorOption = None,
         release: ReleaseOption = None,
         since: SinceOption = None,
-        status: Status | None = None,
+        status: str | None = None,
         limit: LimitOption = MANY,
         yes: YesOption = False,
         why: WhyOption = None,
@@ -153,9 +153,9 @@ def command(action: Action) -> Callable[..., None]:
 
 
 def _status_option(action: Action) -> object:
-    """Make the type of `--status`: its help lists the statuses in which the action is possible."""
+    """Make the type of `--status`. `select_jobs` checks it by the same table as its help."""
     return Annotated[
-        Status | None,
+        str | None,
         typer.Option(
             metavar="STATUS", help=f"Filter: jobs with this status: {', '.join(takes(action))}."
         ),
@@ -200,7 +200,7 @@ def _filters(
     error: str | None,
     release: str | None,
     since: str | None,
-    status: Status | None,
+    status: str | None,
     limit: int,
 ) -> dict[str, Any]:
     filters = {
@@ -284,7 +284,11 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
     elif tells:
         if len(facts) <= SHOWN_MAX:
             columns = ("id", "answer", "status", *(["new id"] if makes else []))
-            print_table(columns, [(*one.values(), None)[: len(columns)] for one in facts], empty="")
+            print_table(
+                columns,
+                [(*one.values(), None)[: len(columns)] for one in facts],
+                empty="no jobs found",
+            )
         else:
             typer.echo(f"{done:,} {_PAST[action]}, {len(errors):,} refused")
             for error in list(errors.values())[:SHOWN_MAX]:

@@ -101,6 +101,14 @@ def jobs(
     if as_json:
         print_json({"jobs": [job_facts(job) for job in found]})
         return
+    _print_jobs(found)
+    if len(found) == limit:
+        typer.echo(f"next page: --before {found[-1].id}", err=True)
+    if since is None and until is None and (status is None or status.is_over):
+        typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
+
+
+def _print_jobs(jobs: list[Job]) -> None:
     columns = ("id", "type", "queue", "status", "attempts", "run at", "finished at", "last error")
     rows = [
         (
@@ -113,13 +121,9 @@ def jobs(
             job.finished_at,
             _error(job.error_type, job.last_error),
         )
-        for job in found
+        for job in jobs
     ]
     print_table(columns, rows, empty="no jobs found")
-    if len(found) == limit:
-        typer.echo(f"next page: --before {found[-1].id}", err=True)
-    if since is None and until is None and (status is None or status.is_over):
-        typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
 def read_moment(text: str | None, name: str) -> datetime | timedelta | None:

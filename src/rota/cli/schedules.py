@@ -240,13 +240,25 @@ def put(
         new = NewJob(declared, declared.codec.encode((), arguments), options)
         schedule = check_schedule(name, cron, new, timing)
     else:
-        checked = check_timing(name, cron, timing)
-        check_text(job_type, "the job type's name", NAME_MAX)
-        payload_json = encode_untyped(job_type, arguments)
-        schedule = ScheduleOptions(name, cron, job_type, payload_json, None, options, *checked)
+        schedule = _check_undeclared(name, cron, job_type, arguments, options, timing)
     with session(app, url, schema) as opened, opened.connection.transaction():
         put_now = opened.run(put_schedule(schedule.make_row(), "cli", by, why), atomic=True)
     _say(put_now, as_json=as_json)
+
+
+def _check_undeclared(
+    name: str,
+    cron: str | None,
+    job_type: str,
+    arguments: dict[str, Any],
+    options: EnqueueOptions,
+    timing: Any,
+) -> ScheduleOptions:
+    """Check a schedule whose job type the App does not declare."""
+    checked = check_timing(name, cron, timing)
+    check_text(job_type, "the job type's name", NAME_MAX)
+    payload_json = encode_untyped(job_type, arguments)
+    return ScheduleOptions(name, cron, job_type, payload_json, None, options, *checked)
 
 
 @app.command()

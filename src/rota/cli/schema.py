@@ -104,15 +104,9 @@ def migrate(
         actions=keep_actions,
         figures=keep_figures,
     )
-    if (sql or check) and (payload_bytes_max is not None or keep):
-        option = (
-            "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
-        )
-        raise UsageError(f"{option} changes the database; --sql and --check do not")
-    if after and not sql:
-        raise UsageError("--after needs --sql")
-    if sql and check:
-        raise UsageError("give --sql or --check, not both")
+    changes = ["--payload-bytes-max"] if payload_bytes_max is not None else []
+    changes += [f"--keep-{what}" for what in keep]
+    _refuse_conflicts(changes, after, sql=sql, check=check)
     if sql:
         name = schema_of(None if schema else find_app(app), schema)
         text = migrations.as_sql(name, after)
@@ -128,6 +122,16 @@ def migrate(
             migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep),
             as_json=as_json,
         )
+
+
+def _refuse_conflicts(changes: list[str], after: int, *, sql: bool, check: bool) -> None:
+    """Raise UsageError for options that exclude or need each other."""
+    if (sql or check) and changes:
+        raise UsageError(f"{changes[0]} changes the database; --sql and --check do not")
+    if after and not sql:
+        raise UsageError("--after needs --sql")
+    if sql and check:
+        raise UsageError("give --sql or --check, not both")
 
 
 def _periods(**asked: str | None) -> dict[str, timedelta]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from rota.cli.output import print_json, print_table
-from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, session
+from rota.cli.target import JsonOption, Place, Session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
@@ -27,9 +27,7 @@ _RULES = (
 
 
 def check(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     rule: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,7 +42,7 @@ def check(
     unavailable), 3 UNKNOWN.
     """
     try:
-        with session(app, url, schema) as opened:
+        with place.session() as opened:
             found = _evaluate(opened, rule)
     except DatabaseUnavailable as error:
         _end(CRITICAL, str(error), as_json=as_json)
@@ -76,13 +74,11 @@ def check(
 
 
 def alerts(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
         found = opened.run(ops.read_alerts())
     if as_json:

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
+from rota.cli.target import JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_filter
 from rota.client.timeline import describe_resolution, read_timeline
@@ -73,9 +73,8 @@ def jobs(
         int | None,
         typer.Option(metavar="ID", help="Only jobs with a smaller id: for the next page."),
     ] = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first.
@@ -96,7 +95,7 @@ def jobs(
             limit=limit,
         )
     )
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = opened.run(ops.find(wanted))
     if as_json:
         print_json({"jobs": [job_facts(job) for job in found]})
@@ -143,16 +142,15 @@ def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
 
 def job(
     id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Show a job, its payload and its timeline.
 
     The timeline includes the jobs that it was requeued from and requeued as.
     """
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         timeline = opened.run(read_timeline(id))
     if as_json:
         entries = [

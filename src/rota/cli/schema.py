@@ -8,18 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.output import print_json
-from rota.cli.target import (
-    AppOption,
-    JsonOption,
-    SchemaOption,
-    UrlOption,
-    connect,
-    find_app,
-    need_app,
-    schema_of,
-    session,
-    target,
-)
+from rota.cli.target import AppOption, JsonOption, Place, connect, need_app
 from rota.errors import UsageError
 from rota.model.units import seconds
 from rota.store import migrate as migrations
@@ -30,9 +19,7 @@ NAMES_MAX = 8
 
 
 def migrate(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     payload_bytes_max: Annotated[
         int | None,
         typer.Option(
@@ -108,18 +95,18 @@ def migrate(
     changes += [f"--keep-{what}" for what in keep]
     _refuse_conflicts(changes, after, sql=sql, check=check)
     if sql:
-        name = schema_of(None if schema else find_app(app), schema)
+        name = place.find_schema()
         text = migrations.as_sql(name, after)
         print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
     elif check:
-        with session(app, url, schema) as opened:
+        with place.session() as opened:
             opened.run(migrations.check(opened.database.schema, server_text=True))
             _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
-        place, name = target(app, url, schema)
+        url, name = place.find_target()
         _say(
             name,
-            migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep),
+            migrations.migrate(url, name, payload_bytes_max=payload_bytes_max, keep=keep),
             as_json=as_json,
         )
 

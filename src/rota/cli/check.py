@@ -6,7 +6,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.cli.output import print_json, print_table
+from rota.cli.output import name_seconds, print_json, print_table
 from rota.cli.target import JsonOption, Place, Session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
@@ -24,6 +24,7 @@ _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
     "repeat_after", "tell_job", "enabled",
 )  # fmt: skip
+_DURATIONS = ("period", "repeat_after")
 
 
 def check(
@@ -82,7 +83,7 @@ def alerts(
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
         found = opened.run(ops.read_alerts())
     if as_json:
-        print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": found})
+        print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
     columns = (
         "name",
@@ -159,16 +160,6 @@ def _as_facts(rule: dict[str, Any], findings: list[AlertMatch]) -> dict[str, Any
         "severity": rule["severity"],
         "findings": found,
     }
-
-
-def _in_seconds(rule: dict[str, Any]) -> dict[str, Any]:
-    durations = {
-        f"{name}_s": None if rule[name] is None else rule[name].total_seconds()
-        for name in ("period", "repeat_after")
-    }
-    return {
-        name: value for name, value in rule.items() if name not in ("period", "repeat_after")
-    } | durations
 
 
 def _end(status: int, message: str, *, as_json: bool) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.output import cell, print_json, print_table
+from rota.cli.output import cell, name_seconds, print_json, print_table
 from rota.cli.pause import in_words, what
 from rota.cli.target import JsonOption, Place
 from rota.client.find import HOURS_MAX
@@ -193,7 +193,7 @@ def types(
     with place.session() as opened:
         found = [_with_plan(row) for row in opened.run(ops.table("job_types", columns=_TYPES))]
     if as_json:
-        print_json({"types": [_in_seconds(row) for row in found]})
+        print_json({"types": [name_seconds(row, _DURATIONS) for row in found]})
         return
     columns = (
         "name",
@@ -236,10 +236,3 @@ def _at_least(count: int) -> str:
 
 def _slots(queues: dict[str, int | None]) -> str:
     return ", ".join(name if slots is None else f"{name}={slots}" for name, slots in queues.items())
-
-
-def _in_seconds(row: dict[str, Any]) -> dict[str, Any]:
-    durations = {
-        f"{name}_s": None if row[name] is None else row[name].total_seconds() for name in _DURATIONS
-    }
-    return {name: value for name, value in row.items() if name not in _DURATIONS} | durations

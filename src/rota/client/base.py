@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.errors import UsageError
-from rota.model.bounds import NAME_MAX, WHY_MAX, check_integer
+from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
 from rota.model.failure import one_line
 from rota.model.units import seconds
 
@@ -26,6 +26,17 @@ Options = TypeVar("Options", bound=Mapping[str, object])
 
 ID_MAX = 2**63 - 1
 LIST_MAX = 10_000
+ERROR_MAX = 500
+"""Longest error text to search for, in characters. Stored texts are at most as long."""
+TEXTS_MAX = {
+    "job_type": NAME_MAX,
+    "queue": QUEUE_MAX,
+    "idempotency_key": KEY_MAX,
+    "error_type": NAME_MAX,
+    "error": ERROR_MAX,
+    "release": NAME_MAX,
+}
+"""Most characters of each filter that is a text."""
 
 
 class Caller(ABC):
@@ -94,6 +105,13 @@ def refuse_unknown(options: Options, known: type[Options]) -> Options:
             f"there is no filter {unknown[0]!r}; there are {', '.join(known.__annotations__)}"
         )
     return options
+
+
+def check_texts(**filters: object) -> None:
+    """Raise UsageError for a filter that no job can match; None is no filter."""
+    for name, value in filters.items():
+        if value is not None:
+            check_text(value, name, TEXTS_MAX[name])
 
 
 def check_id(value: object) -> int:

@@ -7,10 +7,18 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from rota.client.base import ID_MAX, LIST_MAX, Caller, check_id, parse_moment, refuse_unknown
+from rota.client.base import (
+    ID_MAX,
+    LIST_MAX,
+    Caller,
+    check_id,
+    check_texts,
+    parse_moment,
+    refuse_unknown,
+)
 from rota.client.timeline import Timeline, read_timeline
 from rota.errors import JobNotFound, JoinTimeout, UsageError
-from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.bounds import check_integer
 from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
 from rota.store import ops
@@ -19,8 +27,6 @@ from rota.store.ops import Filter, Stats
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
-ERROR_MAX = 500
-"""Longest error text to search for, in characters. Stored texts are at most as long."""
 HOURS_MAX = 24 * 31
 """Most hours of statistics in one answer."""
 JOIN_POLL_S = (0.02, 0.5)
@@ -159,24 +165,18 @@ def _make_filter(search: Search) -> Filter:
     return check_filter(Filter(**filters))
 
 
-_LENGTHS_MAX = {
-    "job_type": NAME_MAX,
-    "queue": QUEUE_MAX,
-    "idempotency_key": KEY_MAX,
-    "error_type": NAME_MAX,
-    "error": ERROR_MAX,
-}
-"""Most characters of each filter that is a text."""
-
-
 def check_filter(wanted: Filter) -> Filter:
     """Return a filter unchanged. Raises UsageError if a part of it is out of range."""
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)
-    for name, most in _LENGTHS_MAX.items():
-        if getattr(wanted, name) is not None:
-            check_text(getattr(wanted, name), name, most)
+    check_texts(
+        job_type=wanted.job_type,
+        queue=wanted.queue,
+        idempotency_key=wanted.idempotency_key,
+        error_type=wanted.error_type,
+        error=wanted.error,
+    )
     if wanted.status is not None and wanted.status not in list(Status):
         raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
     return wanted
@@ -186,10 +186,7 @@ def _check_stats(
     hours: int, job_type: str | None, queue: str | None
 ) -> tuple[int, str | None, str | None]:
     check_integer(hours, "hours", 1, HOURS_MAX)
-    if job_type is not None:
-        check_text(job_type, "job_type", NAME_MAX)
-    if queue is not None:
-        check_text(queue, "queue", QUEUE_MAX)
+    check_texts(job_type=job_type, queue=queue)
     return hours, job_type, queue
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from rota.client.base import check_id, parse_moment, refuse_unknown
+from rota.client.base import check_id, check_texts, parse_moment, refuse_unknown
 from rota.errors import UsageError
-from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.bounds import check_integer
 from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
@@ -96,14 +96,7 @@ def select_jobs(
             f"{action.value}: give ids, or at least one of "
             "status, job_type, queue, error_type, release and since"
         )
-    for name, value, most in (
-        ("job_type", job_type, NAME_MAX),
-        ("queue", queue, QUEUE_MAX),
-        ("error_type", error_type, NAME_MAX),
-        ("release", release, NAME_MAX),
-    ):
-        if value is not None:
-            check_text(value, name, most)
+    check_texts(job_type=job_type, queue=queue, error_type=error_type, release=release)
     check_integer(limit, "limit", 1, MANY_MAX)
     statuses = _select_statuses(action, status)
     if since is None and any(one.is_over for one in statuses):

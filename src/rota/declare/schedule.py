@@ -150,8 +150,7 @@ def make_bare_job(job_type: Any, name: str) -> NewJob:
     if not isinstance(job_type, JobType):
         raise UsageError(
             f"write @….schedule({name!r}, …) above @….job(…), "
-            "which turns the function into "
-            "a job type"
+            "which turns the function into a job type"
         )
     try:
         return job_type.new()

@@ -678,6 +678,7 @@ def test_rota_db_psql_starts_a_server_and_takes_it_down_again(made_directory: Pa
     assert db(made_directory, "psql", "-Xqc", "SELECT nothing").returncode == 1
 
 
+@pytest.mark.slow
 def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
     assert db(made_directory, "url").returncode == 1
     assert json.loads(db(made_directory, "url", "--json").stdout) == {

@@ -343,7 +343,6 @@ def test_a_drain_that_cannot_reach_the_database_says_so(own_server: PostgresServ
         app.drain()
 
 
-@pytest.mark.slow
 @pytest.mark.system
 @rule("M80")
 def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(

@@ -28,7 +28,7 @@ CALLED = [
     for name, header in FUNCTIONS.items()
     if name not in NAMES
     and header.returns != "trigger"
-    and not {"job", "schedule"} & {kind for _, kind in header.arguments}
+    and not {"job", "schedule", "alert_rule"} & {kind for _, kind in header.arguments}
 ]
 """Those that a client can call by their header: a row of the schema's tables is no parameter."""
 LABELS = ["Parameters", "Rows", "Locks", "Keeps"]
@@ -156,7 +156,8 @@ def test_the_rows_of_a_header_are_those_that_the_server_returns(
 def test_the_columns_of_a_search_are_the_fields_of_a_job_in_their_order() -> None:
     in_json = {"payload", "meta", "progress", "result", "resolution"}
     columns = [
-        f"{name}_json" if name in in_json else name for name in _facts(_header("jobs")["Rows"])
+        f"{name}_json" if name in in_json else name
+        for name in _facts(_header("job_search")["Rows"])
     ]
     assert columns == list(Job.__struct_fields__)
 

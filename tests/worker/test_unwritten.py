@@ -355,7 +355,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.claimer.QUARANTINE_S", (0.2, 1.0))
     monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
     # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is
     # waited out.
@@ -502,7 +502,7 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(
 async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.claimer.QUARANTINE_S", (0.2, 1.0))
     migrate(database, payload_bytes_max=2_000)
     small = put(connection, "work")
     go = asyncio.Event()

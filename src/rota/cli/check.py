@@ -22,7 +22,7 @@ _SAID_MAX = 5
 
 _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
-    "repeat_after", "tell_job", "enabled",
+    "repeat_after", "notify_job", "enabled",
 )  # fmt: skip
 _DURATIONS = ("period", "repeat_after")
 
@@ -95,7 +95,7 @@ def alerts(
         "period",
         "severity",
         "repeat_after",
-        "tell_job",
+        "notify_job",
         "enabled",
     )
     print_table(

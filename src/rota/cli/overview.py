@@ -11,10 +11,11 @@ from rota.cli.output import cell, name_seconds, print_json, print_table
 from rota.cli.pause import in_words, what
 from rota.cli.target import JsonOption, Place
 from rota.client.find import HOURS_MAX
+from rota.model.bounds import COUNT_MAX
 from rota.model.retry import plan_in_words
-from rota.model.units import words
+from rota.model.units import show_count, words
 from rota.store import ops
-from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
+from rota.store.ops import Figures, Overrun, Stats
 
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running",
@@ -60,7 +61,7 @@ def stats(
         return
     print_table(
         ("status", "jobs"),
-        [(status, _at_least(jobs)) for status, jobs in found.jobs.items()],
+        [(status, show_count(jobs, COUNT_MAX)) for status, jobs in found.jobs.items()],
         empty="",
     )
     if found.oldest_due_at is None or found.oldest_due_s is None:
@@ -140,8 +141,8 @@ def queues(
         (
             row.queue,
             row.priority,
-            _at_least(row.due),
-            _at_least(row.later),
+            show_count(row.due, COUNT_MAX),
+            show_count(row.later, COUNT_MAX),
             row.oldest_run_at,
         )
         for row in found
@@ -228,10 +229,6 @@ def types(
 def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
     plan_s = [delay.total_seconds() for delay in row.pop("retry_after")]
     return row | {"retry_words": plan_in_words(plan_s, row["max_attempts"]) if plan_s else ""}
-
-
-def _at_least(count: int) -> str:
-    return f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
 
 
 def _slots(queues: dict[str, int | None]) -> str:

@@ -70,6 +70,11 @@ def words(seconds: float) -> str:
     return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
+def show_count(count: int, most: int) -> str:
+    """Return a number that was counted up to `most`, as `1,234` or `≥ 10,000`."""
+    return f"≥ {count:,}" if count >= most else f"{count:,}"
+
+
 def _parse(value: Any, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()

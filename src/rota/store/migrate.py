@@ -29,7 +29,7 @@ from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
-from rota.store.drivers.own import translate_trouble
+from rota.store.drivers.own import translate_errors
 from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
@@ -112,8 +112,7 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
-    """The name that definition_texts uses: a trigger has the name of its function, and
-    `(trigger)`."""
+    """The name that definition_texts uses: that of the file, and of a trigger `(trigger)` too."""
     text: str
 
     @property
@@ -246,7 +245,7 @@ def migrate(
     _check_payload_limit(payload_bytes_max)
     database = Database(url, schema)
     with (
-        translate_trouble(),
+        translate_errors(),
         psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
     ):
         refuse_unfit_server(connection)

@@ -6,12 +6,11 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
+from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
 
 Facts = dict[str, Any]
-COUNT_MAX = 10_000
-"""Jobs are counted up to this number."""
 
 
 def queues(facts: Facts, limits: Limits) -> Finding:

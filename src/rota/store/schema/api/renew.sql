@@ -22,7 +22,7 @@ begin
     array[
       coalesce(
         (select t.lease from job_type t where t.name = canonical_type(v_job.job_type)),
-        interval '2 minutes'
+        lease_default()
       )
     ]
   );

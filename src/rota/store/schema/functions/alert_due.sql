@@ -30,11 +30,11 @@ as $$
         when w.started_at < clock() - least(p_period, interval '1 minute')
           then greatest(
             w.started_at,
-            coalesce(w.stopped_at, w.heartbeat_at) - least(p_period, interval '1 minute')
+            last_seen(w.heartbeat_at, w.stopped_at) - least(p_period, interval '1 minute')
           )
       end as tried_to
     from worker w
-    where coalesce(w.stopped_at, w.heartbeat_at) > clock() - p_period
+    where last_seen(w.heartbeat_at, w.stopped_at) > clock() - p_period
   ),
   resumed as materialized (
     select a.queue, a.at

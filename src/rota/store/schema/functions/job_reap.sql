@@ -47,7 +47,7 @@ begin
       and v_steady > least(
         coalesce(
           (select t.lease from job_type t where t.name = canonical_type(j.job_type)),
-          interval '2 minutes'
+          lease_default()
         ) / 2,
         interval '60 seconds'
       )

@@ -9,10 +9,10 @@ as $$
   select exists (
     select from worker w
     where w.release = p_release
-      and case
-        when w.stopped_at is null then w.heartbeat_at > clock() - interval '1 minute'
-        else w.stopped_at > clock() - interval '10 minutes'
+      and (
+        is_alive(w.heartbeat_at, w.stopped_at)
+        or w.stopped_at > clock() - interval '10 minutes'
           and w.stopped_at < w.started_at + interval '2 minutes'
-      end
+      )
   )
 $$;

@@ -14,7 +14,7 @@ begin
   with gone as materialized (
     select w.name
     from worker w
-    where coalesce(w.stopped_at, w.heartbeat_at) < clock() - interval '1 day'
+    where last_seen(w.heartbeat_at, w.stopped_at) < clock() - interval '1 day'
     limit p_limit
     for update skip locked
   )

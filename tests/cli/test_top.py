@@ -213,7 +213,7 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 def test_a_frame_fits_any_screen() -> None:
     worker = {
         "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
-        "heartbeat_epoch_s": 100.0, "stopped": False,
+        "heartbeat_epoch_s": 100.0, "stopped": False, "is_alive": True,
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}

@@ -28,7 +28,7 @@ CALLED = [
     for name, header in FUNCTIONS.items()
     if name not in NAMES
     and header.returns != "trigger"
-    and not {"job", "schedule"} & {kind for _, kind in header.arguments}
+    and not {"job", "schedule", "alert_rule"} & {kind for _, kind in header.arguments}
 ]
 """Those that a client can call by their header: a row of the schema's tables is no parameter."""
 LABELS = ["Parameters", "Rows", "Locks", "Keeps"]

@@ -66,7 +66,7 @@ def frame(
     facts: dict[str, Any], rate: float, *, width: int, height: int, stale_why: str | None = None
 ) -> list[Text]:
     """Make at most `height` lines, at most `width` wide. `stale_why`: why the facts are stale."""
-    alive = [one for one in facts["workers"] if not one["stopped"] and one["silent_s"] < 60]
+    alive = [one for one in facts["workers"] if one["is_alive"]]
     due = show_count(sum(one["due"] for one in facts["queues"]), FRAME_COUNT_MAX)
     dead = show_count(facts["dead"], FRAME_COUNT_MAX)
     head = (

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from rota.cli.frame import FRAME_COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
-from rota.cli.target import AppOption, SchemaOption, UrlOption, find_database
+from rota.cli.target import Place
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.model.failure import one_line
 from rota.store.db import Database
@@ -40,9 +40,7 @@ LINES_MAX = 1_000
 
 
 def top(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     every: Annotated[
         float,
         typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="Seconds between refreshes."),
@@ -57,7 +55,7 @@ def top(
     ] = False,
 ) -> None:
     """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
-    watch = Watch(find_database(app, url, schema), every)
+    watch = Watch(place.find_database(), every)
     watch.read()
     if as_json:
         watch.close()
@@ -92,7 +90,7 @@ def _shape(facts: dict[str, Any]) -> dict[str, Any]:
         {
             name: _instant(value) if name == "heartbeat_at" else value
             for name, value in one.items()
-            if name != "heartbeat_epoch_s"
+            if name not in ("heartbeat_epoch_s", "is_alive")
         }
         for one in facts["workers"]
     ]

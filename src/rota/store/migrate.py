@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -231,16 +232,28 @@ def migrate(
 
     Args:
         payload_bytes_max: the new payload limit. Defaults to the current one.
-        keep: how long `history`, `attempts` or `dead` jobs are kept, at least a day. Unchanged if
-        omitted.
+        keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
+            `actions` and `figures` are kept, at least a day. Defaults to the current periods.
 
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
-        payload
-            limit is out of range, or the schema holds objects that no recorded migration made.
+            payload limit is out of range, or the schema holds objects that no recorded migration
+            made.
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
+    _check_payload_limit(payload_bytes_max)
+    database = Database(url, schema)
+    with (
+        translate_errors(),
+        psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
+    ):
+        refuse_unfit_server(connection)
+        with _explain_refusals(connection, schema), connection.transaction():
+            return _apply(connection, schema, payload_bytes_max, keep or {})
+
+
+def _check_payload_limit(payload_bytes_max: int | None) -> None:
     if (
         payload_bytes_max is not None
         and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST
@@ -249,28 +262,27 @@ def migrate(
             f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} "
             f"bytes, not {payload_bytes_max:,}"
         )
-    database = Database(url, schema)
-    with (
-        translate_errors(),
-        psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
-    ):
-        refuse_unfit_server(connection)
-        try:
-            with connection.transaction():
-                return _apply(connection, schema, payload_bytes_max, keep or {})
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise _missing_privilege(connection, schema, error) from error
-        except (
-            psycopg.errors.DuplicateFunction,
-            psycopg.errors.DuplicateTable,
-            psycopg.errors.DuplicateObject,
-        ) as error:
-            raise SchemaError(
-                f"schema {schema!r} holds objects that Rota would make, but no record of the "
-                f"migrations ({error.diag.message_primary}): if it came from a dump without data, "
-                f"DROP SCHEMA {schema} CASCADE and migrate again; if it belongs to another "
-                "program, use another name (--schema)"
-            ) from error
+
+
+@contextmanager
+def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[None]:
+    """Raise SchemaError for a missing privilege, or for objects that are there already. The block
+    ends its transaction: what is missing is looked up afterwards."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _missing_privilege(connection, schema, error) from error
+    except (
+        psycopg.errors.DuplicateFunction,
+        psycopg.errors.DuplicateTable,
+        psycopg.errors.DuplicateObject,
+    ) as error:
+        raise SchemaError(
+            f"schema {schema!r} holds objects that Rota would make, but no record of the "
+            f"migrations ({error.diag.message_primary}): if it came from a dump without data, "
+            f"DROP SCHEMA {schema} CASCADE and migrate again; if it belongs to another "
+            "program, use another name (--schema)"
+        ) from error
 
 
 def _apply(

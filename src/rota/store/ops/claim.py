@@ -71,6 +71,8 @@ class Claimed:
     """
 
     started: datetime
+    snapshot: str
+    """Which transactions were under way before it looked, as `pg_current_snapshot()` says it."""
     jobs: list[Job]
     news: News
     unrecorded: frozenset[int] = frozenset()
@@ -146,7 +148,7 @@ def claim(
 
 
 def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
-    *_, started, news = rows[0]
+    *_, started, snapshot, news = rows[-1]
     taken = [row for row in rows if row[_ID] is not None and row[_REFUSAL] is None]
     # mypy counts the columns of a row as too many.
     jobs = [Job(*row[:_OF_THE_JOB], who.worker, started) for row in taken]  # type: ignore[call-arg]
@@ -154,6 +156,7 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     others = [row for row in rows if row[_ID] is None or row[_REFUSAL] is not None]
     return Claimed(
         started,
+        snapshot,
         jobs,
         _NO_NEWS if news is None else _news.decode(news),
         unrecorded=frozenset([row[_ID] for row in taken if row[_START_RECORDED] is False]),

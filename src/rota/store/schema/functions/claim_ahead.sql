@@ -66,6 +66,7 @@ begin
         array_fill(v_depth, array[cardinality(v_priorities)]),
         p_count - cardinality(ids), v_refused, false
       ) c
+      where c.queue is not null
       order by c.priority desc nulls first, c.run_at, c.id
     loop
       if v_id is null then

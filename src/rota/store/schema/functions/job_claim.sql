@@ -7,7 +7,7 @@
 -- parallel to p_types.
 --
 -- A paused queue gives no job. It is returned as a row with a queue and no id, because it may have
--- due jobs and so must move no frontier.
+-- due jobs and so must move no frontier. The last row has neither: worker_claim puts its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
@@ -143,4 +143,6 @@ begin
   foreach queue in array v_paused loop
     return next;
   end loop;
+  queue := null;
+  return next;
 end $$;

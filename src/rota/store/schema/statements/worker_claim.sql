@@ -9,23 +9,28 @@
 --   probe bool (look for unknown priorities);
 --   known jsonb (queue to known priorities, for the probe)
 -- Rows: the columns of the function job_claim, of which start_recorded is false if job_start must
---   record it before it begins, and refusal says why the database refuses it; then
---   started timestamptz; news text.
---   One row with a NULL id when nothing was due. For each paused queue a row with a queue and no
---   id. news is NULL, or JSON:
+--   record it before it begins, and refusal says why the database refuses it. For each paused queue
+--   a row with a queue and no id. The last row has neither, and is the only one with
+--   started timestamptz;
+--   snapshot text (which transactions were under way before it looked, as pg_current_snapshot());
+--   news text: NULL, or JSON:
 --   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
 --   With priorities in it nothing was claimed, because one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
-select c.*, :schema.clock() as started, news.news
+select
+  c.*,
+  case when c.queue is null then :schema.clock() end as started,
+  case when c.queue is null then pg_current_snapshot()::text end as snapshot,
+  case when c.queue is null then news.news end as news
 from :schema.worker_news(
   :queues::text[],
   :asked_since::timestamptz[],
   :probe::bool,
   :known::jsonb
 ) news(news)
-left join lateral :schema.job_claim(
+cross join lateral :schema.job_claim(
   :worker::text, :release::text,
   :types::text[], :leases::interval[], :records::bool[],
   :queues::text[], :slots::int[], :lo::int[], :hi::int[],
@@ -33,4 +38,4 @@ left join lateral :schema.job_claim(
   case when news.news::jsonb -> 'priorities' <> '[]' then 0 else :limit::int end,
   :refused::int8[],
   true
-) c on true
+) c

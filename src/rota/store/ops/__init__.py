@@ -35,7 +35,14 @@ from rota.store.ops.claim import (
     look_back,
     request_notify,
 )
-from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
+from rota.store.ops.enqueue import (
+    Inserted,
+    NewRow,
+    insert,
+    insert_alike,
+    insert_many,
+    payload_bytes_max,
+)
 from rota.store.ops.expire import Overdue, expire
 from rota.store.ops.figures import (
     Figures,
@@ -163,6 +170,7 @@ __all__ = [
     "forget_runs",
     "forget_workers",
     "insert",
+    "insert_alike",
     "insert_many",
     "leave",
     "look_back",

@@ -8,12 +8,15 @@
 --   asked_since timestamptz[] (per queue the newest look_back_asked_at that the worker knows);
 --   probe bool (look for unknown priorities);
 --   known jsonb (queue to known priorities, for the probe)
--- Rows: the columns of the function job_claim, of which start_recorded is false if job_start must
---   record it before it begins, and refusal says why the database refuses it. For each paused queue
---   a row with a queue and no id. The last row has neither, and is the only one with
---   started timestamptz;
---   snapshot text (which transactions were under way before it looked, as pg_current_snapshot());
---   news text: NULL, or JSON:
+-- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
+--   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
+--   claims int4; idempotency_key text; meta text; created_at timestamptz;
+--   schedule text; scheduled_for timestamptz; losses int4;
+--   start_recorded bool (false: job_start must record it before it begins); suspected bool;
+--   refusal text (why the database refuses it); started timestamptz;
+--   snapshot text (which transactions were under way before it looked); news text.
+--   For each paused queue a row with a queue and no id. The last row has neither, and is the only
+--   one with started, snapshot and news. news is NULL, or JSON:
 --   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
 --   With priorities in it nothing was claimed, because one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.

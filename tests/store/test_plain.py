@@ -91,11 +91,13 @@ def test_plain_successes_of_which_one_is_refused_are_left_to_the_common_way(
     insert(connection, 3)
     hand = Hand(connection)
     jobs = hand.claim().jobs
-    connection.execute(f"""
+    connection.execute(
+        f"""
         create function public.refuse() returns trigger language plpgsql as
           $$ begin raise 'not this one'; end $$;
         create trigger refuse before delete on rota.job for each row
-          when (old.id = {jobs[1].id}) execute function public.refuse()""".encode())
+          when (old.id = {jobs[1].id}) execute function public.refuse()""".encode()
+    )
     claims = [(job.id, job.claims, 0.25) for job in jobs]
     assert hand.run(ops.finish_plain(claims, hand.release)) == set()
     assert connection.execute("select count(*) from rota.job").fetchone() == (3,)

@@ -7,7 +7,8 @@
 -- parallel to p_types.
 --
 -- A paused queue gives no job. It is returned as a row with a queue and no id, because it may have
--- due jobs and so must move no frontier. The last row has neither: worker_claim puts its news there.
+-- due jobs and so must move no frontier. The last row has neither: worker_claim puts its news
+-- there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left

@@ -1,7 +1,7 @@
 -- Moves jobs that have ended to history; no other statement does. p_statuses says how each ended
 -- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
--- job replaces the last attempt's error, which stays in `attempt`. p_ran_us: microseconds since
--- the handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
+-- job replaces the last attempt's error, which stays in `attempt`. p_ran_us: microseconds since the
+-- handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
 -- still held.
 --
 -- A success keeps the job's key until the key expires. Any other end frees the key, unless a

@@ -39,7 +39,9 @@ return case
       p_job.expires_at
     )
   when p_job.created_at < '1970-01-01 00:00:00+00' or p_job.created_at >= '9000-01-01 00:00:00+00'
-    then format('created_at must lie from the year 1970 to before 9000, not at %s', p_job.created_at)
+    then format(
+      'created_at must lie from the year 1970 to before 9000, not at %s', p_job.created_at
+    )
   when p_job.scheduled_for < '1970-01-01 00:00:00+00'
     or p_job.scheduled_for >= '9000-01-01 00:00:00+00'
     then format(

@@ -524,6 +524,35 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
 
 
 @rule("M82", "M86")
+def test_a_tick_that_a_user_s_trigger_refuses_is_reported_with_its_reason(
+    database: str, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = rota.App(database)
+    app.job("t")(lambda: None)
+    set_clock(connection, "2031-05-10 11:30:00")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '@hourly')"
+    )
+    app.drain()
+    connection.execute("alter table rota.job add constraint mine check (schedule <> 's')")
+    set_clock(connection, "2031-05-10 12:02:00")
+    app.drain()
+    assert "late: s by 2 min (its job cannot be enqueued: " in is_red(look(database, "schedules"))
+    assert '"mine"' in is_red(look(database, "schedules"))
+    run(["schedules", "--url", database, "--schema", "rota"])
+    assert " failing " in capsys.readouterr().out
+    run(["schedule", "s", "--url", database, "--schema", "rota"])
+    assert '"mine"' in capsys.readouterr().out
+    connection.execute("update rota.alert_rule set period = '1 minute'")
+    set_clock(connection, "2031-05-10 12:05:00")  # no worker has just started
+    [found] = app.database.run(ops.find_alert_matches("schedule overdue"))
+    assert found.message.startswith(
+        "schedule s was due at 2031-05-10 12:00:00+00:00: its job cannot"
+    )
+    app.close()
+
+
+@rule("M82", "M86")
 @pytest.mark.parametrize("schema", ["rota", "jobs2"])
 def test_a_cron_text_that_a_drain_could_not_read_is_reported_by_doctor_and_alert(
     empty_database: str, schema: str

@@ -173,6 +173,7 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     """Judge whether schedules fire."""
     late = [
         f"{one['name']} by {words(one['late_s'])}"
+        + (f" ({one['last_error']})" if one["last_error"] else "")
         for one in facts["overdue"]
         if one["stopped_why"] is None
     ]
@@ -187,7 +188,8 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
         f"paused by Rota: {', '.join(stopped)}"
     ] * bool(stopped)
     do = [
-        "start a worker, or let cron run `rota work --drain` each minute: either fires schedules"
+        "fix the cause in brackets; without one start a worker, or let cron run "
+        "`rota work --drain` each minute: either fires schedules"
     ] * bool(late)
     do += [
         "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"

@@ -175,9 +175,10 @@ begin
         when late.paused
           then format('schedule %s is paused by Rota: %s', late.name, late.why)
         else format(
-          'schedule %s was due at %s',
+          'schedule %s was due at %s%s',
           late.name,
-          to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
+          to_char(late.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'),
+          ': ' || late.last_error
         )
       end
     from (
@@ -185,7 +186,8 @@ begin
         s.name,
         s.paused_at is not null as paused,
         coalesce(s.paused_at, s.next_run_at, s.since) as at,
-        s.paused_why as why
+        s.paused_why as why,
+        s.last_error
       from schedule s
       where s.cron is not null
         and s.disabled_at is null

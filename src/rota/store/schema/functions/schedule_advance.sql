@@ -65,6 +65,7 @@ begin
   update schedule s
   set
     next_run_at = p_then,
+    last_error = null,
     last_job = coalesce(v_last, s.last_job),
     last_run_at = case when v_last is null then s.last_run_at else clock() end
   where s.name = p_name;

@@ -44,15 +44,11 @@ begin
     due.name, due.cron, due.timezone, due.catch_up,
     extract(epoch from due.jitter)::float8,
     due.next_run_at, due.since,
-    case
-      when greatest(octet_length(due.payload::text), octet_length(due.meta::text))
-        > payload_bytes_max()
-        then format(
-          'its payload or meta is over the limit of %s bytes: '
-            || 'store the data elsewhere and pass a reference',
-          payload_bytes_max()
-        )
-    end
+    job_refusal(
+      due.job_type, due.payload, due.queue, due.priority,
+      null, null, due.max_attempts,
+      null, due.meta, due.payload_version
+    )
   from (select) one
   left join lateral (
     (

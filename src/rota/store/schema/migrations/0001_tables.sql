@@ -276,6 +276,8 @@ create table schedule (
   since timestamptz not null default clock(),
   last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
+  -- Why the database did not take the job of the tick that is due; NULL: it did.
+  last_error text,
   release text,                                  -- of code: the release that declared it last, …
   declared_at timestamptz,                       -- … and when
   created_at timestamptz not null default clock(),

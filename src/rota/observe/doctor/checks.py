@@ -182,6 +182,12 @@ CHECKS = (
         server.partitions,
     ),
     Check(
+        "ids",
+        "Are new ids above all old ones?",
+        lambda source: source.facts("doctor_ids"),
+        server.ids,
+    ),
+    Check(
         "retention",
         "Is old history dropped?",
         lambda source: source.facts("doctor_retention", margin=RETENTION_MARGIN),

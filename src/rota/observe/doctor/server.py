@@ -259,6 +259,20 @@ def _days(days: list[int]) -> str:
     )
 
 
+def ids(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether a new job or action can get the id of an old one."""
+    if not facts["behind"]:
+        return ok("new ids are above all old ones")
+    behind = ", ".join(
+        f"{one['sequence']} is at {one['last_id']:,}, and an id is {one['highest_id']:,}"
+        for one in facts["behind"]
+    )
+    return bad(
+        f"{behind}: new jobs get the ids of old ones, or are refused",
+        "run `rota resume --copy`, or as the owner: SELECT * FROM rota.ids_ensure()",
+    )
+
+
 def retention(facts: Facts, limits: Limits) -> Finding:
     """Judge whether old history is dropped."""
     weight = (

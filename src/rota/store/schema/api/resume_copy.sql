@@ -1,6 +1,7 @@
--- Lets this copy work: records its own identity. Returns false, and writes nothing, when the
--- recorded identity is right already.
--- Locks: the row of `installation`.
+-- Lets this copy work: records its own identity. Returns false when the recorded identity is right
+-- already. In either case it moves sequences that are behind their ids, because a copy may come
+-- without them.
+-- Locks: the row of `installation`; as ids_ensure.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function resume_copy(p_why text default null, p_by text default null)
 returns boolean
@@ -10,6 +11,7 @@ as $$
 declare
   v_copied text := copy_check();
 begin
+  perform ids_ensure();
   if v_copied is null then
     return false;
   end if;

@@ -7,8 +7,10 @@ database recorded. The release that wrote a text is recorded with it; an older r
 texts of a newer one alone.
 
 All of it happens in one transaction under one lock, so ten processes that start at once apply each
-file once. The files name no schema: they run with the schema in front of the `search_path`, and
-each function keeps that path (`set search_path from current`).
+file once. The files name no schema. A definition has the token `{schema}` before each name of the
+schema's own, and its functions look up nothing else but pg_catalog: a function of the same name
+that another user has created can then not take the place of ours, with its owner's rights.
+Migrations run with the schema in front of the `search_path`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216
+_TOKEN = "{schema}"
 _REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
 _OLDEST = re.compile(
     r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)"
@@ -69,17 +72,25 @@ do $$ begin
   end if;
 end $$;
 """
+_REFUSE_CREATORS = """
+do $$ declare v_roles text := (select string_agg(role, ', ') from ({creators}) others); begin
+  if v_roles is not null then
+    raise 'others may create functions in schema {schema}, which would run with the rights of '
+      'Rota''s owner: revoke create on schema {schema} from %', v_roles;
+  end if;
+end $$;
+"""
 _SETTING = """\
 do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 {text}
 end if; end $setting$;
 """
 _END = """\
-select installation_ensure();
-select partitions_ensure(7);
+select {schema}.installation_ensure();
+select {schema}.partitions_ensure(7);
 update definition d
 set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000
-from definition_texts() t
+from {schema}.definition_texts() t
 where t.name = d.name and d.name in ({names});
 select
   set_config('search_path', current_setting('rota.search_path'), false),
@@ -117,13 +128,13 @@ class Definition:
 
     @property
     def hash(self) -> str:
-        """The hash by which the database knows the text."""
+        """The hash by which the database knows the text, whatever the schema's name."""
         return sha256(self.text.encode()).hexdigest()
 
-    def replacement(self, *, is_new: bool) -> str:
+    def replacement(self, schema: str, *, is_new: bool) -> str:
         """The statements that make it. Only a new function is revoked from PUBLIC: later grants are
         a DBA's."""
-        return self.text if is_new else _REVOKE.sub("", self.text)
+        return name_schema(self.text if is_new else _REVOKE.sub("", self.text), schema)
 
     def record(self) -> str:
         """The statement that records which release wrote which text."""
@@ -182,11 +193,12 @@ def as_sql(schema: str = "rota", after: int = 0) -> str:
     a DBA.
 
     Run it in one transaction, as the owner of the schema. It refuses a schema with definitions of a
-    newer release, and leaves the session's `search_path` as it was.
+    newer release or in which others may create objects, and leaves the session's `search_path` as
+    it was.
     """
     title = f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n"
     missing = [migration for migration in migrations() if migration.number > after]
-    return title + "\n".join(_script(schema, missing, definitions(), refuse_newer=True))
+    return title + "\n".join(_script(schema, missing, definitions(), is_printed=True))
 
 
 def _script(
@@ -195,22 +207,26 @@ def _script(
     stale: Sequence[Definition],
     *,
     there: frozenset[str] = frozenset(),
-    refuse_newer: bool = False,
+    is_printed: bool = False,
 ) -> Iterator[str]:
     check_schema(schema)
     yield _BEGIN.format(schema=schema)
-    if refuse_newer:
+    if is_printed:
         release = ",".join(str(part) for part in _version(VERSION))
         yield _REFUSE_NEWER.format(schema=schema, release=release, version=VERSION)
+        creators = Statements(schema)["schema_creators"].decode()
+        yield _REFUSE_CREATORS.format(schema=schema, creators=creators)
     for file in sql_files("settings"):
-        name, text = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").rstrip()
+        name = file.name.removesuffix(".sql")
+        text = name_schema(file.read_text(encoding="utf-8"), schema).rstrip()
         yield _SETTING.format(schema=schema, name=name, text=text)
     for migration in missing:
         yield f"{migration.text.rstrip()}\n{_record(migration)}\n"
     for definition in stale:
-        text = definition.replacement(is_new=definition.name not in there)
+        text = definition.replacement(schema, is_new=definition.name not in there)
         yield f"{text.rstrip()}\n{definition.record()}\n"
-    yield _END.format(names=", ".join(f"'{definition.name}'" for definition in stale) or "''")
+    names = ", ".join(f"'{definition.name}'" for definition in stale) or "''"
+    yield _END.format(schema=schema, names=names)
 
 
 def _record(migration: Migration) -> str:
@@ -237,8 +253,8 @@ def migrate(
 
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
-        payload
-            limit is out of range, or the schema holds objects that no recorded migration made.
+            payload limit is out of range, others may create objects in the schema, or it holds
+            objects that no recorded migration made.
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
@@ -287,6 +303,7 @@ def _apply(
         "client_min_messages = warning"
     )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
+    _refuse_creators(connection, schema)
     applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
     if applied and recorded is None:
         raise SchemaError(
@@ -403,6 +420,17 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
         )
 
 
+def _refuse_creators(connection: psycopg.Connection, schema: str) -> None:
+    rows = connection.execute(Statements(schema)["schema_creators"]).fetchall()
+    if rows:
+        roles = ", ".join(row[0] for row in rows)
+        raise SchemaError(
+            f"others may create functions in schema {schema!r}, which would run with the rights of "
+            f"Rota's owner: REVOKE CREATE ON SCHEMA {schema} FROM {roles}, or use a schema of "
+            "Rota's own (--schema)"
+        )
+
+
 def _read_applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     found = connection.execute(
         "select to_regclass(%s) is not null", [f"{schema}.migration"]
@@ -438,6 +466,11 @@ def _missing_privilege(
         f"role {user!r} may not create schema {schema!r}: GRANT CREATE ON DATABASE "
         f"{connection.info.dbname} TO {user} ({error.diag.message_primary})"
     )
+
+
+def name_schema(text: str, schema: str) -> str:
+    """Return a definition's text with the schema's name for its token."""
+    return text.replace(_TOKEN, schema)
 
 
 def newest(releases: Iterable[str]) -> str:

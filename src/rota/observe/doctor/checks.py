@@ -131,6 +131,14 @@ def _clock(source: FactSource) -> Facts:
     return {"skew_s": at - (before + time.time()) / 2}
 
 
+def _privileges(source: FactSource) -> Facts:
+    creators = source.probe.rows("schema_creators", {}, ("role",))
+    return {
+        **source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
+        "creators": [row["role"] for row in creators],
+    }
+
+
 def _types(source: FactSource) -> Facts:
     return source.facts("doctor_types", heads=HEADS, limit=LISTED)
 
@@ -158,7 +166,7 @@ CHECKS = (
     Check(
         "privileges",
         "Does the role have the rights it needs?",
-        lambda source: source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
+        _privileges,
         server.privileges,
     ),
     Check("clock", "Does this machine's clock agree with the database's?", _clock, server.clock),

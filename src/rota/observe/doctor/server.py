@@ -77,6 +77,13 @@ def listen(facts: Facts, limits: Limits) -> Finding:
 def privileges(facts: Facts, limits: Limits) -> Finding:
     """Judge the rights of this role and of the connected workers."""
     role, owner = facts["role"], facts["owner"]
+    if facts["creators"]:
+        creators = ", ".join(facts["creators"])
+        return bad(
+            f"others may create functions in the schema ({creators}), which can then run with the "
+            f"rights of {owner}",
+            f"REVOKE CREATE ON SCHEMA {facts['schema']} FROM {creators}",
+        )
     if facts["others"]:
         return bad(
             f"workers are connected as {', '.join(facts['others'])}, which does not own the "

@@ -3,29 +3,29 @@
 -- needs no right to read payloads. The function shows only names of types, queues and errors.
 -- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
 -- Keeps: M86, the cost does not grow with the number of jobs.
-create or replace function alert_matches(p_rule text)
+create or replace function {schema}.alert_matches(p_rule text)
 returns table (subject text, value float8, message text)
 language plpgsql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_rule alert_rule;
+  v_rule {schema}.alert_rule;
   v_minutes float8;
   v_count bigint;
   v_span float8;
   v_usual float8;
-  v_now timestamptz := clock();
+  v_now timestamptz := {schema}.clock();
   v_types text[];
   v_resumed timestamptz;
 begin
   select r.* into v_rule
-  from alert_rule r
+  from {schema}.alert_rule r
   where r.name = p_rule;
   v_minutes := extract(epoch from v_rule.period) / 60;
   if v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue')
-    and is_paused()
+    and {schema}.is_paused()
   then
     return;  -- everything is paused
   end if;
@@ -33,7 +33,7 @@ begin
     select count(*), array_agg(died.job_type) into v_count, v_types
     from (
       select j.job_type
-      from job j
+      from {schema}.job j
       where j.status = 'dead'
         and j.failed_at > v_now - v_rule.period
         and (v_rule.job_type is null or j.job_type = v_rule.job_type)
@@ -48,7 +48,7 @@ begin
         format(
           '%s%s jobs died within %s and wait for a person: %s',
           case when v_count >= greatest(v_rule.at_least, 1000) then 'at least ' else '' end,
-          v_count, v_rule.period, alert_names(v_types)
+          v_count, v_rule.period, {schema}.alert_names(v_types)
         );
     end if;
   elsif v_rule.kind = 'same_error' then
@@ -59,11 +59,11 @@ begin
       format(
         '%s different jobs failed with %s within %s: %s',
         count(*), coalesce(one.error_type, '?'), v_rule.period,
-        alert_names(array_agg(one.job_type))
+        {schema}.alert_names(array_agg(one.job_type))
       )
     from (
       select distinct f.error_type, f.job_type, f.job
-      from alert_failures(v_now - v_rule.period, v_now) f
+      from {schema}.alert_failures(v_now - v_rule.period, v_now) f
       where v_rule.job_type is null
         or f.job_type = v_rule.job_type
     ) one
@@ -77,7 +77,7 @@ begin
       array_agg(f.job_type),
       extract(epoch from v_now - min(f.finished_at)) / 60
     into v_count, v_types, v_span
-    from alert_failures(v_now - v_rule.period, v_now) f
+    from {schema}.alert_failures(v_now - v_rule.period, v_now) f
     where v_rule.job_type is null
       or f.job_type = v_rule.job_type;
     if v_count >= v_rule.at_least then
@@ -91,7 +91,10 @@ begin
           extract(epoch from v_now - v_rule.period - min(f.finished_at)) / 60
         )
       into v_usual
-      from alert_failures(v_now - v_rule.period - interval '1 day', v_now - v_rule.period) f
+      from {schema}.alert_failures(
+        v_now - v_rule.period - interval '1 day',
+        v_now - v_rule.period
+      ) f
       where v_rule.job_type is null
         or f.job_type = v_rule.job_type;
       if v_count / v_minutes >= v_rule.factor * coalesce(v_usual, 0) then
@@ -102,7 +105,7 @@ begin
           format(
             '%s failures a minute over %s, usually %s: %s',
             round((v_count / v_minutes)::numeric, 1), v_rule.period,
-            round(coalesce(v_usual, 0)::numeric, 2), alert_names(v_types)
+            round(coalesce(v_usual, 0)::numeric, 2), {schema}.alert_names(v_types)
           );
       end if;
     end if;
@@ -116,7 +119,7 @@ begin
         d.queue,
         to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
       )
-    from alert_due(v_rule.queue, v_rule.period) d
+    from {schema}.alert_due(v_rule.queue, v_rule.period) d
     where d.known
       and d.served
       and d.tried
@@ -135,7 +138,7 @@ begin
         v_rule.period, d.job_type,
         to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
       )
-    from alert_due(v_rule.queue, v_rule.period) d
+    from {schema}.alert_due(v_rule.queue, v_rule.period) d
     where not d.known
       and d.served
       and (v_rule.job_type is null or d.job_type = v_rule.job_type)
@@ -153,7 +156,7 @@ begin
         v_rule.period, d.queue,
         to_char(min(d.oldest) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
       )
-    from alert_due(v_rule.queue, v_rule.period) d
+    from {schema}.alert_due(v_rule.queue, v_rule.period) d
     where not d.served
       and (v_rule.job_type is null or d.job_type = v_rule.job_type)
     group by d.queue
@@ -165,7 +168,7 @@ begin
     -- a schedule that a person paused; one that a worker which has just started is about to fire,
     -- after a time without workers; one that has been waiting since a pause of everything ended.
     select max(a.at) into v_resumed
-    from alert_resumed(v_rule.period) a
+    from {schema}.alert_resumed(v_rule.period) a
     where a.queue is null;
     return query
     select
@@ -188,7 +191,7 @@ begin
         coalesce(s.paused_at, s.next_run_at, s.since) as at,
         s.paused_why as why,
         s.last_error
-      from schedule s
+      from {schema}.schedule s
       where s.cron is not null
         and s.disabled_at is null
         and (s.paused_at is null or s.refused)
@@ -198,7 +201,7 @@ begin
         late.paused
         or v_now - least(v_rule.period, interval '1 minute') > (
           select coalesce(min(w.started_at), '-infinity')
-          from worker w
+          from {schema}.worker w
           where coalesce(w.stopped_at, w.heartbeat_at) > v_now - v_rule.period
         )
       )

@@ -3,21 +3,21 @@
 -- Locks: only when one is behind, its sequence: nextval waits, and so does this for transactions
 --   that have called it.
 -- Keeps: M2; no job gets the id of another.
-create or replace function ids_ensure()
+create or replace function {schema}.ids_ensure()
 returns table (sequence text, last_id bigint)
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
   v_sequence text;
 begin
-  for v_sequence in select b.sequence from ids_behind() b loop
+  for v_sequence in select b.sequence from {schema}.ids_behind() b loop
     -- A setting that it has: for the lock. Between the reading of a sequence and its setval another
     -- session could take ids.
     execute format('alter sequence %s no cycle', v_sequence);
   end loop;
   return query
   select b.sequence, setval(b.sequence::regclass, b.highest_id)
-  from ids_behind() b;
+  from {schema}.ids_behind() b;
 end $$;

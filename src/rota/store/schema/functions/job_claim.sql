@@ -16,7 +16,7 @@
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
-create or replace function job_claim(
+create or replace function {schema}.job_claim(
   p_worker text,
   p_release text,
   p_types text[],
@@ -34,14 +34,14 @@ create or replace function job_claim(
   p_refused bigint[],
   p_alone boolean
 )
-returns setof job
+returns setof {schema}.job
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
-  v_paused text[] := paused_queues(p_queues);
+  v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[] := array(
     select picked.id
@@ -51,22 +51,25 @@ declare
       from generate_series(q.lo, q.hi) k
       cross join lateral (
         select b.id
-        from job b
+        from {schema}.job b
         where b.queue = q.queue
           and b.priority = p_priorities[k]
           and b.status in ('queued', 'failed')
           and (b.run_at, b.id) > (
-            least(p_after_run_at[k], clock() - p_depths[k]),
-            case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end
+            least(p_after_run_at[k], {schema}.clock() - p_depths[k]),
+            case
+              when p_after_run_at[k] <= {schema}.clock() - p_depths[k] then p_after_id[k]
+              else 0
+            end
           )
-          and b.run_at <= clock()
+          and b.run_at <= {schema}.clock()
           and b.job_type = any (p_types)
           -- A payload mismatch waits for another release. One that none has taken for an hour is
           -- claimed again, and ends dead if no other release is alive.
           and (
             b.mismatched_releases is null
             or not p_release = any (b.mismatched_releases)
-            or b.run_at < clock() - interval '1 hour'
+            or b.run_at < {schema}.clock() - interval '1 hour'
           )
           and b.id <> all (v_refused)
         order by b.run_at, b.id
@@ -81,10 +84,10 @@ declare
   v_from int := 1;
   v_size int := cardinality(v_ids);
   v_taken bigint[];
-  v_row job;
+  v_row {schema}.job;
 begin
   if p_refused is null then
-    v_taken := array(select job_take(v_ids, p_worker, p_types, p_leases, p_records));
+    v_taken := array(select {schema}.job_take(v_ids, p_worker, p_types, p_leases, p_records));
     v_from := v_size + 1;
   elsif p_alone then
     set constraints all immediate;  -- a deferred one would refuse all rows, at the end
@@ -92,7 +95,7 @@ begin
   while v_from <= cardinality(v_ids) loop
     begin
       v_taken := v_taken || array(
-        select job_take(
+        select {schema}.job_take(
           v_ids[v_from : v_from + v_size - 1],
           p_worker, p_types, p_leases, p_records
         )
@@ -106,7 +109,7 @@ begin
         v_size := (v_size + 1) / 2;
       else
         select j.* into v_row
-        from job j
+        from {schema}.job j
         where j.id = v_ids[v_from];
         v_row.last_error := sqlstate || ': ' || sqlerrm;
         return next v_row;
@@ -118,7 +121,7 @@ begin
   -- migration adds a column must plan this again.
   return query
   select j.*
-  from job j
+  from {schema}.job j
   where j.id = any (v_taken);
   v_row := null;
   foreach v_row.queue in array v_paused loop

@@ -1,6 +1,6 @@
 -- Says what is wrong with the arguments for a job; NULL: nothing. It checks all arguments, with
 -- json_refusal for payload and meta.
-create or replace function job_refusal(
+create or replace function {schema}.job_refusal(
   p_job_type text,
   p_payload jsonb,
   p_queue text,
@@ -14,7 +14,7 @@ create or replace function job_refusal(
 )
 returns text
 language sql stable parallel safe
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select case
     when coalesce(length(p_job_type), 0) not between 1 and 200
@@ -48,6 +48,9 @@ as $$
       )
     when p_payload_version not between 1 and 32767
       then format('payload_version must be from 1 to 32767, not %s', p_payload_version)
-    else coalesce(json_refusal('payload', p_payload), json_refusal('meta', p_meta))
+    else coalesce(
+      {schema}.json_refusal('payload', p_payload),
+      {schema}.json_refusal('meta', p_meta)
+    )
   end
 $$;

@@ -2,7 +2,7 @@
 -- job may begin only after job_start has recorded it if it was lost before, has one attempt only,
 -- or has a type that is in p_records. The function has no search_path of its own: job_claim has
 -- one.
-create or replace function job_take(
+create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
   p_types text[],
@@ -14,14 +14,14 @@ language plpgsql
 as $$
 begin
   return query
-  update job j
+  update {schema}.job j
   set
     status = 'running',
     locked_by = p_worker,
-    locked_until = clock() + p_leases[array_position(p_types, j.job_type)],
+    locked_until = {schema}.clock() + p_leases[array_position(p_types, j.job_type)],
     attempts = j.attempts + 1,
     claims = j.claims + 1,
-    started_at = clock(),
+    started_at = {schema}.clock(),
     start_recorded = case
       when j.losses > 0
         or j.max_attempts = 1

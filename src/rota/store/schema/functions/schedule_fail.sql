@@ -3,7 +3,7 @@
 -- written again.
 -- Locks: the row of the schedule.
 -- Keeps: M82, a schedule that does not fire says why.
-create or replace function schedule_fail(
+create or replace function {schema}.schedule_fail(
   p_name text,
   p_next_run_at timestamptz,
   p_since timestamptz,
@@ -11,9 +11,9 @@ create or replace function schedule_fail(
 )
 returns void
 language sql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  update schedule s
+  update {schema}.schedule s
   set last_error = left(p_why, 500)
   where s.name = p_name
     and s.next_run_at is not distinct from p_next_run_at

@@ -523,6 +523,18 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
         assert schedules().level == Level.OK  # nothing may run, which another check reports
 
 
+@rule("M51")
+def test_a_key_of_a_job_that_was_deleted_by_hand_is_reported(
+    database: str, connection: Connection
+) -> None:
+    insert(connection, idempotency_key="order:1\x1b[2J")
+    insert(connection, idempotency_key="order:2")
+    assert look(database, "keys").level == Level.OK
+    connection.execute("delete from rota.job where idempotency_key like 'order:1%'")
+    said = is_red(look(database, "keys"), Level.WARN)
+    assert said.startswith("1 live jobs were deleted") and "order:1" in said and said.isprintable()
+
+
 @rule("M82", "M86")
 def test_a_tick_that_a_user_s_trigger_refuses_is_reported_with_its_reason(
     database: str, connection: Connection, capsys: pytest.CaptureFixture[str]

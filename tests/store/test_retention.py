@@ -362,6 +362,82 @@ def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(
     assert rows(connection, "select key from rota.idempotency") == [("a",)]
 
 
+# Keys of jobs that were deleted by hand
+
+
+def keyed(connection: Connection, *keys: str) -> list[int]:
+    """Insert a job for each key that is free; their ids."""
+    inserted = [insert(connection, idempotency_key=key) for key in keys]
+    return [id_ for ids in inserted for id_ in ids]
+
+
+def free(hand: Hand, after: int = 0, limit: int = 100) -> int:
+    return hand.run(ops.free_keys(after, limit)).freed
+
+
+@rule("M51")
+def test_the_key_of_a_live_job_that_was_deleted_by_hand_is_freed(connection: Connection) -> None:
+    hand = Hand(connection)
+    gone, stays = keyed(connection, "gone", "stays")
+    connection.execute("delete from rota.job where id = %s", [gone])
+    assert hand.run(ops.free_keys(0, 100)) == ops.KeysRead(2, 1, stays)
+    assert rows(connection, "select key from rota.idempotency") == [("stays",)]
+    assert keyed(connection, "gone") and free(hand) == 0
+
+
+@rule("M51", "M13")
+@pytest.mark.parametrize("how", ["keeps failures only", "its partition was dropped"])
+def test_the_key_of_a_job_that_has_ended_is_held_though_its_row_is_gone(
+    connection: Connection, how: str
+) -> None:
+    connection.execute(
+        "insert into rota.job_type (name, history) values ('t', %s)",
+        ["failures" if how == "keeps failures only" else "all"],
+    )
+    keyed(connection, "k")
+    hand = Hand(connection)
+    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+    connection.execute("delete from rota.job_history")
+    assert free(hand) == 0
+    assert rows(connection, "select key from rota.idempotency") == [("k",)]
+    assert keyed(connection, "k") == []
+
+
+@rule("M51")
+def test_the_keys_of_running_dead_and_uncommitted_jobs_are_held(
+    connection: Connection, second: Connection
+) -> None:
+    keyed(connection, "queued", "running", "dead")
+    hand = Hand(connection)
+    [dead] = [job for job in hand.claim().jobs if job.idempotency_key == "dead"]
+    hand.settle((dead, GIVE_UP))
+    keyed(connection, "queued too")
+    with second.transaction():
+        keyed(second, "uncommitted")
+        assert free(hand) == 0
+    assert free(hand) == 0
+    with second.transaction():
+        second.execute("delete from rota.job where idempotency_key = 'queued too'")
+        assert free(hand) == 0  # the delete may still be rolled back
+    assert free(hand) == 1
+
+
+@rule("M51")
+def test_freeing_keys_reads_a_bounded_part_of_one_index_and_waits_for_no_lock(
+    connection: Connection, second: Connection
+) -> None:
+    ids = keyed(connection, *(f"k{at}" for at in range(30)))
+    connection.execute("delete from rota.job where id = any (%s)", [ids[::2]])
+    hand = Hand(connection)
+    assert hand.run(ops.free_keys(0, 10)) == ops.KeysRead(10, 5, ids[9])
+    assert hand.run(ops.free_keys(ids[9], 10)) == ops.KeysRead(10, 5, ids[19])
+    connection.execute("set lock_timeout = '150ms'")
+    with second.transaction():
+        second.execute("select from rota.idempotency where job = %s for update", [ids[20]])
+        assert hand.run(ops.free_keys(ids[19], 10)) == ops.KeysRead(10, 4, ids[29])
+    assert hand.run(ops.free_keys(ids[29], 10)) == ops.KeysRead(0, 0, None)
+
+
 def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(
     connection: Connection,
 ) -> None:

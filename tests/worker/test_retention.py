@@ -19,6 +19,7 @@ from rota.observe.events import (
     DeadArchived,
     Event,
     JobSucceeded,
+    KeysFreed,
     PartitionDropped,
     PartitionKept,
     WorkerStarted,
@@ -290,6 +291,23 @@ async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batc
             assert await worker.one_pass() == PERIOD_S
             assert len(worker.kept()) == 2
     assert rows(connection, "select from rota.idempotency") == []
+
+
+@rule("M51")
+async def test_the_keys_of_deleted_jobs_are_freed_part_by_part_and_reported(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEYS", 2)
+    connection.execute(
+        "insert into rota.job (job_type, idempotency_key) "
+        "select 't', k from unnest('{a,b,c,d}'::text[]) k"
+    )
+    connection.execute("delete from rota.job where idempotency_key in ('b', 'd')")
+    async with upkeep(database) as worker:
+        for left in (3, 2, 2):
+            assert await worker.one_pass() == PERIOD_S
+            assert value(connection, "select count(*) from rota.idempotency") == left
+        assert [event.keys for event in worker.events if isinstance(event, KeysFreed)] == [1, 1]
 
 
 @rule("M13")

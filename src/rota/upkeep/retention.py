@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import DeadArchived, PartitionDropped, PartitionKept
+from rota.observe.events import DeadArchived, KeysFreed, PartitionDropped, PartitionKept
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
@@ -29,6 +29,8 @@ STEP_MARGIN_S = 0.5
 """After this the client ends the step: behind a transaction pooler the server cannot."""
 BATCH = 1_000
 """Rows per statement."""
+KEYS = 10_000
+"""Keys of live jobs that a pass reads to find those of deleted jobs. The next pass reads on."""
 
 
 class Retention(Service):
@@ -52,6 +54,8 @@ class Retention(Service):
         """No pass before this time, because the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """No change of partitions before this time, while rows are deleted batch by batch."""
+        self._keys_after = 0
+        """The next pass reads the keys of jobs after this one."""
 
     async def begin(self, link: StoreLink) -> None:
         """Do the pass of a drain, before its jobs.
@@ -130,6 +134,7 @@ class Retention(Service):
         kinds: list[Callable[[], Awaitable[int]]] = [
             lambda: self._archive_dead(link),
             lambda: link.run(ops.expire_keys(BATCH)),
+            lambda: self._free_keys(link),
             lambda: link.run(ops.forget_workers(BATCH)),
             lambda: link.run(ops.forget_actions(BATCH)),
             lambda: link.run(ops.forget_runs(BATCH)),
@@ -146,6 +151,14 @@ class Retention(Service):
         if trouble is not None and not more:
             raise trouble
         return more
+
+    async def _free_keys(self, link: StoreLink) -> int:
+        """Free keys of deleted jobs; one statement for each pass, so it never leaves more."""
+        keys = await link.run(ops.free_keys(self._keys_after, KEYS))
+        self._keys_after = 0 if keys.read < KEYS else keys.last_job or 0
+        if keys.freed:
+            self.bus.emit(KeysFreed(keys=keys.freed))
+        return 0
 
     async def _archive_dead(self, link: StoreLink) -> int:
         dead, refusals = await link.run(ops.archive_dead(BATCH))

@@ -24,6 +24,8 @@ LISTED = 10
 HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
+KEYS = 10_000
+"""Keys of live jobs that are read."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
@@ -224,6 +226,12 @@ CHECKS = (
         "Do jobs end in time?",
         lambda source: source.facts("doctor_running", margin=LATE, limit=RUNNING),
         work.running,
+    ),
+    Check(
+        "keys",
+        "Does a job that is gone hold an idempotency key?",
+        lambda source: source.facts("doctor_keys", limit=KEYS),
+        work.keys,
     ),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
+from rota.model.failure import one_line
 from rota.model.units import words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
 
@@ -195,6 +196,20 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
         "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
     ] * bool(stopped)
     return bad("; ".join(text), "; ".join(do))
+
+
+def keys(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether jobs that were deleted by hand still hold their keys."""
+    count = facts["orphans"]
+    if not count:
+        return ok("no deleted job holds an idempotency key")
+    example = facts["example"]
+    return warn(
+        f"{count:,} live jobs were deleted from the table and still hold their idempotency keys, "
+        f"such as {one_line(example['key'], 100)!r} of {one_line(example['job_type'], 100)}",
+        "retention frees them within some hours; cancel jobs with `rota cancel` instead, which "
+        "frees the key at once",
+    )
 
 
 def dead(facts: Facts, limits: Limits) -> Finding:

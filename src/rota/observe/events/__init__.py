@@ -26,7 +26,13 @@ from rota.observe.events.schedule import (
     ScheduleRefused,
     TicksMissed,
 )
-from rota.observe.events.upkeep import DeadArchived, PartitionDropped, PartitionKept, UpkeepRefused
+from rota.observe.events.upkeep import (
+    DeadArchived,
+    KeysFreed,
+    PartitionDropped,
+    PartitionKept,
+    UpkeepRefused,
+)
 from rota.observe.events.worker import (
     DatabaseCopied,
     DatabaseLost,
@@ -54,6 +60,7 @@ __all__ = [
     "JobReaped",
     "JobSnoozed",
     "JobSucceeded",
+    "KeysFreed",
     "LeaseLost",
     "LoopBlocked",
     "OutcomeRefused",

@@ -44,6 +44,15 @@ class PartitionKept(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeysFreed(Event):
+    """Idempotency keys were freed whose live jobs had been deleted from the table by hand."""
+
+    level = logging.WARNING
+    line = "retention: {keys} idempotency keys of deleted jobs were freed"
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadArchived(Event):
     """Dead jobs that no person resolved within their time were moved to history.
 

@@ -63,11 +63,13 @@ from rota.store.ops.read import (
     table,
 )
 from rota.store.ops.retention import (
+    KeysRead,
     PartitionStep,
     archive_dead,
     expire_keys,
     forget_actions,
     forget_workers,
+    free_keys,
     partitions_due,
     take_step,
 )
@@ -123,6 +125,7 @@ __all__ = [
     "Figures",
     "Filter",
     "Inserted",
+    "KeysRead",
     "NewRow",
     "News",
     "Overdue",
@@ -168,6 +171,7 @@ __all__ = [
     "forget_figures",
     "forget_runs",
     "forget_workers",
+    "free_keys",
     "insert",
     "insert_many",
     "leave",

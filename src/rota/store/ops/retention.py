@@ -62,6 +62,22 @@ def expire_keys(limit: int) -> Operation[int]:
     return (yield Query("keys_expire", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class KeysRead:
+    """How many keys of live jobs were read, and how many of them freed."""
+
+    read: int
+    freed: int
+    last_job: int | None
+    """The last job; None: there was none."""
+
+
+def free_keys(after: int, limit: int) -> Operation[KeysRead]:
+    """Free keys whose job was deleted by hand, among those of the jobs after this one."""
+    rows = yield Query("keys_free", {"after": after, "limit": limit})
+    return KeysRead(*rows[0])
+
+
 def forget_workers(limit: int) -> Operation[int]:
     """Delete workers that have been gone for a day; return how many."""
     return (yield Query("workers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

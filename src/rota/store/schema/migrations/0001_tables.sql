@@ -231,11 +231,14 @@ insert into retention (what, keep) values
   ('actions', '90 days'),
   ('figures', '400 days');
 
--- The next two are for retention, so that its passes never read whole tables. A job that has no key
--- and does not die is in neither.
+-- The next three are for retention, so that its passes never read whole tables. A job that has no
+-- key and does not die is in none of them.
 create index job_dead on job (failed_at) where status = 'dead';
 
 create index idempotency_expires on idempotency (expires_at) where expires_at is not null;
+
+-- The keys of live jobs, the oldest job first: those whose job was deleted by hand stay there.
+create index idempotency_live on idempotency (job) where expires_at is null;
 
 -- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';

@@ -26,7 +26,7 @@ CLAIM = 200
 CLIENTS = 2
 """As many connections as a Rota worker uses for claims and finishes."""
 
-# The parameters of job_claim.sql, which pgbench substitutes: it writes them as our SQL files do.
+# The parameters of worker_claim.sql, which pgbench substitutes: it writes them as our SQL files do.
 PARAMETERS = {
     "worker": "pgbench",
     "release": "bench",
@@ -103,7 +103,7 @@ class Pgbench:
 def _script() -> str:
     statements = {
         name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
-        for name in ("job_claim", "job_finish")
+        for name in ("worker_claim", "job_finish")
     }
     finish = statements["job_finish"]
     # A batch of plain successes leaves these out.
@@ -118,7 +118,7 @@ select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.clai
   coalesce(array[max(c.run_at)]::text, :after_run_at::text) as after_run_at,
   coalesce((array_agg(array[c.id]::text order by c.run_at desc, c.id desc))[1], :after_id::text)
     as after_id
-from ({statements["job_claim"]}) c where c.id is not null
+from ({statements["worker_claim"]}) c where c.id is not null
 \\gset
 {finish};
 """

@@ -24,6 +24,7 @@ MOST = {
     "class names that exist twice": 0,
     "functions named by a participle": 0,
     "SQL functions in migrations": 0,
+    "SQL file names that exist twice": 0,
     "files that a new column of job touches": 6,
 }
 """The budgets."""
@@ -59,6 +60,7 @@ def main() -> int:
         "class names that exist twice": list(classes_that_exist_twice()),
         "functions named by a participle": list(participles()),
         "SQL functions in migrations": list(functions_in_migrations()),
+        "SQL file names that exist twice": list(sql_files_that_exist_twice()),
         "files that a new column of job touches": list(files_that_list(columns)),
     }
     broken = [name for name, most in MOST.items() if len(found[name]) > most]
@@ -154,6 +156,14 @@ def functions_in_migrations() -> Iterator[str]:
         text = file.read_text(encoding="utf-8")
         for found in re.finditer(r"(?im)^create (?:or replace )?function", text):
             yield place(file, text.count("\n", 0, found.start()) + 1)
+
+
+def sql_files_that_exist_twice() -> Iterator[str]:
+    """Each name of an SQL file that stands in more than one folder, with its places."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(PACKAGE.rglob("*.sql")):
+        places[file.name].append(place(file))
+    return (f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1)
 
 
 def job_columns(tables: str) -> list[str]:

@@ -15,16 +15,19 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tests.support.databases import Databases, wait_until_unused
-from tests.support.guard import PLACE, Run, locked, stop_servers
+from tests.support.guard import PLACE, Run, locked, locked_one, stop_servers
+from tests.support.order import spread
 from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
 from tests.system import night
 
 TEMPLATE = "rota_template"
-WAITING = 1
-"""Of the tests that are not marked as waiting one more runs than there are cores: they wait for
-their processes and the server now and then.
+WAITING = 4
+"""Of the tests that are not marked as waiting so many more run than there are cores: each waits for
+its processes and the server for most of its time.
 """
+EARLY = 2 / 3
+"""The part of the run in which slow tests begin."""
 
 _run = pytest.StashKey[Run]()
 _place = pytest.StashKey[Path]()
@@ -53,7 +56,7 @@ def server(
 
 
 @pytest.fixture(scope="session")
-def place(request: pytest.FixtureRequest) -> Path:
+def run_place(request: pytest.FixtureRequest) -> Path:
     """The directory of this run, the same for all xdist workers; gone when it ends."""
     return request.config.stash[_place]
 
@@ -187,18 +190,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     worker = getattr(item.config, "workerinput", {}).get("workerid")
     if worker is None or item.get_closest_marker("waits") is not None:
         return (yield)
-    core = int(worker.removeprefix("gw")) % ((os.cpu_count() or 2) + WAITING)
-    with locked(item.config.stash[_place] / f"core-{core}.lock"):
+    count = (os.cpu_count() or 2) + WAITING
+    own = int(worker.removeprefix("gw")) % count
+    place = item.config.stash[_place]
+    with locked_one([place / f"core-{(own + other) % count}.lock" for other in range(count)]):
         return (yield)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The random order, but that nothing long is left for the end, when it would run while the
-    other processes have no more to do.
+    """The random order, but for three things. At any time some tests wait and others compute.
+    Nothing long is left for the end, when it would run while the other processes have no more to
+    do. The last test is the one that needs the night.
     """
-    begin = len(items) - len(items) // 5
-    items[begin:] = sorted(items[begin:], key=lambda item: item.get_closest_marker("slow") is None)
+    by_kind: dict[str, list[pytest.Item]] = {"slow": [], "waits": [], "": []}
+    for item in items:
+        kinds = (kind for kind in by_kind if item.get_closest_marker(kind) is not None)
+        by_kind[next(kinds, "")].append(item)
+    items[:] = spread(by_kind["slow"], spread(by_kind["waits"], by_kind[""]), EARLY)
     items.sort(key=lambda item: item.name == night.NAME)
 
 

@@ -25,6 +25,7 @@ from rota import embedded, errors
 from rota.embedded import guard, server
 from rota.errors import EmbeddedError
 from tests.support import forked
+from tests.support.guard import locked
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -145,15 +146,19 @@ def directory(place: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Path]:
-    """A directory whose data are made, to copy."""
-    place = Path(tempfile.mkdtemp(prefix="rota-embedded-made-", dir="/tmp"))
-    place.chmod(0o755)
-    user = User(place / ".rota")
-    user.line()
-    user.leave()
-    yield place / ".rota"
-    shutil.rmtree(place)
+def made(run_place: Path) -> Path:
+    """A directory whose data are made, to copy. It is made once per run."""
+    place = run_place / "embedded"
+    with locked(run_place / "embedded.lock"):
+        if not place.exists():
+            unfinished = run_place / "embedded-unfinished"
+            unfinished.mkdir(0o755)
+            user = User(unfinished / ".rota")
+            user.line()
+            user.leave()
+            eventually(lambda: is_gone(unfinished / ".rota"), WAIT_S)
+            unfinished.rename(place)
+    return place / ".rota"
 
 
 @pytest.fixture
@@ -687,6 +692,7 @@ def test_rota_db_psql_starts_a_server_and_takes_it_down_again(made_directory: Pa
     assert db(made_directory, "psql", "-Xqc", "SELECT nothing").returncode == 1
 
 
+@pytest.mark.slow
 def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
     assert db(made_directory, "url").returncode == 1
     assert json.loads(db(made_directory, "url", "--json").stdout) == {

@@ -54,6 +54,16 @@ def test_a_line_may_be_wide_only_for_its_url(package: Path) -> None:
     assert house.wide_lines(iter([file])) == ["src/rota/wide.py:2"]
 
 
+def test_an_sql_file_that_exists_twice_is_named_with_both_places(package: Path) -> None:
+    for name in ("functions/sit.sql", "statements/sit.sql", "statements/stand.sql"):
+        package.joinpath(name).parent.mkdir(exist_ok=True)
+        package.joinpath(name).touch()
+
+    assert list(house.sql_files_that_exist_twice()) == [
+        "sit.sql: src/rota/functions/sit.sql, src/rota/statements/sit.sql"
+    ]
+
+
 @pytest.mark.waits
 def test_the_way_of_a_job_is_what_runs_for_every_job(database: str) -> None:
     ways = trace.trace(database)

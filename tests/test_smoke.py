@@ -15,7 +15,7 @@ from rota import embedded
 from tests.support.cli import CommandLine, StartedCommandLine
 from tests.support.project import with_private_server
 
-pytestmark = [pytest.mark.smoke, pytest.mark.system]
+pytestmark = [pytest.mark.smoke, pytest.mark.system, pytest.mark.slow]
 
 
 @pytest.fixture

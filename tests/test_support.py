@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ from psycopg.rows import TupleRow
 
 from tests.support import forked
 from tests.support.databases import Databases
+from tests.support.guard import locked, locked_one
+from tests.support.order import spread
 from tests.support.server import PostgresServer
 
 
@@ -97,3 +100,29 @@ def test_a_fork_is_waited_for_and_ended_as_a_process_is(tmp_path: Path) -> None:
             getattr(process.stdin if end == "close" else process, end)()
             assert process.wait(60) == process.poll() == status
         process.kill()  # it has ended: no other process is hit
+
+
+@pytest.mark.parametrize(
+    ("few", "part", "order"),
+    [
+        ("", 1.0, "abcdef"),
+        ("XY", 1.0, "XabcYdef"),
+        ("XY", 2 / 3, "XabYcdef"),
+        ("TUVWXYZ", 1.0, "TaUbVcWdXeYfZ"),
+    ],
+)
+def test_the_few_are_spread_evenly_among_the_many(few: str, part: float, order: str) -> None:
+    assert "".join(spread(few, "abcdef", part)) == order
+
+
+def test_of_several_locks_the_first_that_is_free_is_held(tmp_path: Path) -> None:
+    first, other = (tmp_path / name for name in "ab")
+    with (
+        locked(first),
+        locked_one([first, other]),
+        other.open("a") as lock,
+        pytest.raises(BlockingIOError),
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with locked(other), locked(first):
+        pass

@@ -13,11 +13,15 @@ import msgspec
 
 from rota import embedded
 from rota.client import Client
-from rota.client.actions import index_by_name
 from rota.client.schedules import declare_and_plan
 from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
 from rota.declare.job_type import JobType, make_row
-from rota.declare.jobs import Jobs, refuse_duplicate_schedules, refuse_duplicates
+from rota.declare.jobs import (
+    Jobs,
+    index_by_name,
+    refuse_duplicate_schedules,
+    refuse_duplicates,
+)
 from rota.declare.load import load
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
@@ -157,7 +161,7 @@ class App(Client):
         }
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        return index_by_name(self.types).get(name)
+        return index_by_name(self.types.values()).get(name)
 
     @property
     def url(self) -> str | None:
@@ -190,7 +194,7 @@ class App(Client):
     def release(self) -> str:
         """The release of your code, recorded with each attempt."""
         if self._release is None:
-            # Reads all installed distributions, so only when needed.
+            # Read only when needed: it reads all installed distributions.
             self._release = release_of(self._module)
         return self._release
 
@@ -268,8 +272,8 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """`run` on the running loop, until cancelled or, with `signals`, a signal that stops
-        `run`."""
+        """Run jobs on the running event loop until cancelled; with `signals` also until a signal
+        that stops `run`. Other arguments and errors are those of `run`."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
@@ -318,13 +322,13 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """`drain` on the running loop."""
+        """Drain on the running event loop. Arguments and errors are those of `drain`."""
         for_s = None if for_ is None else seconds(for_, name="for_")
         config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
     async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
-        """Drain for at most `within_s`, plus the grace period for handlers that then run."""
+        """Drain for at most `within_s`, plus the grace period of the handlers that run then."""
         config = replace(
             config,
             drain=True,
@@ -352,7 +356,7 @@ class App(Client):
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
-        by_name = index_by_name(self.types)
+        by_name = index_by_name(self.types.values())
         if not by_name:
             raise ConfigurationError(
                 "this App has no job types, so a worker would do nothing; "
@@ -379,7 +383,9 @@ class App(Client):
             with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
-                await aping(config.ping_url)  # a signal meanwhile ends no drain that is done
+                # Signals are still handled here: one that comes now does not end a drain that is
+                # done.
+                await aping(config.ping_url)
         return report
 
     def _encode_types(self) -> str:
@@ -401,11 +407,11 @@ class App(Client):
         }
 
     def close(self) -> None:
-        """Close the connections that enqueueing and reading opened. The App stays usable."""
+        """Close the connections that calls of this App opened. The App stays usable."""
         if self._database is not None:
             self._database.close()
 
     async def aclose(self) -> None:
-        """Close the connections, also those of the running loop. The App stays usable."""
+        """Close the connections, also those of the running event loop. The App stays usable."""
         if self._database is not None:
             await self._database.aclose()

@@ -53,7 +53,8 @@ class DeclarationError(UsageError):
 class PayloadError(UsageError):
     """The arguments of a job do not fit its handler, or cannot be stored. Nothing was inserted.
 
-    The caller's transaction, if any, is still usable.
+    The caller's transaction, if any, is still usable. Only if the payload limit was lowered since
+    this process read it, the table itself refuses the job and the transaction is aborted.
     """
 
     job_type: str

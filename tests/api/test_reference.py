@@ -24,10 +24,11 @@ from psycopg.rows import TupleRow
 import rota
 from rota import errors, events
 from rota.cli import cli
-from rota.client.actions import ActionFilters, Actions
+from rota.client.actions import Actions
 from rota.client.find import Search
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
+from rota.client.selection import ActionFilters
 from rota.declare.options import JOB_DEFAULTS, JobOptions, UsingOptions
 from rota.declare.schedule import TIMING_DEFAULTS, Timing
 from rota.model.retry import RetryPolicy

@@ -430,6 +430,13 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert rota.ok(
         "requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
     ).json == {"jobs": []}
+    nothing = rota.ok("retry", "--type", "report", "--yes")
+    assert (nothing.out, nothing.err) == ("no jobs found\n", "0 jobs to be retried\n")
+    for wrong in ("succeeded", "lost"):  # one that the action refuses, and one that is none
+        assert rota("retry", "--status", wrong, "--yes").error == (
+            2,
+            f"retry_now: status must be one of queued, running, failed, not {wrong!r}",
+        )
     mismatch = rota("requeue", "4", "--payload", '{"dya": 1}').error
     assert (
         mismatch[0] == 2

@@ -114,7 +114,7 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
         (("x", "send_mial", "--payload", "{}"), "did you mean 'send_mail'"),
         (
             ("x", "report", "--payload", '{"day": "2026-01-14"}', "--cron", "0 8 * *"),
-            "is no cron text",
+            "is no cron expression",
         ),
         (
             ("x", "report", "--payload", '{"day": "2026-01-14"}', "--timezone", "Mars"),
@@ -166,4 +166,4 @@ def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown_and_d
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')"
     )
-    assert "is no cron text" in here("schedule", "bad")[1]
+    assert "is no cron expression" in here("schedule", "bad")[1]

@@ -213,7 +213,7 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 def test_a_frame_fits_any_screen() -> None:
     worker = {
         "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
-        "heartbeat_epoch_s": 100.0, "stopped": False,
+        "heartbeat_epoch_s": 100.0, "stopped": False, "is_alive": True,
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
@@ -230,7 +230,7 @@ def test_a_frame_fits_any_screen() -> None:
         lines = frame(facts, 1.0, width=width, height=height)
         assert len(lines) <= height and all(line.cell_len <= width for line in lines)
     assert any("more)" in line.plain for line in frame(facts, 1.0, width=80, height=24))
-    assert frame(facts, 1.0, width=80, height=24, trouble="away")[0].plain == "away"
+    assert frame(facts, 1.0, width=80, height=24, stale_why="away")[0].plain == "away"
 
 
 def test_rates_are_what_was_finished_between_two_heartbeats() -> None:

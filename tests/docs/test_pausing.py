@@ -22,6 +22,7 @@ SHOP = "import rota\n\napp = rota.App()\n\n\n@app.job('mail')\ndef mail() -> Non
 
 
 @rule("M87")
+@pytest.mark.slow
 @pytest.mark.system
 def test_every_shell_line_of_the_page_does_what_it_says(
     server: PostgresServer, database: str, tmp_path: Path

@@ -45,12 +45,13 @@ def crontab_commands(directory: Path) -> list[str]:
     return [line.split(maxsplit=5)[5] for line in lines]
 
 
+@pytest.mark.slow
 @rule("M3", "M20", "M80")
 @pytest.mark.parametrize(
     "is_private",
     [
         pytest.param(False, id="on a database of one's own"),
-        pytest.param(True, id="on the private one", marks=pytest.mark.slow),
+        pytest.param(True, id="on the private one"),
     ],
 )
 def test_every_shell_command_of_the_readme_does_what_it_says(

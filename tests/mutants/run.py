@@ -6,7 +6,8 @@ ALL=1 tries all of them.
 
 A mutant is killed when each of its tests fails. It survives when one passes. It is broken when
 something else fails, such as an import or a migration. A run that exceeds its time is no kill
-either, because a hang may have any reason.
+either, because a hang may have any reason. The processes that a run leaves behind are ended, and
+named below its mutant.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,16 +22,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from xml.etree import ElementTree
 
+import msgspec
 import psycopg
 from psycopg import sql
 
+from tests.mutants import subreaper
 from tests.mutants.changed import choose_changed, find_base
 from tests.mutants.mutant import ROOT, Mutant, mutants
+from tests.mutants.subreaper import LEAVE_S
 from tests.support.guard import PLACE, Run, stop_servers
 from tests.support.server import shared_server
 
@@ -73,6 +76,8 @@ class Ran:
     """Why it says nothing about the tests."""
     said: str = ""
     """What it printed."""
+    left_behind: tuple[str, ...] = ()
+    """The command lines of its processes that had to be killed afterwards."""
 
 
 def main() -> int:
@@ -192,18 +197,18 @@ class Bench:
                 limit_s=TESTS_S,
                 server=server,
             )
-        if ran.error:
-            return False, ran.error
-        if blind := [test for test in mutant.tests if not _cases(test, ran.failed)]:
-            return False, f"SURVIVED {', '.join(blind)}"
-        return True, f"killed by {', '.join(_short(test) for test in mutant.tests)}"
+        blind = [test for test in mutant.tests if not _cases(test, ran.failed)]
+        is_killed = not ran.error and not blind
+        tests = ", ".join(_short(test) for test in mutant.tests)
+        verdict = ran.error or (f"SURVIVED {', '.join(blind)}" if blind else f"killed by {tests}")
+        return is_killed, verdict + _list_left_behind(ran)
 
     def against_the_suite(self, mutant: Mutant) -> tuple[bool, str]:
         with self._mutated(mutant) as place:
             ran = pytest(place, *ABOUT_THE_TEXT, *TWO_PROCESSES, "-x", limit_s=SUITE_S)
-        if ran.failed:
-            return True, f"killed by {', '.join(_short(test) for test in sorted(ran.failed))}"
-        return False, ran.error or "SURVIVED the whole suite"
+        tests = ", ".join(_short(test) for test in sorted(ran.failed))
+        verdict = f"killed by {tests}" if tests else ran.error or "SURVIVED the whole suite"
+        return bool(tests), verdict + _list_left_behind(ran)
 
     @contextmanager
     def _mutated(self, mutant: Mutant) -> Iterator[Path]:
@@ -266,6 +271,10 @@ def _short(test: str) -> str:
     return test.partition("::")[2]
 
 
+def _list_left_behind(ran: Ran) -> str:
+    return "".join(f"\n    left behind, and killed: {line}" for line in ran.left_behind)
+
+
 @contextmanager
 def copy(root: Path, names: list[str], beside: Path) -> Iterator[Path]:
     """Copy files of a tree, with their times, which their bytecode is checked by."""
@@ -299,45 +308,41 @@ def _files(root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
 
 
-def pytest(place: Path, *arguments: str, limit_s: float, server: Path | None = None) -> Ran:
-    """Run tests in a copy, in a process of its own."""
+def pytest(
+    place: Path,
+    *arguments: str,
+    limit_s: float,
+    server: Path | None = None,
+    leave_s: float = LEAVE_S,
+) -> Ran:
+    """Run tests in a copy, in a process of its own. What they leave behind is ended with them,
+    after `leave_s` by force."""
     report = place / "report.xml"
     report.unlink(missing_ok=True)  # that of the tree without a mutation
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        f"--junit-xml={report}",
-    ]
-    command.append(f"--hypothesis-profile={FIRST_FOUND}")
-    process = subprocess.Popen(
-        [*command, *arguments],
-        cwd=place,
-        env=_environment(place, server),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # So that worker processes of the tests go with it; its servers are stopped with the place
-        # that they are in.
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return Ran(error=f"TIMED OUT after {limit_s:g} s")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    return _read(report, process.returncode, said)
+    tests = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    tests += ["-p", "no:randomly", f"--junit-xml={report}", f"--hypothesis-profile={FIRST_FOUND}"]
+    around = [sys.executable, "-m", subreaper.__name__, str(limit_s), str(leave_s)]
+    read, lifeline = os.pipe()  # as long as it is open, this process is there
+    with os.fdopen(lifeline, "wb"), os.fdopen(read, "rb") as stdin:
+        done = subprocess.run(
+            [*around, *tests, *arguments],
+            cwd=place,
+            env=_environment(place, server),
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            # Ctrl-C is for `make mutants`, which lets this run end.
+            start_new_session=True,
+            check=False,
+        )
+    if done.returncode != 0:
+        return Ran(error=f"BROKEN: its subreaper exited with {done.returncode}\n{done.stderr}")
+    ended = msgspec.json.decode(done.stdout, type=subreaper.Ended)
+    if ended.is_over_time:
+        ran = Ran(error=f"TIMED OUT after {limit_s:g} s")
+    else:
+        ran = _read(report, ended.status, done.stderr)
+    return replace(ran, left_behind=tuple(ended.killed))
 
 
 def _environment(place: Path, server: Path | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Cron texts: which are accepted or refused, with which error, and that no search is needless."""
+"""Cron expressions: which are accepted or refused, with which error; no search is needless."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) ->
         ("*/5 2 * 3 7L", "never fires in Europe/Stockholm"),  # always the hour that is left out
         ("1" * 100_000, "at most 512 characters"),
         ("1" * 500 + " * * * *", "the minute '1111"),
-        (None, "a cron text is a text"),
-        (5, "a cron text is a text"),
+        (None, "a cron expression is a string"),
+        (5, "a cron expression is a string"),
     ],
 )
 @rule("M82")

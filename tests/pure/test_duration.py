@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.errors import UsageError
-from rota.model.units import LONGEST_S, seconds, words
+from rota.model.units import LONGEST_S, plural, seconds, words
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,16 @@ def test_each_unit_stands_at_most_once_and_the_larger_first(parts: list[tuple[in
     if in_order != parts:
         with pytest.raises(UsageError):
             seconds("".join(f"{number}{unit}" for number, unit in parts), name="delay")
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [(0, "0 dead jobs"), (1, "1 dead job"), (2, "2 dead jobs"), (1_000, "1,000 dead jobs")],
+)
+def test_a_noun_agrees_with_its_number(count: int, says: str) -> None:
+    assert plural(count, "dead job") == says
+    assert plural(1, "job is due", "jobs are due") == "1 job is due"
+    assert plural(2, "job is due", "jobs are due") == "2 jobs are due"
 
 
 @given(st.text())

@@ -46,7 +46,7 @@ def due(
     instants,
     periods,
 )
-def test_a_plan_takes_ticks_of_the_cron_text_in_order_after_the_beginning_and_not_after_now(
+def test_a_plan_takes_ticks_of_the_cron_expression_in_order_after_the_beginning_and_not_after_now(
     cron: str, zone: str, catch_up: str, since: datetime, later: timedelta
 ) -> None:
     now, parsed = since + later, parse(cron, zone)
@@ -192,8 +192,8 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
 @pytest.mark.parametrize(
     ("cron", "options", "says"),
     [
-        ("0 2 * *", {}, "is no cron text"),
-        ("61 2 * * *", {}, "is no cron text"),
+        ("0 2 * *", {}, "is no cron expression"),
+        ("61 2 * * *", {}, "is no cron expression"),
         (5, {}, "cron must be a string such as '0 2 \\* \\* \\*', or None"),
         ("0 2 * * *", {"timezone": "Mars"}, "there is no time zone 'Mars'"),
         ("0 2 * * *", {"timezone": None}, "timezone must be an IANA name"),

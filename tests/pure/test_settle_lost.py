@@ -40,7 +40,7 @@ def test_the_first_time_it_comes_back_uncharged_and_counts_as_a_loss() -> None:
 
 @rule("M33", "M83")
 def test_from_then_on_the_attempt_counts() -> None:
-    decided = settle(job(losses=1, attempts=2), END, RULES, start_recorded=True)
+    decided = settle(job(losses=1, attempts=2), END, RULES, must_record_start=True)
     assert (decided.status, decided.charged, decided.loss, decided.delay_s) == (
         Status.FAILED,
         True,
@@ -49,15 +49,17 @@ def test_from_then_on_the_attempt_counts() -> None:
     )
     assert decided.failure is not None
     assert decided.failure.error_type == "Interrupted"
-    assert settle(job(losses=2, attempts=3), END, RULES, start_recorded=True).status is Status.DEAD
+    assert (
+        settle(job(losses=2, attempts=3), END, RULES, must_record_start=True).status is Status.DEAD
+    )
 
 
 @rule("M33", "M83")
 def test_a_job_that_may_begin_once_only_is_dead_when_it_was_interrupted() -> None:
-    assert settle(job(max_attempts=1), END, RULES, start_recorded=True).status is Status.DEAD
+    assert settle(job(max_attempts=1), END, RULES, must_record_start=True).status is Status.DEAD
     assert (
         settle(
-            job(), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True), start_recorded=True
+            job(), END, RetryRules(3, rota.Fixed("7s"), dead_if_lost=True), must_record_start=True
         ).status
         is Status.DEAD
     )

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 CHILD = """\
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys
 from rota.runtime.child_process import join_parent
 """
 
@@ -47,7 +47,7 @@ def test_messages_of_any_size_arrive_in_order() -> None:
 
 @rule("M2")
 def test_a_message_is_dropped_when_the_other_process_is_frozen_and_the_channel_full() -> None:
-    child = start("join_parent(int(sys.argv[1]))", "time.sleep(300)")
+    child = start("join_parent(int(sys.argv[1]))", "signal.pause()")
     try:
         while child.channel.offer("no one reads this", 0.05):
             pass
@@ -77,7 +77,7 @@ def test_the_end_of_a_child_is_the_end_of_what_it_started() -> None:
     child = start(
         "channel = join_parent(int(sys.argv[1]))",
         "channel.send(subprocess.Popen(['sleep', '300']).pid)",
-        "time.sleep(300)",
+        "signal.pause()",
     )
     program = psutil.Process(child.channel.receive(30))
     assert os.getpgid(program.pid) == os.getsid(program.pid) == child.pid
@@ -90,19 +90,20 @@ def test_the_end_of_a_child_is_the_end_of_what_it_started() -> None:
 @rule("M83")
 def test_a_signal_to_a_child_that_is_starting_waits_until_it_can_handle_it(tmp_path: Path) -> None:
     up, go = tmp_path / "up", tmp_path / "go"
+    os.mkfifo(go)
     child = start(
         f"open({str(up)!r}, 'w').close()",
-        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)",
+        f"open({str(go)!r}).read()",
         "signal.signal(signal.SIGTERM, lambda *_: handled.append(1))",
         "handled = []",
         "channel = join_parent(int(sys.argv[1]))",
         "channel.send(handled)",
-        "time.sleep(300)",
+        "signal.pause()",
     )
     try:
         eventually(up.exists)
         os.kill(child.pid, signal.SIGTERM)
-        go.touch()
+        go.write_text("")  # ends the child's read
         assert child.channel.receive(30) == [1]
     finally:
         child.end()

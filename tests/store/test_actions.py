@@ -497,7 +497,7 @@ def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
 ) -> None:
     job = dead(connection, idempotency_key="k")
     for why in ("", " \n", None):
-        with pytest.raises(rota.UsageError, match="say why"):
+        with pytest.raises(rota.UsageError, match="why is required"):
             app.actions.ignore(job, why=why)  # type: ignore[arg-type]
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="say why"):
             connection.execute("select rota.job_ignore(array[%s::bigint], %s)", [job, why])

@@ -517,7 +517,7 @@ def test_alerts_that_cannot_be_posted_do_not_block_those_not_tried_yet(
 def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(
     connection: Connection,
 ) -> None:
-    connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
+    connection.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
     dead(connection, 10)
     step(connection)
     step(connection)
@@ -539,7 +539,7 @@ def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(
 
 @rule("M86")
 def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) -> None:
-    connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
+    connection.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
     connection.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
     dead(connection, 10)
     hand = Hand(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from datetime import timedelta
 
@@ -11,13 +12,13 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.model import bounds, cron
-from rota.model.units import LONGEST_S
+from rota.model.units import LONGEST_S, seconds
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
-    "job_type": bounds.NAME_MAX, "tell_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,
+    "job_type": bounds.NAME_MAX, "notify_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,
     "idempotency_key": bounds.KEY_MAX,
     "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX,
     "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
@@ -82,6 +83,12 @@ def test_a_schedule_takes_every_expiry_that_python_takes(
                 "insert into rota.schedule (name, job_type, expires) values ('s', 't', %s)",
                 [expires],
             )
+
+
+def test_a_job_without_a_type_has_the_lease_that_an_app_gives(connection: Connection) -> None:
+    row = connection.execute("select rota.lease_default()").fetchone()
+    given = inspect.signature(rota.App).parameters["lease"].default
+    assert row == (timedelta(seconds=seconds(given, name="lease")),)
 
 
 def test_a_release_has_a_length_that_can_be_asked_for() -> None:

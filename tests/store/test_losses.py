@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.declare.job_type import make_row
 from rota.model.job import Job
+from rota.model.settle import RetryRules
 from rota.store import ops
 from tests.store.work import HAND_BACK, Hand, expire, insert
 from tests.support.rules import rule
@@ -303,3 +304,17 @@ def test_a_renewal_says_which_jobs_have_a_request_to_cancel(connection: Connecti
     renewed = hand.run(ops.renew([(job.id, job.claims) for job in (first, second)], hand.who))
     assert renewed.held == {first.id, second.id}
     assert renewed.cancels == {second.id: "typo"}
+
+
+@rule("M33")
+@pytest.mark.parametrize("max_attempts", [1, 2])
+@pytest.mark.parametrize("on_lost", ["retry", "dead"])
+def test_python_and_sql_agree_whose_start_must_be_recorded(
+    connection: Connection, max_attempts: int, on_lost: str
+) -> None:
+    rules = RetryRules(max_attempts, rota.Fixed("1s"), dead_if_lost=on_lost == "dead")
+    for losses in (None, 0):
+        row = connection.execute(
+            "select rota.must_record_start(%s::smallint, %s, %s)", [losses, max_attempts, on_lost]
+        ).fetchone()
+        assert row == (rules.must_record_start,)

@@ -82,7 +82,7 @@ async def test_a_deploy_keeps_an_unchanged_schedule_s_next_tick_and_its_ticks_th
 
 @rule("M82")
 @pytest.mark.parametrize("changed", [{"cron": "30 2 * * *"}, {"timezone": "Europe/Stockholm"}])
-async def test_a_changed_cron_text_or_zone_counts_from_now(
+async def test_a_changed_cron_expression_or_zone_counts_from_now(
     database: str, connection: Connection, changed: dict[str, str]
 ) -> None:
     set_clock(connection, NOON)

@@ -298,7 +298,7 @@ async def test_a_scheduler_that_dies_between_the_job_and_the_next_tick_leaves_bo
 
 
 @rule("M82")
-async def test_a_change_of_cron_text_or_zone_counts_from_now_and_other_changes_leave_the_next_tick(
+async def test_a_change_of_expression_or_zone_counts_from_now_and_other_changes_leave_the_next_tick(
     connection: Connection, passes: Passes
 ) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
@@ -320,8 +320,8 @@ async def test_a_change_of_cron_text_or_zone_counts_from_now_and_other_changes_l
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"cron": "61 * * * *"}, "is no cron text"),
-        ({"cron": "often"}, "is no cron text"),
+        ({"cron": "61 * * * *"}, "is no cron expression"),
+        ({"cron": "often"}, "is no cron expression"),
         ({"cron": "0 0 30 2 *"}, "never fires"),
         ({"timezone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
     ],

@@ -30,10 +30,10 @@ from rota.worker.executor import Executor
 from rota.worker.processes import Processes
 from rota.worker.slots import SlotGroup
 from tests.conftest import _execute, _is_there
+from tests.store.bulk import no_load_beside, without_indexes
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
 from tests.support.clock import ManualClock
 from tests.support.databases import wait_until_unused
-from tests.support.guard import locked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.worker.alone import LoneParts
@@ -161,10 +161,13 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
 
     One test at a time has it, because the counters are the database's.
     """
-    with locked(server.place / "spikes.lock"):
+    with no_load_beside(server):
         if not _is_there(admin, NAME):
             _execute(admin, "CREATE DATABASE {} TEMPLATE {}", f"{NAME}_unfinished", template)
-            with psycopg.connect(server.url(f"{NAME}_unfinished"), autocommit=True) as loading:
+            with (
+                psycopg.connect(server.url(f"{NAME}_unfinished"), autocommit=True) as loading,
+                without_indexes(loading, "rota.job"),
+            ):
                 loading.execute(LOAD.encode())
             wait_until_unused(f"{NAME}_unfinished", admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", f"{NAME}_unfinished", NAME)

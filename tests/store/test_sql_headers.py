@@ -156,7 +156,8 @@ def test_the_rows_of_a_header_are_those_that_the_server_returns(
 def test_the_columns_of_a_search_are_the_fields_of_a_job_in_their_order() -> None:
     in_json = {"payload", "meta", "progress", "result", "resolution"}
     columns = [
-        f"{name}_json" if name in in_json else name for name in _facts(_header("jobs")["Rows"])
+        f"{name}_json" if name in in_json else name
+        for name in _facts(_header("job_search")["Rows"])
     ]
     assert columns == list(Job.__struct_fields__)
 

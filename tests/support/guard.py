@@ -14,9 +14,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 STOP_S = 30
 PLACE = "ROTA_TESTS_PLACE"
@@ -55,6 +56,24 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def locked_one(paths: Sequence[Path]) -> Iterator[None]:
+    """Hold one of these locks: the first that is free, else the first."""
+    with ExitStack() as files:
+        locks = [files.enter_context(path.open("a")) for path in paths]
+        if not any(map(_try_to_lock, locks)):
+            fcntl.flock(locks[0], fcntl.LOCK_EX)
+        yield
+
+
+def _try_to_lock(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def starting_lock(place: Path) -> Path:

@@ -25,11 +25,11 @@ REPORT = re.compile(
 
 
 @pytest.fixture
-def this_night(place: Path) -> Iterator[Night]:
+def this_night(run_place: Path) -> Iterator[Night]:
     reason = night.missing()
     if reason is not None:
         pytest.skip(reason)
-    begun = night.begun(place)
+    begun = night.begun(run_place)
     yield begun
     begun.end()
 

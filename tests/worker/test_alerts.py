@@ -235,7 +235,7 @@ async def test_a_drain_evaluates_the_rules_before_its_jobs_and_after_the_other_u
         "insert into rota.job (job_type, expires_at) select 't', rota.clock() - interval '1 s' "
         "from generate_series(1, 10)"
     )
-    connection.execute("update rota.alert_rule set tell_job = 'page' where name = 'dead jobs'")
+    connection.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
     jobs, paged = rota.Jobs(), []
 
     @jobs.job("page")

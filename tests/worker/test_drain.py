@@ -343,12 +343,12 @@ def test_a_drain_that_cannot_reach_the_database_says_so(own_server: PostgresServ
         app.drain()
 
 
-@pytest.mark.slow
 @pytest.mark.system
 @rule("M80")
 def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(
-    own_server: PostgresServer,
+    own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 1.0)
     migrate(own_server.url())
     app = rota.App(own_server.url())
 

@@ -256,7 +256,6 @@ from tests.worker.worker_app import app
 
 
 @LINUX_ONLY
-@pytest.mark.slow
 @rule("M86")
 def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocked(
     start_supervisor: StartSupervisor,
@@ -264,8 +263,12 @@ def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocke
     connection: Connection,
     tmp_path: Path,
     free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    supervisor = start_supervisor(database, 1, f"--health-port={free_port}", "--slots=1")
+    monkeypatch.setenv("WORKER_WEDGED_S", "3")
+    supervisor = start_supervisor(
+        database, 1, f"--health-port={free_port}", "--slots=1", times={"SILENT_S": 3.0}
+    )
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
     [child] = supervisor.children()
     child.suspend()

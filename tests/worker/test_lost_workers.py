@@ -20,7 +20,7 @@ from rota.store.db import Database
 from rota.store.drivers.own import OwnConnection
 from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
-from rota.worker.gates.suspects import SURVIVED_S
+from rota.worker.gates import suspects
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -233,10 +233,12 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
 @pytest.mark.slow
 @rule("M33")
 async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_come_back(
-    database: str, connection: Connection
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Without the time that it gives the others it reaps much sooner than half a lease.
+    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.25)
     jobs = rota.Jobs()
-    jobs.job("left behind", lease="12s")(_nothing)
+    jobs.job("left behind", lease="4s")(_nothing)
     async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
         ended = (
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
@@ -255,7 +257,7 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
         )
         assert (
             value(
-                connection, f"select finished_at - ({is_back}) >= interval '6 s' from rota.attempt"
+                connection, f"select finished_at - ({is_back}) >= interval '2 s' from rota.attempt"
             )
             is True
         )
@@ -295,8 +297,10 @@ def _nothing() -> None: ...
 @pytest.mark.slow
 @rule("M33", "M61")
 async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_other_job_waiting(
-    database: str, connection: Connection
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    survived_s = 0.4
+    monkeypatch.setattr(suspects, "SURVIVED_S", survived_s)
     jobs = rota.Jobs()
     begun: list[float] = []
     go = asyncio.Event()
@@ -315,7 +319,7 @@ async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_ot
         await hand.until(lambda: len(begun) >= 3, 20)
         go.set()
         await hand.heard(JobSucceeded, count=230)
-    assert all(later - earlier >= SURVIVED_S for earlier, later in pairwise(begun[:3]))
+    assert all(later - earlier >= survived_s for earlier, later in pairwise(begun[:3]))
 
 
 @rule("M33")
@@ -345,7 +349,7 @@ async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Within the time of this test suspects would not start together.
-    monkeypatch.setattr("rota.worker.gates.suspects.SURVIVED_S", 60.0)
+    monkeypatch.setattr(suspects, "SURVIVED_S", 60.0)
     jobs = rota.Jobs()
     begun: list[int] = []
     go = asyncio.Event()

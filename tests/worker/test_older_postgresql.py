@@ -23,9 +23,9 @@ much; 18 skips through it, older ones cannot."""
 
 
 @pytest.fixture
-def older(place: Path, tmp_path: Path) -> Iterator[str]:
+def older(run_place: Path, tmp_path: Path) -> Iterator[str]:
     """A migrated database on PostgreSQL 16."""
-    server = own_server(place, tmp_path / "postgresql.log", OLDER)
+    server = own_server(run_place, tmp_path / "postgresql.log", OLDER)
     migrate(server.url())
     yield server.url()
     server.stop("immediate")

@@ -882,9 +882,9 @@ SLOW = """
 import rota, time
 app = rota.App()
 if __name__ != "__main__":
-    time.sleep(4)
+    time.sleep(2)
 
-@app.job("slow to import", executor="process", timeout="3s", max_attempts=1)
+@app.job("slow to import", executor="process", timeout="1500ms", max_attempts=1)
 def slow(): ...
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def ahead(connection: Connection, days: int, *, made: bool = False) -> None:
         f"'{gone.total_seconds()} s' $$".encode()
     )
     if made:
-        assert value(connection, "select rota.partitions_ensure(%s)", ops.upkeep.PARTITION_DAYS)
+        assert value(connection, "select rota.partitions_ensure(%s)", ops.partitions.PARTITION_DAYS)
 
 
 def days(connection: Connection, table: str = "job_history") -> list[int]:
@@ -227,7 +227,7 @@ async def test_no_session_waits_while_a_day_rolls_over_and_old_ones_go_under_two
                     await asyncio.to_thread(ahead, connection, later)
                     await everybody_goes_on()
                     assert await (worker if later > KEPT_DAYS else patient).one_pass() == PERIOD_S
-                    assert days(connection)[-1] == later + ops.upkeep.PARTITION_DAYS, (
+                    assert days(connection)[-1] == later + ops.partitions.PARTITION_DAYS, (
                         "tomorrow's partition is there, and six more"
                     )
                 await everybody_goes_on()
@@ -345,9 +345,8 @@ async def test_days_ahead_that_cannot_be_made_keep_no_worker_from_starting_reapi
 ) -> None:
     jobs = rota.Jobs()
     jobs.job("t")(_nothing)
-    connection.execute(
-        f"drop table rota.job_history_{day(connection, ops.upkeep.PARTITION_DAYS):%Y%m%d}".encode()
-    )
+    last = day(connection, ops.partitions.PARTITION_DAYS)
+    connection.execute(f"drop table rota.job_history_{last:%Y%m%d}".encode())
     with psycopg.connect(database) as other:
         # The lock of a session that detaches a partition.
         other.execute("lock table rota.job_history in share update exclusive mode")
@@ -367,7 +366,7 @@ async def test_days_ahead_that_cannot_be_made_keep_no_worker_from_starting_reapi
             await hand.heard(JobSucceeded, job=put(connection, "t"))
             other.rollback()
             await asyncio.to_thread(
-                eventually, lambda: days(connection)[-1] == ops.upkeep.PARTITION_DAYS
+                eventually, lambda: days(connection)[-1] == ops.partitions.PARTITION_DAYS
             )
 
 

@@ -24,7 +24,7 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 from tests.worker.conftest import StartSupervisor
-from tests.worker.supervisor import gone
+from tests.worker.supervisor import NO_TIMES, Times, gone, rota
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status
 
 pytestmark = [
@@ -33,6 +33,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux"),
 ]
 
+SOON = {"BACK_OFF_S": (0.05, 0.2)}
+"""A process that has ended is replaced at once."""
 UNCHARGED = "select id, status, attempts from rota.job order by id"
 
 
@@ -104,7 +106,7 @@ def test_a_process_that_ends_unasked_is_replaced_and_the_others_go_on(
 def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished_what_runs(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    supervisor = start_supervisor(database, 2, "--slots=1")
+    supervisor = start_supervisor(database, 2, "--slots=1", times=SOON)
     supervisor.until_working(2)
     held = put(connection, "hold", until=str(tmp_path / "go"))
     holder = supervisor.until_noted(f"start {held}")
@@ -134,7 +136,7 @@ def test_a_database_that_is_away_does_not_end_the_processes_that_wait_for_it(
     from rota.store.migrate import migrate
 
     migrate(own_server.url())
-    supervisor = start_supervisor(own_server.url(), 2)
+    supervisor = start_supervisor(own_server.url(), 2, times=SOON)
     supervisor.until_working(2)
     first, other = supervisor.children()
     own_server.stop("immediate")
@@ -186,9 +188,11 @@ def _app(place: Path, text: str) -> Path:
     return place
 
 
-def _rota(place: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _rota(
+    place: Path, url: str, *arguments: str, times: Times = NO_TIMES
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ROTA_DATABASE_URL": url}
-    return forked.run(["-m", "rota", *arguments], cwd=place, env=environment, timeout=180)
+    return forked.run([*rota(times), *arguments], cwd=place, env=environment, timeout=180)
 
 
 def test_a_process_that_cannot_be_configured_is_not_tried_again_and_says_why_once(
@@ -223,6 +227,7 @@ def test_an_app_that_ends_its_process_again_and_again_ends_the_parent_with_statu
         "--app",
         "mine:app",
         "--json",
+        times=SOON,
     )
     assert ran.returncode == 4 and ran.stdout == ""
     error = msgspec.json.decode(ran.stderr.splitlines()[-1])["error"]

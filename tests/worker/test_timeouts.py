@@ -99,6 +99,7 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
 ) -> None:
     jobs = rota.Jobs()
     go, running = threading.Event(), threading.Event()
+    finish = asyncio.Event()
 
     async def swallows() -> None:
         while not go.is_set():
@@ -113,7 +114,7 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
     @jobs.job("honest")
     async def honest() -> None:
         running.set()
-        await asyncio.sleep(3)
+        await finish.wait()
 
     hand = Hand(database, jobs, slots=2)
     put(connection, "hangs")
@@ -123,6 +124,10 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
         eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1
     )
     put(connection, "honest")
+    await asyncio.to_thread(
+        eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) == 2
+    )
+    finish.set()
     try:
         with pytest.raises(rota.errors.WorkerExhausted, match="hangs, hangs") as ended:
             await asyncio.wait_for(working, 30)

@@ -176,11 +176,11 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(
 async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 1.0)
+    monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 0.5)
     monkeypatch.setattr("rota.worker.lease_keeper.RENEWALS_A_LEASE", 3)
     # Only the test reaps, and only the refused job.
     monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 3600)
-    async with Hand(database, _jobs(lease_s=2)) as hand:
+    async with Hand(database, _jobs(lease_s=1)) as hand:
         reaper = hand.part(Reaper)
         await _until(lambda: reaper._reading.everything_at > 0)
         bad = put(connection, "work")
@@ -202,7 +202,7 @@ async def test_a_locked_row_does_not_stop_its_batch(
     monkeypatch: pytest.MonkeyPatch,
     notify: bool,
 ) -> None:
-    monkeypatch.setattr("rota.worker.worker.UNTIMED_S", 3.0)
+    monkeypatch.setattr("rota.worker.worker.UNTIMED_S", 1.0)
     monkeypatch.setattr("rota.worker.worker.LOCK_TIMEOUT_S", 1 / 3)
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
@@ -283,7 +283,7 @@ async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(
     database: str, connection: Connection
 ) -> None:
     connection.execute(
-        f"alter database {connection.info.dbname} set statement_timeout = '1s'".encode()
+        f"alter database {connection.info.dbname} set statement_timeout = '400ms'".encode()
     )
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
@@ -355,7 +355,7 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
     database: str, connection: Connection, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.claimer.QUARANTINE_S", (0.2, 1.0))
     monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
     # The statement waits for a lock, runs into a timeout, and is refused by a trigger: all of it is
     # waited out.
@@ -502,7 +502,7 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(
 async def test_a_payload_limit_lowered_below_what_waits_does_not_end_the_worker(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.claimer.LEFT_OUT_S", (0.2, 1.0))
+    monkeypatch.setattr("rota.worker.claimer.QUARANTINE_S", (0.2, 1.0))
     migrate(database, payload_bytes_max=2_000)
     small = put(connection, "work")
     go = asyncio.Event()

@@ -35,6 +35,7 @@ from rota.cli import (
     top,
     work,
 )
+from rota.cli.bundle import spread
 from rota.cli.output import join_lines, json_line
 from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
@@ -79,6 +80,7 @@ cli.add_typer(db.app, name="db")
 for _group in (cli, schedules.app, db.app):
     for _command in _group.registered_commands:
         _command.help = join_lines(inspect.getdoc(_command.callback) or "")
+        _command.callback = _command.callback and spread(_command.callback)
 
 # What typer raises for a wrong command line. It has no public name: older releases of typer take it
 # from click, newer ones define it themselves.

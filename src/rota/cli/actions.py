@@ -13,29 +13,15 @@ import typer
 from rota.cli.enqueue import arguments
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
-from rota.cli.target import (
-    AppOption,
-    ByOption,
-    JsonOption,
-    SchemaOption,
-    Session,
-    UrlOption,
-    WhyOption,
-    find_app,
-    session,
-)
-from rota.client.actions import (
-    MANY,
-    MANY_MAX,
-    correct_payload,
-    index_by_name,
-    select_jobs,
-    sort_errors,
-)
-from rota.client.base import ID_MAX, check_by, check_why
+from rota.cli.target import Actor, JsonOption, Place, Session, find_app
+from rota.client.actions import correct_payload, make_request, sort_errors
+from rota.client.base import ID_MAX
+from rota.client.selection import MANY, MANY_MAX, select_jobs
+from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
-from rota.model.job import Action, Status
+from rota.model.job import Action
 from rota.model.states import takes
+from rota.model.units import plural
 from rota.store import ops
 from rota.store.ops import ActionRequest, Answer, Which
 
@@ -116,14 +102,47 @@ YesOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Given:
-    """The arguments of a command that name jobs."""
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The options of a command that acts on the jobs of a filter."""
 
-    ids: list[int] | None
+    job_type: TypeOption = None
+    queue: QueueOption = None
+    error_type: ErrorOption = None
+    release: ReleaseOption = None
+    since: SinceOption = None
+    limit: LimitOption = MANY
+    yes: YesOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The jobs that a command names: by ids, or by filters."""
+
+    ids: list[int]
     filters: dict[str, Any]
     yes: bool
     as_json: bool
+
+    @classmethod
+    def make(
+        cls, ids: list[int] | None, filters: Filters, status: str | None, *, as_json: bool
+    ) -> Given:
+        """Return what is given, without the filters that are not. Raises UsageError for both ids
+        and filters."""
+        selecting: dict[str, Any] = {
+            "job_type": filters.job_type,
+            "queue": filters.queue,
+            "error_type": filters.error_type,
+            "release": filters.release,
+            "since": read_moment(filters.since, "--since"),
+            "status": status,
+            "limit": None if filters.limit == MANY else filters.limit,
+        }
+        named = {name: value for name, value in selecting.items() if value is not None}
+        if ids and named:
+            raise UsageError("give ids or a filter, not both")
+        return cls(ids or [], named, filters.yes, as_json)
 
 
 def command(action: Action) -> Callable[..., None]:
@@ -131,25 +150,16 @@ def command(action: Action) -> Callable[..., None]:
 
     def do(
         ids: Ids = None,
-        job_type: TypeOption = None,
-        queue: QueueOption = None,
-        error: ErrorOption = None,
-        release: ReleaseOption = None,
-        since: SinceOption = None,
-        status: Status | None = None,
-        limit: LimitOption = MANY,
-        yes: YesOption = False,
-        why: WhyOption = None,
-        by: ByOption = None,
-        app: AppOption = None,
-        url: UrlOption = None,
-        schema: SchemaOption = None,
+        *,
+        status: str | None = None,
+        filters: Filters,
+        actor: Actor,
+        place: Place,
         as_json: JsonOption = False,
     ) -> None:
-        given = Given(
-            ids, _filters(job_type, queue, error, release, since, status, limit), yes, as_json
-        )
-        _do(_make_request(action, why, by), given, app, url, schema)
+        given = Given.make(ids, filters, status, as_json=as_json)
+        request = make_request(action, actor.by, actor.why, name_of_why="--why")
+        _do(request, given, place)
 
     do.__doc__ = _HELP[action]
     do.__annotations__["status"] = _status_option(action)
@@ -157,9 +167,9 @@ def command(action: Action) -> Callable[..., None]:
 
 
 def _status_option(action: Action) -> object:
-    """Make the type of `--status`: its help lists the statuses in which the action is possible."""
+    """Make the type of `--status`. `select_jobs` checks it by the same table as its help."""
     return Annotated[
-        Status | None,
+        str | None,
         typer.Option(
             metavar="STATUS", help=f"Filter: jobs with this status: {', '.join(takes(action))}."
         ),
@@ -174,81 +184,33 @@ def requeue(
             metavar="JSON", help="Corrected arguments as a JSON object; only with a single id."
         ),
     ] = None,
-    job_type: TypeOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    release: ReleaseOption = None,
-    since: SinceOption = None,
-    limit: LimitOption = MANY,
-    yes: YesOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    filters: Filters,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Run dead jobs again, as new jobs.
 
     The new jobs take over the idempotency keys. The dead jobs are archived.
     """
-    given = Given(ids, _filters(job_type, queue, error, release, since, None, limit), yes, as_json)
-    if payload is not None and len(ids or ()) != 1:
+    given = Given.make(ids, filters, None, as_json=as_json)
+    if payload is not None and len(given.ids) != 1:
         raise UsageError("--payload needs exactly one job id")
-    _do(_make_request(Action.REQUEUE, why, by), given, app, url, schema, payload)
+    _do(make_request(Action.REQUEUE, actor.by, actor.why), given, place, payload)
 
 
-def _make_request(action: Action, why: str | None, by: str | None) -> ActionRequest:
-    reason = check_why(why)
-    if action is Action.IGNORE and reason is None:
-        raise UsageError("--why is required: it records why these jobs are ignored")
-    return ActionRequest(action, check_by(by), reason)
-
-
-def _filters(
-    job_type: str | None,
-    queue: str | None,
-    error: str | None,
-    release: str | None,
-    since: str | None,
-    status: Status | None,
-    limit: int,
-) -> dict[str, Any]:
-    filters = {
-        "job_type": job_type,
-        "queue": queue,
-        "error_type": error,
-        "release": release,
-        "since": read_moment(since, "--since"),
-        "status": status,
-    }
-    return {name: value for name, value in filters.items() if value is not None} | (
-        {"limit": limit} if limit != MANY else {}
-    )
-
-
-def _do(
-    request: ActionRequest,
-    given: Given,
-    app: str | None,
-    url: str | None,
-    schema: str | None,
-    payload: str | None = None,
-) -> None:
-    if given.ids and given.filters:
-        raise UsageError("give ids or a filter, not both")
+def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
     which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(
             f"{request.action.value} with a filter asks for confirmation, "
             "but stdin is not a terminal: add --yes"
         )
-    with session(app, url, schema) as opened:
-        if payload is not None and given.ids:
-            request = _correct_payload(opened, request, given.ids[0], payload, app)
-        ids = given.ids or []
-        if which is not None:
-            ids = _confirm(opened, request, which, given)
+    with place.session() as opened:
+        if payload is not None:
+            request = _correct_payload(opened, request, given.ids[0], payload, place.app)
+        ids = given.ids if which is None else _confirm(opened, request, which, given)
         answers, refusals = opened.run(ops.act_on_many(request, ids))
     _say(request.action, answers, refusals, given)
 
@@ -257,7 +219,7 @@ def _correct_payload(
     opened: Session, request: ActionRequest, id: int, payload: str, app: str | None
 ) -> ActionRequest:
     owner = find_app(app)
-    types = index_by_name(owner.types) if owner is not None else {}
+    types = index_by_name(owner.types.values()) if owner is not None else {}
     return opened.run(correct_payload(request, id, _payload(id, payload), types.get))
 
 
@@ -273,7 +235,7 @@ def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given
     ids = opened.run(ops.choose(which))
     more = " (limited by --limit; there may be more)" if len(ids) == which.limit else ""
     typer.echo(
-        f"{len(ids):,} {'job' if len(ids) == 1 else 'jobs'} to be {_PAST[request.action]}{more}",
+        f"{plural(len(ids), 'job')} to be {_PAST[request.action]}{more}",
         err=True,
     )
     if ids and not given.yes:
@@ -295,7 +257,11 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
     elif tells:
         if len(facts) <= SHOWN_MAX:
             columns = ("id", "answer", "status", *(["new id"] if makes else []))
-            print_table(columns, [(*one.values(), None)[: len(columns)] for one in facts], empty="")
+            print_table(
+                columns,
+                [(*one.values(), None)[: len(columns)] for one in facts],
+                empty="no jobs found",
+            )
         else:
             typer.echo(f"{done:,} {_PAST[action]}, {len(errors):,} refused")
             for error in list(errors.values())[:SHOWN_MAX]:

@@ -6,11 +6,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.cli.output import print_json, print_table
-from rota.cli.target import AppOption, JsonOption, SchemaOption, Session, UrlOption, session
+from rota.cli.output import name_seconds, print_json, print_table
+from rota.cli.target import JsonOption, Place, Session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
+from rota.model.units import plural
 from rota.store import ops
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -21,14 +22,13 @@ _SAID_MAX = 5
 
 _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
-    "repeat_after", "tell_job", "enabled",
+    "repeat_after", "notify_job", "enabled",
 )  # fmt: skip
+_DURATIONS = ("period", "repeat_after")
 
 
 def check(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     rule: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,7 +43,7 @@ def check(
     unavailable), 3 UNKNOWN.
     """
     try:
-        with session(app, url, schema) as opened:
+        with place.session() as opened:
             found = _evaluate(opened, rule)
     except DatabaseUnavailable as error:
         _end(CRITICAL, str(error), as_json=as_json)
@@ -75,17 +75,15 @@ def check(
 
 
 def alerts(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
         found = opened.run(ops.read_alerts())
     if as_json:
-        print_json({"rules": [_in_seconds(rule) for rule in rules], "alerts": found})
+        print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
     columns = (
         "name",
@@ -97,7 +95,7 @@ def alerts(
         "period",
         "severity",
         "repeat_after",
-        "tell_job",
+        "notify_job",
         "enabled",
     )
     print_table(
@@ -135,7 +133,7 @@ def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> s
     text = (
         "; ".join(text for _, text in said[:_SAID_MAX]) + more
         if said
-        else f"{len(found)} rules, nothing found"
+        else f"{plural(len(found), 'rule')}, nothing found"
     )
     return f"{_WORDS[worst]} - {_plain(text)}"
 
@@ -162,16 +160,6 @@ def _as_facts(rule: dict[str, Any], findings: list[AlertMatch]) -> dict[str, Any
         "severity": rule["severity"],
         "findings": found,
     }
-
-
-def _in_seconds(rule: dict[str, Any]) -> dict[str, Any]:
-    durations = {
-        f"{name}_s": None if rule[name] is None else rule[name].total_seconds()
-        for name in ("period", "repeat_after")
-    }
-    return {
-        name: value for name, value in rule.items() if name not in ("period", "repeat_after")
-    } | durations
 
 
 def _end(status: int, message: str, *, as_json: bool) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ OPTIONS = {
     "--k8s": {"--image"},
 }
 """Options that apply, by what is printed."""
+PLAIN_WORD = re.compile(r"[\w/.:-]+")
+"""A word of ExecStart that needs no quotes."""
 DEADLINE_S = 3600
 """Kubernetes stops a run this many seconds after the next one was due."""
 
@@ -133,19 +136,18 @@ def crontab(
     _check_pace(every, for_)
     need_app(app)
     directory, reference = need_reference(app)
-    if env_file is None and os.environ.get("ROTA_DATABASE_URL"):
-        env_file = directory / "rota.env"
+    schema = os.environ.get("ROTA_SCHEMA")
     unit = CronUnit(
-        reference,
-        directory,
-        every,
-        for_ or f"{every * 60 - SPARE_S}s",
-        _absolute(env_file),
-        _absolute(log),
-        mailto,
-        user,
-        image or "YOUR-IMAGE",
-        check_schema(schema) if (schema := os.environ.get("ROTA_SCHEMA")) else None,
+        app=reference,
+        directory=directory,
+        every=every,
+        for_=for_ or f"{every * 60 - SPARE_S}s",
+        env_file=_absolute(env_file or _default_env_file(directory)),
+        log=_absolute(log),
+        mailto=mailto,
+        user=user,
+        image=image or "YOUR-IMAGE",
+        schema=check_schema(schema) if schema else None,
     )
     _refuse_what_a_line_cannot_hold(unit)
     files = systemd_units(unit) if systemd else kubernetes(unit) if k8s else crontab_file(unit)
@@ -279,6 +281,11 @@ def _about_url(unit: CronUnit) -> str:
     )
 
 
+def _default_env_file(directory: Path) -> Path | None:
+    """Return rota.env in the project if a URL is set now: what is printed must not contain it."""
+    return directory / "rota.env" if os.environ.get("ROTA_DATABASE_URL") else None
+
+
 def _check_pace(every: int, for_: str | None) -> None:
     if every not in EVERY_MINUTES:
         raise UsageError(
@@ -337,13 +344,6 @@ def _specifiers(text: str) -> str:
 def _systemd_word(word: str) -> str:
     """Quote a word of ExecStart."""
     word = _specifiers(word).replace("$", "$$")
-    if (
-        word.replace("/", "")
-        .replace("-", "")
-        .replace(".", "")
-        .replace(":", "")
-        .replace("_", "")
-        .isalnum()
-    ):
+    if PLAIN_WORD.fullmatch(word):
         return word
     return '"' + word.replace("\\", r"\\").replace('"', r"\"") + '"'

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.output import cell, console, print_json
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, find_app, find_database
+from rota.cli.target import JsonOption, Place, find_app
 from rota.observe import doctor as doctors
 from rota.observe.doctor import Examination, Finding, Level
 
@@ -16,9 +16,7 @@ _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
 
 
 def doctor(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 also if there are only warnings.")
     ] = False,
@@ -28,8 +26,8 @@ def doctor(
 
     Checks the database, the schema, the workers and the jobs. Exits 1 if a check is bad.
     """
-    owner = find_app(app)
-    database = find_database(app, url, schema)
+    owner = find_app(place.app)
+    database = place.find_database()
     found = doctors.examine(
         database,
         notify=None if owner is None else owner.notify,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,19 +12,11 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import (
-    AppOption,
-    JsonOption,
-    SchemaOption,
-    Session,
-    UrlOption,
-    find_app,
-    session,
-)
+from rota.cli.target import JsonOption, Place, Session, find_app
 from rota.client import DirectClient
-from rota.client.enqueue import explain_too_large
+from rota.client.enqueue import refuse_too_large
 from rota.declare.job_type import Enqueued, JobType, NewJob
-from rota.declare.jsonb import text_bytes
+from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
@@ -74,12 +67,32 @@ ForceOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """The options of a job that override those of its type."""
+
+    queue: QueueOption = None
+    priority: PriorityOption = None
+    max_attempts: MaxAttemptsOption = None
+    expires: ExpiresOption = None
+    meta: MetaOption = None
+
+    def read(self) -> UsingOptions:
+        """Return the options as `using(…)` takes them. Raises UsageError for a wrong meta."""
+        return {
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "expires": self.expires,
+            "meta": _read_meta(self.meta),
+        }
+
+
 def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Job type.")],
     payload: PayloadOption = "{}",
-    queue: QueueOption = None,
-    priority: PriorityOption = None,
-    max_attempts: MaxAttemptsOption = None,
+    *,
+    overrides: Overrides,
     run_at: Annotated[
         str | None,
         typer.Option(
@@ -99,37 +112,28 @@ def enqueue(
             metavar="KEY", help="If a job of this type already has this key, insert nothing."
         ),
     ] = None,
-    expires: ExpiresOption = None,
-    meta: MetaOption = None,
     force: ForceOption = False,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Insert a job. Rota checks the payload against the job type."""
     options: UsingOptions = {
-        "queue": queue,
-        "priority": priority,
         "run_at": instant(run_at),
         "delay": delay,
-        "max_attempts": max_attempts,
-        "expires": expires,
         "idempotency_key": idempotency_key,
-        "meta": read_meta(meta),
     }
-    checked = EnqueueOptions().update(options)
+    checked = EnqueueOptions().update({**overrides.read(), **options})
     given = arguments(job_type, payload)
-    declared = find_type(find_app(app), job_type, force=force)
+    declared = find_type(find_app(place.app), job_type, force=force)
     if declared is not None:
         new = NewJob(declared, declared.codec.encode((), given), checked)
-        with session(app, url, schema) as opened:
+        with place.session() as opened:
             enqueued = DirectClient(opened.database).enqueue(
                 new.using(connection=opened.connection)
             )
     else:
         row = _row(job_type, encode_untyped(job_type, given), checked)
-        with session(app, url, schema) as opened:
+        with place.session() as opened:
             enqueued = _enqueue_row(opened, row)
     _say(enqueued, as_json=as_json)
 
@@ -165,7 +169,7 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
     return found
 
 
-def read_meta(text: str | None) -> dict[str, Any] | None:
+def _read_meta(text: str | None) -> dict[str, Any] | None:
     """Read a meta from the command line. Raises UsageError."""
     if text is None:
         return None
@@ -184,11 +188,7 @@ def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
             f"no App to check job type {name!r} against: give --app module:attribute, "
             f"set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
         )
-    known = {
-        each: job_type
-        for job_type in app.types.values()
-        for each in (job_type.name, *job_type.options.aliases)
-    }
+    known = index_by_name(app.types.values())
     if name not in known and not force:
         nearest = difflib.get_close_matches(name, known, n=1)
         raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)
@@ -213,10 +213,7 @@ def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
 
 def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
     def operation() -> Operation[ops.Inserted]:
-        most = yield from ops.payload_bytes_max()
-        for argument, text in ((None, row.payload), ("meta", row.meta)):
-            if text is not None and (size := text_bytes(text)) > most:
-                raise PayloadError(row.job_type, argument, explain_too_large(size, most))
+        yield from refuse_too_large(row.job_type, row.payload, row.meta)
         return (yield from ops.insert(row))
 
     inserted = opened.run(operation())

@@ -9,9 +9,9 @@ from typing import Any
 from rich.text import Text
 
 from rota.cli.output import cell
-from rota.model.units import words
+from rota.model.units import show_count, words
 
-COUNT_MAX = 1_000
+FRAME_COUNT_MAX = 1_000
 """Jobs of a queue are counted up to this number, so that a full queue costs little to show."""
 WIDTH_MAX = 48
 """Greatest width of a column, except the last."""
@@ -63,18 +63,19 @@ def count_finished(worker: dict[str, Any]) -> int | None:
 
 
 def frame(
-    facts: dict[str, Any], rate: float, *, width: int, height: int, trouble: str | None = None
+    facts: dict[str, Any], rate: float, *, width: int, height: int, stale_why: str | None = None
 ) -> list[Text]:
-    """Make at most `height` lines, at most `width` wide. `trouble`: why the facts are stale."""
-    alive = [one for one in facts["workers"] if not one["stopped"] and one["silent_s"] < 60]
-    due = sum(one["due"] for one in facts["queues"])
+    """Make at most `height` lines, at most `width` wide. `stale_why`: why the facts are stale."""
+    alive = [one for one in facts["workers"] if one["is_alive"]]
+    due = show_count(sum(one["due"] for one in facts["queues"]), FRAME_COUNT_MAX)
+    dead = show_count(facts["dead"], FRAME_COUNT_MAX)
     head = (
-        f"due {_count(due)} · running {sum(one['running'] for one in alive)}"
-        f" · workers {len(alive)} · {rate:.1f} finished/s · dead {_count(facts['dead'])}"
+        f"due {due} · running {sum(one['running'] for one in alive)}"
+        f" · workers {len(alive)} · {rate:.1f} finished/s · dead {dead}"
     )
     stopped = _name_stop(facts["installation"])
-    lines = [cell(trouble or f"{stopped}{head}").copy()]
-    lines[0].stylize("bold red" if trouble or stopped else "bold")
+    lines = [cell(stale_why or f"{stopped}{head}").copy()]
+    lines[0].stylize("bold red" if stale_why or stopped else "bold")
     sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
     # The sections share the screen: a section that needs less leaves the rest to the others.
     room = height - len(lines)
@@ -135,8 +136,8 @@ def _queues(facts: dict[str, Any]) -> _Section:
         (
             one["queue"],
             one["priority"],
-            _count(one["due"]),
-            _count(one["later"]),
+            show_count(one["due"], FRAME_COUNT_MAX),
+            show_count(one["later"], FRAME_COUNT_MAX),
             words(one["waiting_s"]) if one["due"] else "",
             "paused" if one["queue"] in paused else "",
         )
@@ -194,7 +195,3 @@ def _errors(facts: dict[str, Any]) -> _Section:
         for one in facts["errors"]
     ]
     return "last errors", ("ago", "job", "type", "outcome", "error"), rows
-
-
-def _count(count: int) -> str:
-    return f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
+from rota.cli.target import JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_filter
 from rota.client.timeline import describe_resolution, read_timeline
@@ -73,9 +73,8 @@ def jobs(
         int | None,
         typer.Option(metavar="ID", help="Only jobs with a smaller id: for the next page."),
     ] = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first.
@@ -96,11 +95,19 @@ def jobs(
             limit=limit,
         )
     )
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = opened.run(ops.find(wanted))
     if as_json:
         print_json({"jobs": [job_facts(job) for job in found]})
         return
+    _print_jobs(found)
+    if len(found) == limit:
+        typer.echo(f"next page: --before {found[-1].id}", err=True)
+    if since is None and until is None and (status is None or status.is_over):
+        typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
+
+
+def _print_jobs(jobs: list[Job]) -> None:
     columns = ("id", "type", "queue", "status", "attempts", "run at", "finished at", "last error")
     rows = [
         (
@@ -113,13 +120,9 @@ def jobs(
             job.finished_at,
             _error(job.error_type, job.last_error),
         )
-        for job in found
+        for job in jobs
     ]
     print_table(columns, rows, empty="no jobs found")
-    if len(found) == limit:
-        typer.echo(f"next page: --before {found[-1].id}", err=True)
-    if since is None and until is None and (status is None or status.is_over):
-        typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
 def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
@@ -139,16 +142,15 @@ def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
 
 def job(
     id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Show a job, its payload and its timeline.
 
     The timeline includes the jobs that it was requeued from and requeued as.
     """
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         timeline = opened.run(read_timeline(id))
     if as_json:
         entries = [

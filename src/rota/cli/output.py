@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -62,6 +62,11 @@ def _convert(value: Any) -> Any:
 def print_json(value: Any) -> None:
     """Print a result as JSON on one line."""
     typer.echo(json_line(value))
+
+
+def name_seconds(row: dict[str, Any], durations: Collection[str]) -> dict[str, Any]:
+    """Return a row for JSON: names of durations, which are printed in seconds, end in _s."""
+    return {f"{name}_s" if name in durations else name: value for name, value in row.items()}
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

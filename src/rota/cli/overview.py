@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.output import cell, print_json, print_table
+from rota.cli.output import cell, name_seconds, print_json, print_table
 from rota.cli.pause import in_words, what
-from rota.cli.target import AppOption, JsonOption, SchemaOption, UrlOption, session
+from rota.cli.target import JsonOption, Place
 from rota.client.find import HOURS_MAX
+from rota.model.bounds import COUNT_MAX
 from rota.model.retry import plan_in_words
-from rota.model.units import words
+from rota.model.units import show_count, words
 from rota.store import ops
-from rota.store.ops import COUNT_MAX, Figures, Overrun, Stats
+from rota.store.ops import Figures, Overrun, Stats
 
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running",
@@ -43,9 +44,8 @@ def stats(
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only jobs in this queue.")
     ] = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Count unfinished jobs by status, and show statistics of recent hours.
@@ -53,7 +53,7 @@ def stats(
     Also shows the oldest due job and the jobs that run too long. Statistics are per job type, with
     --type per hour.
     """
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = opened.run(ops.stats(hours, job_type, queue))
     if as_json:
         facts = msgspec.structs.asdict(found)
@@ -61,7 +61,7 @@ def stats(
         return
     print_table(
         ("status", "jobs"),
-        [(status, _at_least(jobs)) for status, jobs in found.jobs.items()],
+        [(status, show_count(jobs, COUNT_MAX)) for status, jobs in found.jobs.items()],
         empty="",
     )
     if found.oldest_due_at is None or found.oldest_due_s is None:
@@ -120,13 +120,11 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
 
 
 def queues(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List queues and priorities with due and future jobs, and all pauses."""
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = opened.run(ops.read_queues())
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
     if as_json:
@@ -143,8 +141,8 @@ def queues(
         (
             row.queue,
             row.priority,
-            _at_least(row.due),
-            _at_least(row.later),
+            show_count(row.due, COUNT_MAX),
+            show_count(row.later, COUNT_MAX),
             row.oldest_run_at,
         )
         for row in found
@@ -159,13 +157,11 @@ def queues(
 
 
 def workers(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List the workers seen in the last hour."""
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = opened.run(ops.table("workers", columns=_WORKERS))
     for row in found:
         row["queues"] = msgspec.json.decode(row["queues"])
@@ -191,16 +187,14 @@ def workers(
 
 
 def types(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List the declared job types, each with its retry policy in words."""
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = [_with_plan(row) for row in opened.run(ops.table("job_types", columns=_TYPES))]
     if as_json:
-        print_json({"types": [_in_seconds(row) for row in found]})
+        print_json({"types": [name_seconds(row, _DURATIONS) for row in found]})
         return
     columns = (
         "name",
@@ -237,16 +231,5 @@ def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"retry_words": plan_in_words(plan_s, row["max_attempts"]) if plan_s else ""}
 
 
-def _at_least(count: int) -> str:
-    return f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
-
-
 def _slots(queues: dict[str, int | None]) -> str:
     return ", ".join(name if slots is None else f"{name}={slots}" for name, slots in queues.items())
-
-
-def _in_seconds(row: dict[str, Any]) -> dict[str, Any]:
-    durations = {
-        f"{name}_s": None if row[name] is None else row[name].total_seconds() for name in _DURATIONS
-    }
-    return {name: value for name, value in row.items() if name not in _DURATIONS} | durations

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rota.cli.output import cell, print_json
-from rota.cli.target import (
-    AppOption,
-    ByOption,
-    JsonOption,
-    SchemaOption,
-    UrlOption,
-    WhyOption,
-    session,
-)
+from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import check_by, check_why
 from rota.client.queues import parse_until
 from rota.errors import UsageError
@@ -43,11 +35,9 @@ def pause(
             "(2026-11-21T18:00+01:00). Default: never.",
         ),
     ] = None,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Pause a queue, or everything: no further jobs start.
@@ -55,13 +45,13 @@ def pause(
     Running jobs continue, and new jobs can be enqueued.
     """
     _refuse_unclear(queue=queue is not None, all=everything)
-    when, reason, actor = parse_until(until), check_why(why), check_by(by)
-    with session(app, url, schema) as opened:
+    when, why, by = parse_until(until), check_why(actor.why), check_by(actor.by)
+    with place.session() as opened:
         if queue is None:
-            paused = opened.run(ops.pause_all(when, reason, actor))
+            paused = opened.run(ops.pause_all(when, why, by))
         else:
             paused = opened.run(
-                ops.pause_queue(check_queue(queue, "a queue's name"), when, reason, actor)
+                ops.pause_queue(check_queue(queue, "a queue's name"), when, why, by)
             )
     print_json({"paused": paused}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
 
@@ -81,26 +71,24 @@ def resume(
             "--copy", help="Allow this restored copy of a database to run jobs and schedules."
         ),
     ] = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
-    reason, actor = check_why(why), check_by(by)
+    why, by = check_why(actor.why), check_by(actor.by)
     if copy:
-        name, resuming = "this copy", ops.resume_copy(reason, actor)
+        name, resuming = "this copy", ops.resume_copy(why, by)
     elif queue is None:
-        name, resuming = "everything", ops.resume_all(reason, actor)
+        name, resuming = "everything", ops.resume_all(why, by)
     else:
         name, resuming = (
             f"queue {cell(queue).plain}",
-            ops.resume_queue(check_queue(queue, "a queue's name"), reason, actor),
+            ops.resume_queue(check_queue(queue, "a queue's name"), why, by),
         )
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         resumed, left = opened.run(_resume_and_list(resuming), atomic=True)
     if as_json:
         print_json({"resumed": resumed, "still_paused": left})

@@ -11,28 +11,14 @@ import typer
 from typer.core import TyperGroup
 
 from rota.cli.enqueue import (
-    ExpiresOption,
     ForceOption,
-    MaxAttemptsOption,
-    MetaOption,
+    Overrides,
     PayloadOption,
-    PriorityOption,
-    QueueOption,
     find_type,
-    read_meta,
 )
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.output import print_facts, print_json, print_table
-from rota.cli.target import (
-    AppOption,
-    ByOption,
-    JsonOption,
-    SchemaOption,
-    UrlOption,
-    WhyOption,
-    find_app,
-    session,
-)
+from rota.cli.target import Actor, JsonOption, Place, find_app
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import (
     act_on_schedule,
@@ -42,7 +28,7 @@ from rota.client.schedules import (
     trigger_schedule,
 )
 from rota.declare.job_type import NewJob
-from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import UsageError
@@ -75,13 +61,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.
 
 
 def schedules(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """List all schedules."""
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         found = opened.run(ops.schedules())
     if as_json:
         print_json({"schedules": [_as_dict(one) for one in found]})
@@ -132,16 +116,15 @@ def show(
             help="Only runs with a smaller job id: for the next page.",
         ),
     ] = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Show a schedule, its next times in its own time zone, and its last runs.
 
     For a deleted schedule, shows only its runs.
     """
-    with session(app, url, schema) as opened:
+    with place.session() as opened:
         runs = opened.run(read_runs(name, before, max(limit, 1)))[:limit]
         found = next(iter(opened.run(ops.schedules(name))), None)
     coming, problem = ([], None) if found is None else _coming(found, times)
@@ -202,34 +185,20 @@ def put(
             help="Spread the runs over this time after each tick, at most 1d. Default: none.",
         ),
     ] = None,
-    queue: QueueOption = None,
-    priority: PriorityOption = None,
-    max_attempts: MaxAttemptsOption = None,
-    expires: ExpiresOption = None,
-    meta: MetaOption = None,
+    *,
+    overrides: Overrides,
     force: ForceOption = False,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Create a schedule, or change the one with this name.
 
     Rota checks the payload against the job type. A paused schedule stays paused.
     """
-    options = EnqueueOptions().update(
-        UsingOptions(
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            expires=expires,
-            meta=read_meta(meta),
-        )
-    )
+    options = EnqueueOptions().update(overrides.read())
     arguments = read_arguments(job_type, payload)
-    declared = find_type(find_app(app), job_type, force=force)
+    declared = find_type(find_app(place.app), job_type, force=force)
     timing: Any = {
         "timezone": timezone,
         "catch_up": catch_up,
@@ -240,61 +209,75 @@ def put(
         new = NewJob(declared, declared.codec.encode((), arguments), options)
         schedule = check_schedule(name, cron, new, timing)
     else:
-        checked = check_timing(name, cron, timing)
-        check_text(job_type, "the job type's name", NAME_MAX)
-        payload_json = encode_untyped(job_type, arguments)
-        schedule = ScheduleOptions(name, cron, job_type, payload_json, None, options, *checked)
-    with session(app, url, schema) as opened, opened.connection.transaction():
-        put_now = opened.run(put_schedule(schedule.make_row(), "cli", by, why), atomic=True)
+        schedule = _check_undeclared(name, cron, job_type, arguments, options, timing)
+    with place.session() as opened, opened.connection.transaction():
+        put_now = opened.run(
+            put_schedule(schedule.make_row(), "cli", actor.by, actor.why), atomic=True
+        )
     _say(put_now, as_json=as_json)
+
+
+def _check_undeclared(
+    name: str,
+    cron: str | None,
+    job_type: str,
+    arguments: dict[str, Any],
+    options: EnqueueOptions,
+    timing: Any,
+) -> ScheduleOptions:
+    """Check a schedule whose job type the App does not declare."""
+    checked = check_timing(name, cron, timing)
+    check_text(job_type, "the job type's name", NAME_MAX)
+    payload_json = encode_untyped(job_type, arguments)
+    return ScheduleOptions(name, cron, job_type, payload_json, None, options, *checked)
 
 
 @app.command()
 def pause(
     name: Name,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Pause a schedule until you resume it; a deploy does not end the pause.
 
     Jobs already enqueued run.
     """
-    with session(app, url, schema) as opened:
-        _say(opened.run(act_on_schedule("pause", name, by, why), atomic=True), as_json=as_json)
+    with place.session() as opened:
+        _say(
+            opened.run(act_on_schedule("pause", name, actor.by, actor.why), atomic=True),
+            as_json=as_json,
+        )
 
 
 @app.command()
 def resume(
     name: Name,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """End a pause. The ticks missed during the pause are not run later."""
-    with session(app, url, schema) as opened:
-        _say(opened.run(act_on_schedule("resume", name, by, why), atomic=True), as_json=as_json)
+    with place.session() as opened:
+        _say(
+            opened.run(act_on_schedule("resume", name, actor.by, actor.why), atomic=True),
+            as_json=as_json,
+        )
 
 
 @app.command()
 def trigger(
     name: Name,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
-    with session(app, url, schema) as opened:
-        job = opened.run(trigger_schedule(name, by, why))
+    with place.session() as opened:
+        job = opened.run(trigger_schedule(name, actor.by, actor.why))
     if as_json:
         print_json({"schedule": name, "job": job})
     else:
@@ -304,16 +287,14 @@ def trigger(
 @app.command()
 def delete(
     name: Name,
-    why: WhyOption = None,
-    by: ByOption = None,
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    *,
+    actor: Actor,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Delete a schedule that is not declared in code. Its runs remain."""
-    with session(app, url, schema) as opened:
-        opened.run(delete_schedule(name, by, why))
+    with place.session() as opened:
+        opened.run(delete_schedule(name, actor.by, actor.why))
     if as_json:
         print_json({"schedule": name, "deleted": True})
     else:

@@ -8,18 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.output import print_json
-from rota.cli.target import (
-    AppOption,
-    JsonOption,
-    SchemaOption,
-    UrlOption,
-    connect,
-    find_app,
-    need_app,
-    schema_of,
-    session,
-    target,
-)
+from rota.cli.target import AppOption, JsonOption, Place, connect, need_app
 from rota.errors import UsageError
 from rota.model.units import seconds
 from rota.store import migrate as migrations
@@ -30,9 +19,7 @@ NAMES_MAX = 8
 
 
 def migrate(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     payload_bytes_max: Annotated[
         int | None,
         typer.Option(
@@ -104,30 +91,34 @@ def migrate(
         actions=keep_actions,
         figures=keep_figures,
     )
-    if (sql or check) and (payload_bytes_max is not None or keep):
-        option = (
-            "--payload-bytes-max" if payload_bytes_max is not None else f"--keep-{next(iter(keep))}"
+    changes = ["--payload-bytes-max"] if payload_bytes_max is not None else []
+    changes += [f"--keep-{what}" for what in keep]
+    _refuse_conflicts(changes, after, sql=sql, check=check)
+    if sql:
+        name = place.find_schema()
+        text = migrations.as_sql(name, after)
+        print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
+    elif check:
+        with place.session() as opened:
+            opened.run(migrations.check(opened.database.schema, server_text=True))
+            _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
+    else:
+        url, name = place.find_target()
+        _say(
+            name,
+            migrations.migrate(url, name, payload_bytes_max=payload_bytes_max, keep=keep),
+            as_json=as_json,
         )
-        raise UsageError(f"{option} changes the database; --sql and --check do not")
+
+
+def _refuse_conflicts(changes: list[str], after: int, *, sql: bool, check: bool) -> None:
+    """Raise UsageError for options that exclude or need each other."""
+    if (sql or check) and changes:
+        raise UsageError(f"{changes[0]} changes the database; --sql and --check do not")
     if after and not sql:
         raise UsageError("--after needs --sql")
     if sql and check:
         raise UsageError("give --sql or --check, not both")
-    if sql:
-        name = schema_of(None if schema else find_app(app), schema)
-        text = migrations.as_sql(name, after)
-        print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
-    elif check:
-        with session(app, url, schema) as opened:
-            opened.run(migrations.check(opened.database.schema, server_text=True))
-            _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
-    else:
-        place, name = target(app, url, schema)
-        _say(
-            name,
-            migrations.migrate(place, name, payload_bytes_max=payload_bytes_max, keep=keep),
-            as_json=as_json,
-        )
 
 
 def _periods(**asked: str | None) -> dict[str, timedelta]:

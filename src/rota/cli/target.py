@@ -60,6 +60,72 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 
 @dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, and why: the options of the commands that leave a row in the action log."""
+
+    why: WhyOption = None
+    by: ByOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works: the options that name the App and the database."""
+
+    app: AppOption = None
+    url: UrlOption = None
+    schema: SchemaOption = None
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Connect to the database while the block runs, with the settings of the App if there is
+        one.
+
+        Raises ConfigurationError or DatabaseUnavailable at once; a pool would wait first.
+        """
+        owner = self._find_owner()
+        database = self._make_database(owner)
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(connect(database))
+            except ConfigurationError as error:
+                if owner is not None or not is_of_pooler(error):
+                    raise
+                # Without an App nothing can say notify=False.
+                opened = stack.enter_context(connect(database.strip_settings()))
+            yield opened
+
+    def find_database(self) -> Database:
+        """Return the database, with the settings of the App if there is one."""
+        return self._make_database(self._find_owner())
+
+    def find_target(self) -> tuple[str, str]:
+        """Return URL and schema: from the options, then from the App, then from the environment."""
+        return self._find_target(self._find_owner())
+
+    def find_schema(self) -> str:
+        """Return the schema. No App is imported if it is given."""
+        return self.schema or self._find_schema(find_app(self.app))
+
+    def _find_owner(self) -> App | None:
+        """Find the App, unless URL and schema are given: a broken App must not block a
+        diagnosis."""
+        return find_app(self.app) if self.app or not (self.url and self.schema) else None
+
+    def _make_database(self, owner: App | None) -> Database:
+        url, schema = self._find_target(owner)
+        return Database(url, schema, notify=owner is None or owner.notify)
+
+    def _find_target(self, owner: App | None) -> tuple[str, str]:
+        found = find_url(self.url) if self.url or owner is None else owner.url
+        return found or embedded.start(), self._find_schema(owner)
+
+    def _find_schema(self, owner: App | None) -> str:
+        if self.schema:
+            return self.schema
+        return owner.schema if owner else os.environ.get("ROTA_SCHEMA") or "rota"
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A database and one connection to it, open while a command runs."""
 
@@ -72,60 +138,10 @@ class Session:
 
 
 @contextmanager
-def session(
-    app: str | None = None, url: str | None = None, schema: str | None = None
-) -> Iterator[Session]:
-    """Connect to the database that the options name, with the settings of the App if there is one.
-
-    Raises ConfigurationError or DatabaseUnavailable at once; a pool would wait first.
-    """
-    owner = _owner(app, url, schema)
-    database = _database(owner, url, schema)
-    with ExitStack() as stack:
-        try:
-            opened = stack.enter_context(connect(database))
-        except ConfigurationError as error:
-            if owner is not None or not is_of_pooler(error):
-                raise
-            # Without an App nothing can say notify=False.
-            opened = stack.enter_context(connect(database.strip_settings()))
-        yield opened
-
-
-@contextmanager
 def connect(database: Database) -> Iterator[Session]:
     """Connect to a database while the block runs."""
     with database.open_connection("cli") as connection:
         yield Session(database, connection)
-
-
-def find_database(app: str | None, url: str | None, schema: str | None) -> Database:
-    """Return the database that the options name, with the settings of the App if there is one."""
-    return _database(_owner(app, url, schema), url, schema)
-
-
-def target(app: str | None, url: str | None, schema: str | None) -> tuple[str, str]:
-    """Return URL and schema: from the options, then from the App, then from the environment."""
-    return _target(_owner(app, url, schema), url, schema)
-
-
-def _owner(app: str | None, url: str | None, schema: str | None) -> App | None:
-    """Find the App, unless URL and schema are given: a broken App must not block a diagnosis."""
-    return find_app(app) if app or not (url and schema) else None
-
-
-def _target(owner: App | None, url: str | None, schema: str | None) -> tuple[str, str]:
-    chosen = find_url(url) if url or owner is None else owner.url
-    return chosen or embedded.start(), schema_of(owner, schema)
-
-
-def _database(owner: App | None, url: str | None, schema: str | None) -> Database:
-    return Database(*_target(owner, url, schema), notify=owner is None or owner.notify)
-
-
-def schema_of(app: App | None, schema: str | None) -> str:
-    """Return the schema of a command."""
-    return schema or (app.schema if app else os.environ.get("ROTA_SCHEMA") or "rota")
 
 
 def need_app(reference: str | None) -> App:

@@ -19,9 +19,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from rota.cli.frame import COUNT_MAX, Rates, frame
+from rota.cli.frame import FRAME_COUNT_MAX, Rates, frame
 from rota.cli.output import PIPE_COLUMNS, console, print_json
-from rota.cli.target import AppOption, SchemaOption, UrlOption, find_database
+from rota.cli.target import Place
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
 from rota.model.failure import one_line
 from rota.store.db import Database
@@ -40,9 +40,7 @@ LINES_MAX = 1_000
 
 
 def top(
-    app: AppOption = None,
-    url: UrlOption = None,
-    schema: SchemaOption = None,
+    place: Place,
     every: Annotated[
         float,
         typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="Seconds between refreshes."),
@@ -57,7 +55,7 @@ def top(
     ] = False,
 ) -> None:
     """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
-    watch = Watch(find_database(app, url, schema), every)
+    watch = Watch(place.find_database(), every)
     watch.read()
     if as_json:
         watch.close()
@@ -92,7 +90,7 @@ def _shape(facts: dict[str, Any]) -> dict[str, Any]:
         {
             name: _instant(value) if name == "heartbeat_at" else value
             for name, value in one.items()
-            if name != "heartbeat_epoch_s"
+            if name not in ("heartbeat_epoch_s", "is_alive")
         }
         for one in facts["workers"]
     ]
@@ -106,7 +104,7 @@ def _shape(facts: dict[str, Any]) -> dict[str, Any]:
         "queues": queues,
         "workers": workers,
         "paused_all": pause,
-        "counted_to": COUNT_MAX,
+        "counted_to": FRAME_COUNT_MAX,
     }
 
 
@@ -128,7 +126,7 @@ class Watch(threading.Thread):
         self._every_s = every_s
         self.facts: dict[str, Any] | None = None
         """The result of the last query."""
-        self._trouble: str | None = None
+        self._stale_why: str | None = None
         self._rates = Rates()
         self._rate = 0.0
         self._over = threading.Event()
@@ -141,7 +139,7 @@ class Watch(threading.Thread):
             try:
                 self.read()
             except (RotaError, QueryFailed) as error:
-                self._trouble = one_line(
+                self._stale_why = one_line(
                     f"stale, trying again every {self._every_s:g} s: {error}", 300
                 )
                 self._disconnect()
@@ -155,18 +153,18 @@ class Watch(threading.Thread):
             self._probe, _ = self._opened.__enter__()
         try:
             facts = self._probe.facts(
-                "top", {"queues": QUEUES_MAX, "counted": COUNT_MAX, "listed": LISTED}
+                "top", {"queues": QUEUES_MAX, "counted": FRAME_COUNT_MAX, "listed": LISTED}
             )
         except QueryForbidden as error:
             raise SchemaError(str(error)) from None
         except QueryFailed as error:
             raise DatabaseUnavailable(str(error)) from None
-        self.facts, self._rate, self._trouble = facts, self._rates.see(facts["workers"]), None
+        self.facts, self._rate, self._stale_why = facts, self._rates.see(facts["workers"]), None
 
     def frame(self, width: int, height: int) -> list[Text]:
         """Make the lines of a frame."""
         assert self.facts is not None
-        return frame(self.facts, self._rate, width=width, height=height, trouble=self._trouble)
+        return frame(self.facts, self._rate, width=width, height=height, stale_why=self._stale_why)
 
     def close(self) -> None:
         """End the thread. Waits at most `LEAVE_S` for a database that does not answer."""

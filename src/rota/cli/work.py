@@ -120,14 +120,7 @@ def work(
     """
     if channel is not None:
         supervised.join(channel)
-    if queue and slots is not None:
-        raise UsageError(
-            "give --slots or --queue, not both: --queue NAME=SLOTS gives each queue its own slots"
-        )
-    if for_ is not None and not drain:
-        raise UsageError("--for needs --drain")
-    if health_port is not None and drain:
-        raise UsageError("give --health-port or --drain, not both: a drain has no health port")
+    _refuse_conflicts(queue, slots, for_, health_port, drain=drain)
     queues = _queues(queue) if queue else None
     ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
     if processes is not None:
@@ -159,6 +152,25 @@ def work(
         supervised.current.report(report)
     else:
         _say(report, drain=drain, as_json=as_json)
+
+
+def _refuse_conflicts(
+    queue: list[str] | None,
+    slots: int | None,
+    for_: str | None,
+    health_port: int | None,
+    *,
+    drain: bool,
+) -> None:
+    """Raise UsageError for options that exclude or need each other."""
+    if queue and slots is not None:
+        raise UsageError(
+            "give --slots or --queue, not both: --queue NAME=SLOTS gives each queue its own slots"
+        )
+    if for_ is not None and not drain:
+        raise UsageError("--for needs --drain")
+    if health_port is not None and drain:
+        raise UsageError("give --health-port or --drain, not both: a drain has no health port")
 
 
 def _ping_url(given: str | None) -> str | None:

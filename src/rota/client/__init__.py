@@ -1,4 +1,4 @@
-"""The calls of an application, sync and async: one file per namespace."""
+"""The calls of an application, sync and async, with one file per namespace."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class Client(EnqueueCalls, FindCalls, ActionCalls):
-    """All calls: the frequent ones here, the others in namespaces. An App is a Client."""
+    """All calls: the frequent ones as methods, the others in namespaces. An App is a Client."""
 
     @cached_property
     def actions(self) -> Actions:
-        """Bury, ignore and run again one job; act on many at once; read the log of actions."""
+        """Bury, ignore or run again one job; act on many; read the action log."""
         return Actions(self)
 
     @cached_property
     def schedules(self) -> Schedules:
-        """Put, read, pause, resume, trigger and delete schedules."""
+        """Read, put, pause, resume, trigger and delete schedules."""
         return Schedules(self)
 
     @cached_property
     def queues(self) -> Queues:
-        """Read, pause and resume queues, or everything."""
+        """Read queues; pause and resume one queue or everything."""
         return Queues(self)
 
     @cached_property
@@ -48,5 +48,5 @@ class DirectClient(Client):
 
     @property
     def database(self) -> Database:
-        """The database of these calls."""
+        """The database that the calls run on."""
         return self._database

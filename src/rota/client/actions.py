@@ -1,17 +1,18 @@
-"""Actions of people on jobs: selects the jobs, checks a corrected payload, and returns the result.
-The command line uses the same functions."""
+"""Actions of people on jobs: the calls, their operations, and the reasons of refusals.
+
+The command line uses the same operations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from rota.client.base import (
-    ID_MAX,
     LIST_MAX,
     Caller,
     Namespace,
@@ -19,91 +20,53 @@ from rota.client.base import (
     check_id,
     check_why,
     parse_moment,
-    refuse_unknown,
 )
-from rota.client.enqueue import explain_too_large
+from rota.client.enqueue import refuse_too_large
+from rota.client.selection import ActionFilters, find_jobs
 from rota.declare.job_type import Enqueued, JobType
-from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.declare.payload import encode_untyped
-from rota.errors import JobNotFound, PayloadError, RotaError, UsageError, WrongStatus
-from rota.model.bounds import NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.errors import JobNotFound, RotaError, UsageError, WrongStatus
+from rota.model.bounds import check_integer
 from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Which
+from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
-
-MANY_MAX = 1_000_000
-"""Most jobs of one action. Their ids are held in memory."""
-MANY = 100_000
-
-STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
-    Action.CANCEL: takes(Action.CANCEL),
-    Action.RETRY_NOW: (Status.FAILED,),
-    Action.BURY: (Status.QUEUED, Status.WAITING, Status.FAILED),
-    Action.REQUEUE: (Status.DEAD,),
-    Action.IGNORE: (Status.DEAD,),
-    Action.RUN_AGAIN: (),
-}
-"""The statuses of a filter that names none. A lease is taken away, and a success repeated, only on
-request."""
-
-
-class ActionFilters(TypedDict, total=False):
-    """Which jobs a `…_many` acts on. At least one besides `limit`; several must all match."""
-
-    ids: Iterable[int] | None
-    """These jobs, and no other filter."""
-    status: str | None
-    """Jobs with this status. The default depends on the action."""
-    job_type: str | None
-    """Jobs of this type, by the name as stored."""
-    queue: str | None
-    """Jobs in this queue."""
-    error_type: str | None
-    """Jobs whose last error was of this class."""
-    release: str | None
-    """Jobs whose last attempt this release made."""
-    since: datetime | Duration | None
-    """Jobs that failed or ended since; of those that have not failed: created since. An aware
-    datetime, or how long ago, such as "2h"."""
-    limit: int
-    """Most jobs, 1 … 1,000,000, the oldest first. Defaults to 100,000."""
 
 
 class ActionResult(msgspec.Struct, frozen=True):
     """The result of an action on many jobs."""
 
     done: list[int]
-    """The ids of the jobs to which it was done, ascending."""
+    """Ids of the jobs on which the action was done, ascending."""
     new_ids: dict[int, int]
-    """Of a requeue or another run: the id of the new job of each."""
+    """Id of the new job, by the id of the job that was requeued or runs again."""
     refused: dict[int, str]
-    """Of each job to which it was not done: why."""
+    """Why the action was refused, by the id of the job."""
 
 
 class ActionCalls(Caller):
-    """The calls of an App that act on one job, every day: cancel, retry now, requeue.
+    """The frequent actions of an App on one job: cancel, retry now, requeue.
 
-    Each takes `why`, one line of at most 500 characters, and `by`, at most 200, which defaults to
-    `user@host` of this process. The action joins the transaction of `connection`; until
-    that ends, workers cannot write the outcome of the job.
+    Each takes a reason, `why` (one line of at most 500 characters), and the person or program that
+    acts, `by` (at most 200 characters; defaults to `user@host` of this process). The action joins
+    the transaction of `connection`. Until that ends, workers cannot write the outcome of the job.
     """
 
     def cancel(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Cancel a job; return its status now.
+        """Cancel an unfinished job; return its new status.
 
-        `cancelled`: it was waiting, and is over. `running`: its worker stops it; the job becomes
-        `cancelled` if its handler stops on that request, `succeeded` if it finishes nevertheless.
-        After a second call the first reason stays.
+        `cancelled`: the job was not running, and ends at once. `running`: its worker is asked to
+        stop it. The job becomes `cancelled` when its handler stops, `succeeded` if its handler
+        returns all the same. If a running job is cancelled twice, the first reason stays.
 
         Raises:
-            WrongStatus: the job is dead or over.
+            WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
         return self._run(_move(Action.CANCEL, id, by, why), connection)
@@ -111,20 +74,20 @@ class ActionCalls(Caller):
     async def acancel(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Cancel a job; return its status now. Raises as `cancel`."""
+        """Cancel an unfinished job; return its new status. Raises as `cancel`."""
         return await self._arun(_move(Action.CANCEL, id, by, why), connection)
 
     def retry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a queued or failed job due now, or take a running one from its worker; return its
-        status now: `queued`, or `cancelled` if it was running and its cancellation requested.
+        """Make a queued, failed or running job due now; return its new status.
 
-        A worker that loses the job learns of it and can write nothing of it any more; its handler
-        may go on until then.
+        That is `queued`, or `cancelled` for a running job with a cancel request. A running job
+        loses its lease: its worker can write nothing more of it, and asks its handler to stop. The
+        handler may continue until it notices.
 
         Raises:
-            WrongStatus: the job is waiting for another, dead or over.
+            WrongStatus: the job is waiting for another job, dead or finished.
             JobNotFound: there is no such job.
         """
         return self._run(_move(Action.RETRY_NOW, id, by, why), connection)
@@ -132,7 +95,7 @@ class ActionCalls(Caller):
     async def aretry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a job due now; return its status now. Raises as `retry_now`."""
+        """Make a job due now; return its new status. Raises as `retry_now`."""
         return await self._arun(_move(Action.RETRY_NOW, id, by, why), connection)
 
     def requeue(
@@ -144,19 +107,19 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: Any = None,
     ) -> Enqueued:
-        """Enqueue a dead job again as a new one; return the new one.
+        """Run a dead job again, as a new job; return the new job.
 
-        The new job has the same origin and takes over the idempotency key; attempts and expiry
-        count from zero. The dead one is archived with its content and with who, when, why and as
-        what.
+        The new job has the same origin and takes over the idempotency key. Its attempts and its
+        expiry count from zero. The dead job is archived, with a resolution that says who requeued
+        it, when, why and as which job.
 
         Args:
-            payload: a corrected one, as the handler's arguments by name. Checked against the type
-                where this App declares it. Both are kept.
+            payload: corrected arguments of the handler by name, checked against the type if this
+                App declares it. The dead job keeps its own. Defaults to the dead job's.
 
         Raises:
             PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
-            WrongStatus: the job is not dead, or was requeued or ignored already.
+            WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
         return self._run(self._requeue(id, payload, by, why), connection)
@@ -170,38 +133,39 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: Any = None,
     ) -> Enqueued:
-        """Enqueue a dead job again as a new one; return the new one. Raises as `requeue`."""
+        """Run a dead job again, as a new job; return the new job. Raises as `requeue`."""
         return await self._arun(self._requeue(id, payload, by, why), connection)
 
     def _requeue(
         self, id: int, payload: Mapping[str, Any] | None, by: str | None, why: str | None
     ) -> Operation[Enqueued]:
-        request = _make_request(Action.REQUEUE, by, why)
+        request = make_request(Action.REQUEUE, by, why)
         check_id(id)
         if payload is not None:
             request = yield from correct_payload(request, id, payload, self._type_of)
         return (yield from _repeat(request, id))
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        """Return the declared type of that name or alias; None where none is known here."""
+        """Return the declared type with that name or alias; None if this client knows none."""
         return None
 
 
 class Actions(Namespace):
-    """`app.actions`: the rarer actions on one job, every action on many, and the log of all.
+    """`app.actions`: the rare actions on one job, all actions on many, and the action log.
 
-    `why`, `by` and `connection` are those of `app.cancel`. Every `…_many` works in batches of 1,000
-    in the order of the ids, each its own transaction.
+    `why`, `by` and `connection` are those of `app.cancel`. Each `…_many` call acts in batches of
+    1,000 in the order of the ids, each batch in its own transaction.
     """
 
     def bury(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a job `dead`, and return that status. It keeps its idempotency key and waits for a
-        person. A running job is taken from its worker.
+        """Make an unfinished job dead; return that status.
+
+        The job keeps its idempotency key and waits for a person. A running job loses its lease.
 
         Raises:
-            WrongStatus: the job is dead or over.
+            WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
         return self._run(_move(Action.BURY, id, by, why), connection)
@@ -209,15 +173,15 @@ class Actions(Namespace):
     async def abury(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
-        """Make a job `dead`. Raises as `bury`."""
+        """Make an unfinished job dead; return that status. Raises as `bury`."""
         return await self._arun(_move(Action.BURY, id, by, why), connection)
 
     def ignore(self, id: int, *, why: str, by: str | None = None, connection: Any = None) -> None:
-        """Archive a dead job without another try. Its idempotency key is free again.
+        """Archive a dead job without another attempt. Its idempotency key becomes free.
 
         Raises:
             UsageError: no reason is given.
-            WrongStatus: the job is not dead, or was requeued or ignored already.
+            WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
         self._run(_move(Action.IGNORE, id, by, why), connection)
@@ -225,29 +189,28 @@ class Actions(Namespace):
     async def aignore(
         self, id: int, *, why: str, by: str | None = None, connection: Any = None
     ) -> None:
-        """Archive a dead job without another try. Raises as `ignore`."""
+        """Archive a dead job without another attempt. Raises as `ignore`."""
         await self._arun(_move(Action.IGNORE, id, by, why), connection)
 
     def run_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Enqueued:
-        """Run a job that is over or dead once more, as a new job with the same content; return the
-        new one.
+        """Run a finished or dead job again, as a new job with the same content; return the new job.
 
         The new job has its own origin, so that every step is done again, and no idempotency key.
         The old job stays as it is.
 
         Raises:
-            WrongStatus: the job is neither over nor dead.
+            WrongStatus: the job is neither finished nor dead.
             JobNotFound: there is no such job.
         """
-        return self._run(_repeat(_make_request(Action.RUN_AGAIN, by, why), id), connection)
+        return self._run(_run_again(id, by, why), connection)
 
     async def arun_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Enqueued:
-        """Run a job that is over or dead once more, as a new job. Raises as `run_again`."""
-        return await self._arun(_repeat(_make_request(Action.RUN_AGAIN, by, why), id), connection)
+        """Run a finished or dead job again, as a new job; return it. Raises as `run_again`."""
+        return await self._arun(_run_again(id, by, why), connection)
 
     def log(
         self, *, since: datetime | Duration | None = None, limit: int = 100
@@ -256,7 +219,7 @@ class Actions(Namespace):
 
         Args:
             since: an aware datetime, or how long ago, such as "2h". Defaults to the oldest kept.
-            limit: most actions, 1 … 10,000. Defaults to 100.
+            limit: maximum number of actions, 1 … 10,000. Defaults to 100.
 
         Raises:
             UsageError: an argument is out of range.
@@ -272,90 +235,95 @@ class Actions(Namespace):
     def cancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Cancel jobs. Defaults to those that wait and those that run.
+        """Cancel jobs; without `status` all unfinished ones that match.
 
         Args:
             filters: those of `ActionFilters`, each documented there; at least one of them.
 
         Raises:
-            UsageError: no filter is given, or one that matches no job to which this can be done.
+            UsageError: no filter is given, or the action is impossible for jobs with that status.
                 Nothing changed.
         """
-        return self._run(_act_on_many(_make_request(Action.CANCEL, by, why), filters))
+        return self._run(_act_on_many(Action.CANCEL, by, why, filters))
 
     async def acancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Cancel jobs, as `cancel_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.CANCEL, by, why), filters))
+        return await self._arun(_act_on_many(Action.CANCEL, by, why, filters))
 
     def retry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Make jobs due now. Defaults to failed ones; with `status="running"` they are taken from
-        their workers. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.RETRY_NOW, by, why), filters))
+        """Make jobs due now; without `status` failed ones. With `status="running"` jobs lose their
+        leases. Filters and errors are those of `cancel_many`."""
+        return self._run(_act_on_many(Action.RETRY_NOW, by, why, filters))
 
     async def aretry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs due now, as `retry_now_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.RETRY_NOW, by, why), filters))
+        return await self._arun(_act_on_many(Action.RETRY_NOW, by, why, filters))
 
     def bury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Make jobs `dead`. Defaults to those that wait. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.BURY, by, why), filters))
+        """Make jobs dead; without `status` queued, waiting and failed ones. Filters and errors are
+        those of `cancel_many`."""
+        return self._run(_act_on_many(Action.BURY, by, why, filters))
 
     async def abury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Make jobs `dead`, as `bury_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.BURY, by, why), filters))
+        """Make jobs dead, as `bury_many`."""
+        return await self._arun(_act_on_many(Action.BURY, by, why, filters))
 
     def requeue_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Requeue dead jobs. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.REQUEUE, by, why), filters))
+        """Requeue dead jobs. Filters and errors are those of `cancel_many`."""
+        return self._run(_act_on_many(Action.REQUEUE, by, why, filters))
 
     async def arequeue_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Requeue dead jobs, as `requeue_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.REQUEUE, by, why), filters))
+        return await self._arun(_act_on_many(Action.REQUEUE, by, why, filters))
 
     def ignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Archive dead jobs without another try. Filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.IGNORE, by, why), filters))
+        """Archive dead jobs without another attempt. Filters and errors are those of
+        `cancel_many`."""
+        return self._run(_act_on_many(Action.IGNORE, by, why, filters))
 
     async def aignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Archive dead jobs without another try, as `ignore_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.IGNORE, by, why), filters))
+        """Archive dead jobs without another attempt, as `ignore_many`."""
+        return await self._arun(_act_on_many(Action.IGNORE, by, why, filters))
 
     def run_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Run jobs once more that are over or dead. `status` is required, and `since` for those
-        that are over. Other filters and errors as of `cancel_many`."""
-        return self._run(_act_on_many(_make_request(Action.RUN_AGAIN, by, why), filters))
+        """Run finished or dead jobs again, as new jobs. `status` is required, for finished jobs
+        also `since`. Other filters and errors are those of `cancel_many`."""
+        return self._run(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
     async def arun_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
-        """Run jobs once more that are over or dead, as `run_again_many`."""
-        return await self._arun(_act_on_many(_make_request(Action.RUN_AGAIN, by, why), filters))
+        """Run finished or dead jobs again, as `run_again_many`."""
+        return await self._arun(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
 
-def _make_request(action: Action, by: object, why: object) -> ActionRequest:
+def make_request(
+    action: Action, by: object, why: object, *, name_of_why: str = "why"
+) -> ActionRequest:
+    """Return the request of an action. Raises UsageError, which calls the reason `name_of_why`."""
     reason = check_why(why)
     if action is Action.IGNORE and reason is None:
-        raise UsageError("say why: the reason is what stays of the decision to ignore a dead job")
+        raise UsageError(f"{name_of_why} is required: it records why these jobs are ignored")
     return ActionRequest(action, check_by(by), reason)
 
 
@@ -368,8 +336,12 @@ def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[A
 
 
 def _move(action: Action, id: int, by: str | None, why: str | None) -> Operation[Status]:
-    answer = yield from _act_on_one(_make_request(action, by, why), id)
+    answer = yield from _act_on_one(make_request(action, by, why), id)
     return Status(answer.status or Status.DEAD)
+
+
+def _run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:
+    return (yield from _repeat(make_request(Action.RUN_AGAIN, by, why), id))
 
 
 def _repeat(request: ActionRequest, id: int) -> Operation[Enqueued]:
@@ -392,8 +364,8 @@ def correct_payload(
     payload: Mapping[str, Any],
     type_of: Callable[[str], JobType[..., ..., Any] | None],
 ) -> Operation[ActionRequest]:
-    """Return a requeue with a corrected payload, checked against the job's type and the limit.
-    Raises PayloadError, JobNotFound."""
+    """Return a requeue with a corrected payload, checked against the job's type and the payload
+    limit. Raises PayloadError, JobNotFound."""
     if not isinstance(payload, Mapping):
         raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
     found = yield from ops.find(Filter(ids=[id]))
@@ -406,108 +378,28 @@ def correct_payload(
         if job_type is None
         else job_type.codec.encode((), dict(payload))
     )
-    if not fits(text, PAYLOAD_BYTES_LEAST):
-        size, most = text_bytes(text), (yield from ops.payload_bytes_max())
-        if size > most:
-            raise PayloadError(name, None, explain_too_large(size, most))
+    yield from refuse_too_large(name, text, None)
     version = None if job_type is None else job_type.options.version
     return replace(request, payload=text, payload_version=version)
-
-
-def index_by_name(
-    types: Mapping[str, JobType[..., ..., Any]],
-) -> dict[str, JobType[..., ..., Any]]:
-    """Return job types by all of their names, aliases included."""
-    return {
-        name: job_type
-        for job_type in types.values()
-        for name in (job_type.name, *job_type.options.aliases)
-    }
 
 
 # Many jobs
 
 
-def _act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[ActionResult]:
-    given: dict[str, Any] = {
-        name: value
-        for name, value in refuse_unknown(filters, ActionFilters).items()
-        if value is not None
-    }
-    if "ids" in given:
-        if len(given) > 1:
-            raise UsageError("give ids or filters, not both")
-        if not isinstance(given["ids"], Iterable):
-            raise UsageError(f"ids must be the ids of jobs, as in [1, 2], not {given['ids']!r}")
-        ids = [check_integer(one, "a job's id", 1, ID_MAX) for one in given["ids"]]
-    else:
-        ids = yield from ops.choose(select_jobs(request.action, **given))
+def _act_on_many(
+    action: Action, by: str | None, why: str | None, filters: ActionFilters
+) -> Operation[ActionResult]:
+    request = make_request(action, by, why)
+    ids = yield from find_jobs(action, filters)
     answers, refusals = yield from ops.act_on_many(request, ids)
-    return sort_answers(request.action, answers, refusals)
-
-
-def select_jobs(
-    action: Action,
-    *,
-    status: str | None = None,
-    job_type: str | None = None,
-    queue: str | None = None,
-    error_type: str | None = None,
-    release: str | None = None,
-    since: datetime | Duration | None = None,
-    limit: int = MANY,
-) -> Which:
-    """Return which jobs filters mean. Raises UsageError where they mean all, or none to which the
-    action can be done."""
-    filters = (status, job_type, queue, error_type, release, since)
-    if filters.count(None) == len(filters):
-        raise UsageError(
-            f"{action.value}: give ids, or at least one of "
-            "status, job_type, queue, error_type, release and since"
-        )
-    for name, value, most in (
-        ("job_type", job_type, NAME_MAX),
-        ("queue", queue, QUEUE_MAX),
-        ("error_type", error_type, NAME_MAX),
-        ("release", release, NAME_MAX),
-    ):
-        if value is not None:
-            check_text(value, name, most)
-    check_integer(limit, "limit", 1, MANY_MAX)
-    statuses = _select_statuses(action, status)
-    if since is None and any(one.is_over for one in statuses):
-        raise UsageError(
-            f"{action.value}: give since to select finished jobs by the time they finished"
-        )
-    return Which(
-        statuses=[one.value for one in statuses],
-        job_type=job_type,
-        queue=queue,
-        error_type=error_type,
-        release=release,
-        since=parse_moment(since, "since"),
-        limit=limit,
-    )
-
-
-def _select_statuses(action: Action, status: str | None) -> Sequence[Status]:
-    possible = takes(action)
-    if status is None:
-        if not STATUSES_BY_DEFAULT[action]:
-            raise UsageError(f"{action.value}: give a status, one of {', '.join(possible)}")
-        return STATUSES_BY_DEFAULT[action]
-    if status not in possible:
-        raise UsageError(
-            f"{action.value}: status must be one of {', '.join(possible)}, not {str(status)!r}"
-        )
-    return (Status(status),)
+    return sort_answers(action, answers, refusals)
 
 
 # Answers
 
 
 def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
-    """Return why an action was not done to a job; None when it was, or will be."""
+    """Return why an action on a job was refused; None if it was not."""
     if answer.status is None:
         return JobNotFound(answer.job)
     if answer.answer != "refused":
@@ -527,7 +419,7 @@ def _advise(action: Action, answer: Answer) -> str:
 def sort_errors(
     action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
 ) -> dict[int, RotaError]:
-    """Return why an action was not done, for each job to which it was not, by id."""
+    """Return why an action was refused, by the ids of the jobs on which it was."""
     errors = {answer.job: explain_refusal(action, answer) for answer in answers}
     errors |= {
         job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()

@@ -1,4 +1,4 @@
-"""Alerts: the problems that Rota has reported."""
+"""Alerts: problems that Rota has reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Alerts(Namespace):
     """`app.alerts`: reads alerts. Their rules are rows of the table `alert_rule`."""
 
     def list(self) -> builtins.list[AlertRecord]:
-        """List the alerts that stand, the newest first, then those that ended within a day."""
+        """List the active alerts, the newest first, then those that ended in the last 24 h."""
         return self._run(ops.read_alerts())
 
     async def alist(self) -> builtins.list[AlertRecord]:

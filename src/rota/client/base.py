@@ -1,4 +1,4 @@
-"""What every part of the client stands on: running a store operation, sync and async."""
+"""The base of all calls: runs store operations, sync and async, and checks common arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.errors import UsageError
-from rota.model.bounds import NAME_MAX, WHY_MAX, check_integer
+from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
 from rota.model.failure import one_line
 from rota.model.units import seconds
 
@@ -26,6 +26,17 @@ Options = TypeVar("Options", bound=Mapping[str, object])
 
 ID_MAX = 2**63 - 1
 LIST_MAX = 10_000
+ERROR_MAX = 500
+"""Longest error text to search for, in characters. Stored texts are at most as long."""
+TEXTS_MAX = {
+    "job_type": NAME_MAX,
+    "queue": QUEUE_MAX,
+    "idempotency_key": KEY_MAX,
+    "error_type": NAME_MAX,
+    "error": ERROR_MAX,
+    "release": NAME_MAX,
+}
+"""Most characters of each filter that is a text."""
 
 
 class Caller(ABC):
@@ -39,14 +50,14 @@ class Caller(ABC):
         """The database that the operations run on."""
 
     def _run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
-        """Run an operation in plain code. Warn once where that blocks a running loop."""
+        """Run an operation and wait for it. Warn once if that blocks a running event loop."""
         self._warn_in_loop()
         return self.database.run(operation, connection, atomic=atomic)
 
     async def _arun(
         self, operation: Operation[T], connection: Any = None, *, atomic: bool = False
     ) -> T:
-        """Run an operation on the running loop."""
+        """Run an operation on the running event loop."""
         return await self.database.arun(operation, connection, atomic=atomic)
 
     def _warn_in_loop(self) -> None:
@@ -66,7 +77,7 @@ class Caller(ABC):
 
 
 class Namespace:
-    """One part of the client, such as `app.queues`. It runs operations as its App does."""
+    """A part of the client, such as `app.queues`. It runs operations as its App does."""
 
     def __init__(self, caller: Caller) -> None:
         self._run = caller._run
@@ -86,7 +97,7 @@ def _find_call() -> tuple[str, int]:
 
 
 def refuse_unknown(options: Options, known: type[Options]) -> Options:
-    """Return filters unchanged. Raises UsageError for an unknown name: Python itself does not
+    """Return filters unchanged. Raises UsageError for an unknown name, because Python does not
     check the names of an unpacked TypedDict."""
     unknown = sorted(set(options) - known.__annotations__.keys())
     if unknown:
@@ -96,13 +107,20 @@ def refuse_unknown(options: Options, known: type[Options]) -> Options:
     return options
 
 
+def check_texts(**filters: object) -> None:
+    """Raise UsageError for a filter that no job can match; None is no filter."""
+    for name, value in filters.items():
+        if value is not None:
+            check_text(value, name, TEXTS_MAX[name])
+
+
 def check_id(value: object) -> int:
-    """Return the id of a job. Raises UsageError where it cannot be one."""
+    """Return the id of a job. Raises UsageError for a value that cannot be one."""
     return check_integer(value, "a job's id", 1, ID_MAX)
 
 
 def parse_moment(value: object, name: str) -> datetime | timedelta | None:
-    """Return an instant, or how long ago it was. Raises UsageError."""
+    """Return an instant, or how long ago it was; None for none. Raises UsageError."""
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -140,5 +158,5 @@ def check_by(by: object) -> str:
 def _read_user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have a number and no name
+    except (OSError, KeyError):  # in a container a user may have a number and no name
         return "unknown"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EnqueueCalls(Caller):
-    """The calls of an App that insert jobs. They implement the `Sender` of job types."""
+    """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
 
     _payload_bytes_max: int | None = None
 
@@ -35,7 +35,16 @@ class EnqueueCalls(Caller):
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
         """Insert jobs of any types, all or none, with one INSERT per 1,000.
 
-        Return the results in the order of the input.
+        Returns the results in the order of the input.
+
+        Args:
+            connection: whose transaction the INSERTs join. Defaults to that of the jobs, if they
+                were made with one.
+
+        Raises:
+            PayloadError: a payload is over the limit; `index` says whose. Nothing was inserted.
+            UsageError: the jobs name different connections.
+            DatabaseUnavailable: the database does not answer.
         """
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
@@ -75,7 +84,7 @@ class EnqueueCalls(Caller):
                     self._payload_bytes_max = yield from ops.payload_bytes_max()
                 size = text_bytes(text)
                 if size > self._payload_bytes_max:
-                    # It may have been raised since it was read.
+                    # The limit may have been raised since it was read.
                     self._payload_bytes_max = yield from ops.payload_bytes_max()
                 if size > self._payload_bytes_max:
                     raise self._explain_size(job, argument, size, index if indexed else None)
@@ -84,14 +93,14 @@ class EnqueueCalls(Caller):
         self, job: NewJob, argument: str | None, size: int, index: int | None
     ) -> PayloadError:
         assert self._payload_bytes_max is not None
-        text = explain_too_large(size, self._payload_bytes_max)
+        text = _explain_too_large(size, self._payload_bytes_max)
         return PayloadError(job.job_type.name, argument, text, index)
 
     def _explain_refusal(
         self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
     ) -> PayloadError:
-        """Return an error that names the job that the CHECK refused: the largest one, because the
-        limit was lowered after it was read. This time the caller's transaction is lost."""
+        """Return the error for a CHECK that refused a job, because the limit was lowered after it
+        was read. It names the largest job. The caller's transaction is aborted."""
         self._payload_bytes_max = None
         index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
         return PayloadError(
@@ -112,7 +121,7 @@ def _check_job(job: object, what: str = "the job") -> None:
 
 
 def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
-    """Return the one connection of a bulk: the argument, or the one its jobs were made with."""
+    """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
     found = {
         id(job.options.connection): job.options.connection
         for job in jobs
@@ -145,8 +154,23 @@ def _make_row(job: NewJob) -> NewRow:
     )
 
 
-def explain_too_large(size: int, most: int) -> str:
-    """Return why a payload or a meta of `size` bytes is refused."""
+def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:
+    """Refuse what the CHECK of the table would refuse, before it aborts the transaction.
+
+    For calls that are rare: unlike `EnqueueCalls` it reads the limit each time it needs it.
+
+    Raises:
+        PayloadError: the payload or the meta is over the limit.
+    """
+    for argument, text in ((None, payload), ("meta", meta or "")):
+        if fits(text, PAYLOAD_BYTES_LEAST):
+            continue
+        size, most = text_bytes(text), (yield from ops.payload_bytes_max())
+        if size > most:
+            raise PayloadError(job_type, argument, _explain_too_large(size, most))
+
+
+def _explain_too_large(size: int, most: int) -> str:
     return (
         f"{size:,} bytes is over the limit of {most:,}: "
         "store the data elsewhere and pass a reference, such as its id"

@@ -1,4 +1,4 @@
-"""Finding jobs, reading one, waiting for one, and counting them."""
+"""Calls that read jobs: find them, get one, wait for one, and count them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from rota.client.base import ID_MAX, LIST_MAX, Caller, check_id, parse_moment, refuse_unknown
+from rota.client.base import (
+    ID_MAX,
+    LIST_MAX,
+    Caller,
+    check_id,
+    check_texts,
+    parse_moment,
+    refuse_unknown,
+)
 from rota.client.timeline import Timeline, read_timeline
 from rota.errors import JobNotFound, JoinTimeout, UsageError
-from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, check_integer, check_text
+from rota.model.bounds import check_integer
 from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
 from rota.store import ops
@@ -19,58 +27,57 @@ from rota.store.ops import Filter, Stats
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
-ERROR_MAX = 500
-"""Longest text of an error to search for, in characters. Stored texts are no longer."""
 HOURS_MAX = 24 * 31
-"""Most hours of figures in one answer."""
+"""Most hours of statistics in one answer."""
 JOIN_POLL_S = (0.02, 0.5)
-"""The first and the longest pause of a join. The end of a job sends no notification, which would
-cost every job for the few that a caller joins."""
+"""The first and the longest pause between two looks of a `join`. The end of a job sends no
+notification: every job would pay for the few that are joined."""
 
 
 class Search(TypedDict, total=False):
-    """Which jobs to find. Several filters must all match; None matches any."""
+    """The filters of a search. A job must match all of them; None matches any job."""
 
     status: str | None
-    """A `rota.Status`. `dead` finds those that still wait for a person."""
+    """Jobs with this `rota.Status`. `dead`: those that still wait for a person."""
     job_type: str | None
-    """The name of the type, as stored."""
+    """Jobs of this type, by its stored name."""
     queue: str | None
-    """The name of the queue."""
+    """Jobs in this queue."""
     idempotency_key: str | None
-    """Its holder is found at any age."""
+    """Jobs with this key. The job that holds it now is found at any age."""
     error_type: str | None
-    """The class of an attempt's error in the time span; of a job that is not over: of its last."""
+    """Jobs with an error of this class in the period, in any attempt; unfinished jobs by their last
+    error."""
     error: str | None
-    """A part of such an error's text, in any case, up to 500 characters."""
+    """Jobs with this text in such an error, 1 … 500 characters. Case is ignored."""
     since: datetime | Duration | None
-    """Ended, or died, since: an aware datetime, or how long ago, such as "2h". Jobs that are not
-    over belong to now. Defaults to a day before `until` for jobs that are over; dead jobs of any
-    age are found."""
+    """Start of the period in which a job finished or died: an aware datetime, or how long ago, such
+    as "2h". Unfinished jobs belong to now. Defaults to a day before `until` for finished jobs, to
+    no limit for dead ones."""
     until: datetime | Duration | None
-    """Ended, or died, until; as `since`. Defaults to now."""
+    """End of that period, as `since`. Defaults to now."""
     before: int | None
-    """Only ids below this one: the next page."""
+    """Only jobs with a smaller id, for the next page."""
     limit: int
-    """Most jobs, 1 … 10,000. Defaults to 100."""
+    """Maximum number of jobs, 1 … 10,000. Defaults to 100."""
 
 
 class FindCalls(Caller):
     """The calls of an App that read jobs."""
 
     def get(self, id: int) -> Job:
-        """Return a job, live or over. Raises JobNotFound."""
+        """Return a job, unfinished or finished. Raises JobNotFound."""
         return self._run(_get(id))
 
     async def aget(self, id: int) -> Job:
-        """Return a job, live or over. Raises JobNotFound."""
+        """Return a job, unfinished or finished. Raises JobNotFound."""
         return await self._arun(_get(id))
 
     def find(self, **filters: Unpack[Search]) -> list[Job]:
-        """Find jobs, live and over, the newest first.
+        """Find unfinished and finished jobs, the newest first.
 
         Args:
-            filters: those of `Search`, each documented there; several must all match.
+            filters: those of `Search`, each documented there.
 
         Raises:
             UsageError: a filter is unknown or out of range.
@@ -82,8 +89,8 @@ class FindCalls(Caller):
         return await self._arun(ops.find(_make_filter(filters)))
 
     def timeline(self, id: int) -> Timeline:
-        """Return what happened to a job, in order, and to the jobs that it was requeued from and
-        as. Raises JobNotFound."""
+        """Return what happened to a job, and to the jobs that it was requeued from and as, in
+        order. Raises JobNotFound."""
         return self._run(read_timeline(check_id(id)))
 
     async def atimeline(self, id: int) -> Timeline:
@@ -93,25 +100,37 @@ class FindCalls(Caller):
     def stats(
         self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
     ) -> Stats:
-        """Return the jobs by status now, and what ended in the last hours.
+        """Return the current number of jobs by status, and statistics of the last hours.
 
-        It reads no history, and counts up to 10,000 of each status.
+        It reads no history, and counts up to 10,000 jobs of each status.
 
         Args:
-            hours: 1 … 744, including the current one. Defaults to 24.
-            job_type: only of this type. The counts by status and the oldest due job are of all.
-            queue: only of this queue, in the same way.
+            hours: hours of statistics, 1 … 744, including the current one. Defaults to 24.
+            job_type: statistics of this type only. The counts by status and the oldest due job
+                are always those of all jobs. Defaults to all types.
+            queue: statistics of this queue only, in the same way. Defaults to all queues.
+
+        Raises:
+            UsageError: an argument is out of range.
         """
         return self._run(ops.stats(*_check_stats(hours, job_type, queue)))
 
     async def astats(
         self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
     ) -> Stats:
-        """Return the jobs by status now, and what ended in the last hours, as `stats`."""
+        """Return the current number of jobs by status, and statistics, as `stats`."""
         return await self._arun(ops.stats(*_check_stats(hours, job_type, queue)))
 
     def join(self, id: int, *, timeout: Duration | None = None) -> Job:
-        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
+        """Wait until a job is finished or dead, and return it.
+
+        Args:
+            timeout: how long to wait. Defaults to no limit.
+
+        Raises:
+            JoinTimeout: the job was neither in that time. It continues.
+            JobNotFound: there is no such job.
+        """
         timeout_s = None if timeout is None else seconds(timeout, name="timeout")
         started, pause_s = time.monotonic(), JOIN_POLL_S[0]
         while not (job := self.get(id)).status.is_settled:
@@ -121,7 +140,7 @@ class FindCalls(Caller):
         return job
 
     async def ajoin(self, id: int, *, timeout: Duration | None = None) -> Job:
-        """Wait until a job is over or dead, and return it. Raises JoinTimeout, JobNotFound."""
+        """Wait until a job is finished or dead, and return it. Raises as `join`."""
         timeout_s = None if timeout is None else seconds(timeout, name="timeout")
         started, pause_s = time.monotonic(), JOIN_POLL_S[0]
         while not (job := await self.aget(id)).status.is_settled:
@@ -146,24 +165,18 @@ def _make_filter(search: Search) -> Filter:
     return check_filter(Filter(**filters))
 
 
-_LENGTHS_MAX = {
-    "job_type": NAME_MAX,
-    "queue": QUEUE_MAX,
-    "idempotency_key": KEY_MAX,
-    "error_type": NAME_MAX,
-    "error": ERROR_MAX,
-}
-"""Characters of each filter that is a text."""
-
-
 def check_filter(wanted: Filter) -> Filter:
-    """Return a filter. Raises UsageError if no job can match it."""
+    """Return a filter unchanged. Raises UsageError if a part of it is out of range."""
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)
-    for name, most in _LENGTHS_MAX.items():
-        if getattr(wanted, name) is not None:
-            check_text(getattr(wanted, name), name, most)
+    check_texts(
+        job_type=wanted.job_type,
+        queue=wanted.queue,
+        idempotency_key=wanted.idempotency_key,
+        error_type=wanted.error_type,
+        error=wanted.error,
+    )
     if wanted.status is not None and wanted.status not in list(Status):
         raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
     return wanted
@@ -173,10 +186,7 @@ def _check_stats(
     hours: int, job_type: str | None, queue: str | None
 ) -> tuple[int, str | None, str | None]:
     check_integer(hours, "hours", 1, HOURS_MAX)
-    if job_type is not None:
-        check_text(job_type, "job_type", NAME_MAX)
-    if queue is not None:
-        check_text(queue, "queue", QUEUE_MAX)
+    check_texts(job_type=job_type, queue=queue)
     return hours, job_type, queue
 
 

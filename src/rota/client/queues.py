@@ -1,4 +1,4 @@
-"""Queues: how full they are, pausing and resuming one or everything."""
+"""Calls on queues: read them; pause and resume one or everything."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ PAUSE_S_MIN = 0.001
 
 
 class Queues(Namespace):
-    """`app.queues`: reads, pauses and resumes queues. `why` and `by` are kept in the action log:
-    one line of at most 500 and 200 characters; `by` defaults to `user@host` of this process."""
+    """`app.queues`: reads, pauses and resumes queues.
+
+    The action log records the reason, `why` (one line of at most 500 characters), and the person
+    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
+    """
 
     def list(self) -> builtins.list[QueueDepth]:
-        """List the queues and priorities that have jobs due or to come."""
+        """List the queues and priorities that have due or future jobs, with their numbers."""
         return self._run(ops.read_queues())
 
     async def alist(self) -> builtins.list[QueueDepth]:
-        """List the queues and priorities that have jobs due or to come."""
+        """List the queues and priorities that have due or future jobs, as `list`."""
         return await self._arun(ops.read_queues())
 
     def pause(
@@ -39,17 +42,17 @@ class Queues(Namespace):
         why: str | None = None,
         by: str | None = None,
     ) -> Pause:
-        """Pause a queue: no claim that begins after the return takes a job of it.
+        """Pause a queue: no claim that begins after this call returns takes a job from it.
 
-        Running jobs go on, failed ones wait for their retry beyond the pause, and enqueueing goes
-        on. The queue need not have had a job yet. Paused again, the newest `until`, `why` and `by`
-        hold.
+        Running jobs continue, and enqueueing continues. Retries wait until the pause ends. The
+        queue may be one that never had a job. If it is paused already, the new `until`, `why` and
+        `by` apply.
 
         Args:
-            until: when it resumes by itself: a duration from now, by the database's clock, or an
-                aware instant. Defaults to never.
-            why: kept with the queue and with the action.
-            by: who pauses.
+            until: when the pause ends by itself: a duration from now, by the database's clock, or
+                an aware instant. Defaults to never.
+            why: recorded with the queue and with the action.
+            by: the person or program that acts.
 
         Raises:
             UsageError: the name, `why` or `by` cannot be stored, or `until` has passed.
@@ -68,7 +71,7 @@ class Queues(Namespace):
         return await self._arun(_pause(name, until, why, by))
 
     def resume(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
-        """Resume a queue; return whether it was paused. Write nothing if it was not.
+        """Resume a queue; return whether it was paused. If it was not, nothing is written.
 
         Raises:
             UsageError: the name, `why` or `by` cannot be stored.
@@ -86,8 +89,8 @@ class Queues(Namespace):
         why: str | None = None,
         by: str | None = None,
     ) -> Pause:
-        """Pause everything: no claim that begins after the return takes a job of any queue, and no
-        schedule ticks. Arguments and errors as of `pause`."""
+        """Pause everything: no claim that begins after this call returns takes a job, and no
+        schedule fires. Arguments and errors are those of `pause`."""
         return self._run(_pause_all(until, why, by))
 
     async def apause_all(
@@ -101,16 +104,16 @@ class Queues(Namespace):
         return await self._arun(_pause_all(until, why, by))
 
     def resume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
-        """End a pause of everything; return whether there was one. Queues that were paused by name
-        stay paused. Raises UsageError."""
+        """End a pause of everything; return whether there was one. Queues paused by name stay
+        paused. Raises as `resume`."""
         return self._run(_resume_all(why, by))
 
     async def aresume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
-        """End a pause of everything; return whether there was one. Raises as `resume_all`."""
+        """End a pause of everything; return whether there was one. Raises as `resume`."""
         return await self._arun(_resume_all(why, by))
 
     def resume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
-        """Let a restored copy of a database run its jobs; return whether it was one.
+        """Allow a restored copy of a database to run jobs and schedules; return whether it was one.
 
         Raises:
             UsageError: `why` or `by` cannot be stored.
@@ -118,15 +121,15 @@ class Queues(Namespace):
         return self._run(_resume_copy(why, by))
 
     async def aresume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
-        """Let a restored copy run its jobs; return whether it was one. Raises as `resume_copy`."""
+        """Allow a restored copy to run; return whether it was one. Raises as `resume_copy`."""
         return await self._arun(_resume_copy(why, by))
 
     def pauses(self) -> builtins.list[Pause]:
-        """List what is paused now. A pause of everything comes first, with None as its queue."""
+        """List the current pauses. A pause of everything comes first, with None as its queue."""
         return self._run(ops.pauses())
 
     async def apauses(self) -> builtins.list[Pause]:
-        """List what is paused now, as `pauses`."""
+        """List the current pauses, as `pauses`."""
         return await self._arun(ops.pauses())
 
 
@@ -157,15 +160,15 @@ def _resume_copy(why: str | None, by: str | None) -> Operation[bool]:
 
 
 def parse_until(value: object) -> Until:
-    """Return when a pause ends, from a duration, an aware instant, the text of either, or None.
-    Raises UsageError."""
+    """Return when a pause ends, given a duration, an aware instant, the text of either, or None for
+    never. Raises UsageError."""
     if value is None:
         return Until()
     if isinstance(value, str) and (instant := _parse_instant(value)) is not None:
         value = instant
     if isinstance(value, datetime):
         return Until(at=check_aware(value, "until"))
-    # `seconds` refuses what is no duration.
+    # `seconds` raises UsageError for a value that is no duration.
     for_s = seconds(value, name="until", least=PAUSE_S_MIN)  # type: ignore[arg-type]
     return Until(for_s=for_s)
 

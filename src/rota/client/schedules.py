@@ -1,4 +1,4 @@
-"""Schedules: putting and reading them, their runs, and what people do to them."""
+"""Calls on schedules: put, read, pause, resume, trigger and delete them; read their runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_by, check_why
-from rota.client.enqueue import explain_too_large
-from rota.declare.jsonb import text_bytes
+from rota.client.enqueue import refuse_too_large
 from rota.declare.schedule import Timing, check_schedule
-from rota.errors import PayloadError, ScheduleNotFound, UsageError
+from rota.errors import ScheduleNotFound, UsageError
 from rota.model.bounds import NAME_MAX, check_integer
 from rota.model.schedule import Due, Run, Schedule, plan
 from rota.store import ops
@@ -29,9 +28,9 @@ BATCH = 1_000
 class Schedules(Namespace):
     """`app.schedules`: puts, reads, pauses, resumes, triggers and deletes schedules.
 
-    `by` says who acts, at most 200 characters, and defaults to `user@host` of this process; `why`
-    is one line of at most 500 characters. Both are kept in the action log. `connection` is whose
-    transaction the call joins.
+    The action log records the person or program that acts, `by` (at most 200 characters; defaults
+    to `user@host` of this process), and the reason, `why` (one line of at most 500 characters). The
+    call joins the transaction of `connection`.
     """
 
     def list(self) -> builtins.list[Schedule]:
@@ -53,14 +52,14 @@ class Schedules(Namespace):
     def runs(self, name: str, *, before: int | None = None, limit: int = 100) -> builtins.list[Run]:
         """Return the runs of a schedule, the newest first, skipped ticks included.
 
-        Runs are kept as long as history is, also those of a schedule that was deleted.
+        Runs are kept as long as history, also those of a deleted schedule.
 
         Args:
-            before: the id of a job: only runs before it, the next page.
-            limit: most runs, 1 … 10,000. Defaults to 100.
+            before: only runs with a smaller job id, for the next page. Defaults to all runs.
+            limit: maximum number of runs, 1 … 10,000. Defaults to 100.
 
         Raises:
-            ScheduleNotFound: there is none of that name, and no run of one.
+            ScheduleNotFound: no schedule has that name, and no run is left of one that had it.
         """
         return self._run(read_runs(name, before, limit))
 
@@ -81,19 +80,19 @@ class Schedules(Namespace):
         connection: Any = None,
         **timing: Unpack[Timing],
     ) -> Schedule:
-        """Make a schedule at run time, or change the one of that name.
+        """Create a schedule at run time, or change the one with that name.
 
-        A pause stays; so does the next tick, unless the cron text or the time zone changes.
+        A pause stays. The next tick stays too, unless the cron expression or the time zone changes.
 
         Args:
             name: 1 … 200 characters.
-            cron: five fields; None: it runs only when triggered.
+            cron: a cron expression of five fields; None: the schedule runs only if triggered.
             job: made with `job_type.new(…)`.
             timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
-            UsageError: an option is out of range, or the code declares the schedule: change it
-                there.
+            UsageError: an option is out of range, or the schedule is declared in code, where it
+                must be changed.
             PayloadError: the payload is too large.
         """
         return self._run(_put(name, cron, job, timing, by, why), connection, atomic=True)
@@ -109,15 +108,15 @@ class Schedules(Namespace):
         connection: Any = None,
         **timing: Unpack[Timing],
     ) -> Schedule:
-        """Make a schedule at run time, or change the one of that name. Raises as `put`."""
+        """Create a schedule at run time, or change the one with that name. Raises as `put`."""
         return await self._arun(_put(name, cron, job, timing, by, why), connection, atomic=True)
 
     def pause(
         self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
     ) -> Schedule:
-        """Enqueue no tick of a schedule until it is resumed, over deploys too.
+        """Pause a schedule until a person resumes it; a deploy does not end the pause.
 
-        Runs that are enqueued already go on. Paused again, the newest `why` and `by` hold;
+        Jobs already enqueued run. If it is paused already, the new `why` and `by` apply and
         `paused_at` stays. Raises ScheduleNotFound.
         """
         return self._run(act_on_schedule("pause", name, by, why), connection, atomic=True)
@@ -125,13 +124,13 @@ class Schedules(Namespace):
     async def apause(
         self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
     ) -> Schedule:
-        """Enqueue no tick of a schedule until it is resumed. Raises ScheduleNotFound."""
+        """Pause a schedule until a person resumes it. Raises ScheduleNotFound."""
         return await self._arun(act_on_schedule("pause", name, by, why), connection, atomic=True)
 
     def resume(
         self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
     ) -> Schedule:
-        """End a pause. Ticks that fell into it are not caught up with, whatever `catch_up` says.
+        """End a pause. The ticks missed during it are not run later, whatever `catch_up` says.
         Raises ScheduleNotFound."""
         return self._run(act_on_schedule("resume", name, by, why), connection, atomic=True)
 
@@ -144,8 +143,8 @@ class Schedules(Namespace):
     def trigger(
         self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
     ) -> int:
-        """Enqueue a run now, also of a paused schedule and while another run is going; return the
-        job's id. Raises ScheduleNotFound."""
+        """Enqueue a run now, even if the schedule is paused or another run is unfinished; return
+        the job's id. Raises ScheduleNotFound."""
         return self._run(trigger_schedule(name, by, why), connection, atomic=True)
 
     async def atrigger(
@@ -157,23 +156,23 @@ class Schedules(Namespace):
     def delete(
         self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
     ) -> None:
-        """Delete a schedule that was made by API, command line or SQL. Its runs stay.
+        """Delete a schedule that is not declared in code. Its runs remain.
 
         Raises:
-            UsageError: the code declares it, and would make it again.
-            ScheduleNotFound: there is none of that name.
+            UsageError: the schedule is declared in code, which would create it again.
+            ScheduleNotFound: no schedule has that name.
         """
         self._run(delete_schedule(name, by, why), connection, atomic=True)
 
     async def adelete(
         self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
     ) -> None:
-        """Delete a schedule that was made by API, command line or SQL. Raises as `delete`."""
+        """Delete a schedule that is not declared in code. Raises as `delete`."""
         await self._arun(delete_schedule(name, by, why), connection, atomic=True)
 
 
 def read_schedule(name: str) -> Operation[Schedule]:
-    """Read the schedule of that name."""
+    """Read the schedule with that name. Raises ScheduleNotFound."""
     _check_name(name)
     found = yield from ops.schedules(name)
     if not found:
@@ -182,7 +181,7 @@ def read_schedule(name: str) -> Operation[Schedule]:
 
 
 def _explain_missing(name: str) -> Operation[ScheduleNotFound]:
-    """Return what to raise for a name that no schedule has."""
+    """Return the error for a name that no schedule has, with the most similar name."""
     nearest = get_close_matches(name, [one.name for one in (yield from ops.schedules())], n=1)
     return ScheduleNotFound(name, *nearest)
 
@@ -220,16 +219,13 @@ def delete_schedule(name: str, by: str | None, why: str | None) -> Operation[Non
 def put_schedule(
     row: dict[str, Any], origin: str, by: str | None, why: str | None
 ) -> Operation[Schedule]:
-    """Make or change a schedule from the columns of its row."""
-    name, most = row["name"], (yield from ops.payload_bytes_max())
-    for argument in ("payload", "meta"):
-        size = 0 if row[argument] is None else text_bytes(bytes(row[argument]).decode())
-        if size > most:
-            raise PayloadError(
-                row["job_type"],
-                None if argument == "payload" else argument,
-                explain_too_large(size, most),
-            )
+    """Create or change a schedule from the columns of its row."""
+    name, meta = row["name"], row["meta"]
+    yield from refuse_too_large(
+        row["job_type"],
+        bytes(row["payload"]).decode(),
+        None if meta is None else bytes(meta).decode(),
+    )
     answer = yield from ops.put_schedule(
         msgspec.json.encode(row).decode(), origin, check_why(why), check_by(by)
     )
@@ -250,8 +246,8 @@ def declare_and_plan(schedules: str, release: str) -> Operation[None]:
 def plan_new(name: str | None = None) -> Operation[None]:
     """Announce the first tick of the schedules that have none yet, or of the named one.
 
-    Only of the named one where the caller's transaction may hold its locks for long. Enqueue
-    nothing: the scheduler handles what is due already, or cannot be planned.
+    A caller whose transaction may hold its locks for long names one. Nothing is enqueued: the
+    scheduler handles a tick that is due already, and a schedule that cannot be planned.
     """
     agenda = yield from ops.schedules_due(EVER, BATCH)
     for due in agenda.due:
@@ -264,8 +260,8 @@ def plan_new(name: str | None = None) -> Operation[None]:
 
 
 def _check_name(name: object) -> None:
-    """Raise UsageError for what cannot be a schedule's name. A schedule made by SQL may have
-    characters in its name that Python refuses in a new one; it must be reachable all the same."""
+    """Raise UsageError for a value that no schedule can have as its name. It may be a name that
+    `put` refuses: a schedule inserted by SQL may have it, and must be reachable."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or "\0" in name:
         raise UsageError(f"a schedule's name must be 1 to {NAME_MAX} characters, not {name!r}")
 

@@ -1,4 +1,4 @@
-"""The timeline of a job: what happened to it, in order."""
+"""The timeline of a job: the events of its life, in order."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 OVERLAP = "Overlap"
-"""The error type of a tick that was skipped."""
+"""The error type of a skipped tick."""
 EXPIRED = "expired"
-"""The rule of an attempt that never began. The worker in its record found the job expired."""
+"""The verdict rule of an attempt that never began: the worker in its record found the job expired.
+"""
 ACTIONS_MAX = 200
-"""Most actions of one timeline, the latest ones."""
+"""Most actions of one timeline; the latest ones are kept."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing that happened."""
+    """One event of a timeline."""
 
     at: datetime
     job: int
@@ -42,11 +43,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """A job, the jobs that are the same work (what it was requeued from and as), and what happened
-    to them, in order."""
+    """A job, the jobs that it was requeued from and as, and what happened to all of them, in
+    order."""
 
     job: Job
     chain: list[Job]
+    """The job and those that it was requeued from and as, by id."""
     attempts: list[AttemptRecord]
     """The job's own attempts that did not succeed."""
     entries: list[Entry]
@@ -81,8 +83,8 @@ def collect_entries(
     actions: Sequence[ActionRecord],
     id: int,
 ) -> list[Entry]:
-    """Return what happened to jobs, in order. An action on a queue, or on everything, belongs to
-    job `id`."""
+    """Return the entries of a chain of jobs, in order. An action on a queue, or on everything,
+    belongs to job `id`."""
     entries = [
         entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
     ]
@@ -193,7 +195,7 @@ def _describe_end(job: Job) -> str:
 
 
 def describe_resolution(job: Job) -> str | None:
-    """Return who archived a dead job, as what, and why; None: it is not archived."""
+    """Say who archived a dead job, why, and as which job it runs again; None: not archived."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None
@@ -217,7 +219,7 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
             if action.queue is None
             else f"queue {action.queue} ",
         )
-    elif job not in chain:  # of which one of these is a run
+    elif job not in chain:  # one of these jobs is a run of it
         job, to = detail.get("run_again_as", id), f"of job {job} "
     elif "requeued_as" in detail:
         became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"

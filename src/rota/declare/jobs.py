@@ -123,14 +123,14 @@ class Jobs:
 
         Args:
             name: 1 … 200 characters, unique in the database.
-            cron: five fields, minute hour day month weekday; None: it runs only when triggered.
+            cron: a cron expression of five fields; None: the schedule runs only if triggered.
             job: made with `job_type.new(…)`, with the options queue, priority, max_attempts,
                 expires and meta of `using`.
             timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
-            DeclarationError: the cron text, the zone or an option is out of range, the name is
-                taken, or the job type needs arguments.
+            DeclarationError: the cron expression, the zone or an option is out of range, the name
+                is taken, or the job type needs arguments.
         """
         place = _find_caller()
         with _locate_errors(name, place):
@@ -155,6 +155,13 @@ class Jobs:
         refuse_duplicates([*self.types.values(), job_type])
         self.types[job_type.name] = job_type
         return job_type
+
+
+def index_by_name(types: Iterable[JobType[..., ..., Any]]) -> dict[str, JobType[..., ..., Any]]:
+    """Return job types by all of their names, aliases included."""
+    return {
+        name: job_type for job_type in types for name in (job_type.name, *job_type.options.aliases)
+    }
 
 
 def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:

@@ -64,10 +64,11 @@ class JobOptions(TypedDict, total=False):
     retry_on: ErrorTypes
     """Exception classes worth another attempt. Defaults to none."""
     fatal_on: ErrorTypes
-    """Exception classes that no other attempt helps: the job is dead at once. Defaults to none."""
+    """Exception classes after which no attempt can succeed: the job is dead at once. Defaults to
+    none."""
     version: int | None
-    """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none: 1 is
-    meant."""
+    """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none, which means
+    1."""
     upgrade: Mapping[int, Upgrade] | None
     """For each version from 1 to `version` − 1 a function that turns a stored payload of that
     version into one of the next. Defaults to none."""
@@ -174,7 +175,7 @@ class ProcessOptions:
     memory_bytes_max: int | None
     """Of resident memory; None: no limit."""
     recycle_after: int
-    """Jobs, after which a process is replaced by a new one."""
+    """Number of jobs after which a process is replaced by a new one."""
 
     @classmethod
     def check(cls, given: JobOptions) -> ProcessOptions | None:

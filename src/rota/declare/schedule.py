@@ -17,10 +17,10 @@ from rota.model.units import Duration, seconds
 
 
 class Timing(TypedDict, total=False):
-    """When a schedule ticks besides its cron text, and which ticks run. All are optional."""
+    """When a schedule ticks besides its cron expression, and which ticks run. All are optional."""
 
     timezone: str
-    """The IANA name of the zone of the cron text. Defaults to "UTC"."""
+    """The IANA name of the zone of the cron expression. Defaults to "UTC"."""
     catch_up: CatchUp
     """Which missed ticks run later: `skip` drops those more than 5 minutes late, `latest` runs the
     last one, `all` runs at most 100. Defaults to "latest"."""
@@ -150,8 +150,7 @@ def make_bare_job(job_type: Any, name: str) -> NewJob:
     if not isinstance(job_type, JobType):
         raise UsageError(
             f"write @….schedule({name!r}, …) above @….job(…), "
-            "which turns the function into "
-            "a job type"
+            "which turns the function into a job type"
         )
     try:
         return job_type.new()

@@ -49,9 +49,8 @@ def set_up(connection: psycopg.Connection, url: str, files: Path) -> None:
     """Create the schemas, the rows and the files.
 
     Raises:
-        SchemaError: another demo is running, the schemas hold foreign tables, or the role may not
-        create
-            schemas.
+        SchemaError: another demo is running, the schemas hold tables that are not the demo's, or
+            the role may not create schemas.
     """
     _be_alone(connection)
     _refuse_others_tables(connection)

@@ -17,6 +17,9 @@ KEY_MAX = 255
 WHY_MAX = 500
 PRIORITY_MAX = 100
 ATTEMPTS_MAX = 10_000
+COUNT_MAX = 10_000
+"""Jobs are counted up to this number: a look at a full queue must not cost more than at an empty
+one."""
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 """The latest instant of the tables: every client must be able to read the row and add an expiry."""
 

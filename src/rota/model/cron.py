@@ -1,10 +1,10 @@
-"""When a cron text fires. Pure.
+"""When a cron expression fires. Pure.
 
-cronsim knows which times of a plain calendar a text names; this file knows when a zone's clock
-shows them. Where clocks change, the rule is Debian cron's
-(docs/decisions/0013-ticks-when-clocks-change.md). A text with fixed hours and minutes fires once
-for each time that it names, even if the clock shows that time twice or skips it. A text whose
-minutes or hours begin with a star follows the clock, and so keeps its pace in real time.
+cronsim knows which times of a plain calendar an expression names; this file knows when a zone's
+clock shows them. Where clocks change, the rule is Debian cron's
+(docs/decisions/0013-ticks-when-clocks-change.md). An expression with fixed hours and minutes fires
+once for each time that it names, even if the clock shows that time twice or skips it. An expression
+whose minutes or hours begin with a star follows the clock, and so keeps its pace in real time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT_MAX = 512
-"""Most characters of a cron text; one that lists all the minutes of an hour has 170."""
+"""Most characters of a cron expression; one that lists all the minutes of an hour has 170."""
 SHOWN_MAX = 80
 """Most characters of it in an error."""
 YEARS_MAX = 50
-"""A text that names no time within this many years never fires.
+"""An expression that names no time within this many years never fires.
 
 The rarest, 29 February on a given weekday, comes within 40.
 """
@@ -58,7 +58,7 @@ _END = datetime(9999, 12, 30, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A valid cron text in a time zone; `parse` makes it."""
+    """A valid cron expression in a time zone; `parse` makes it."""
 
     text: str
     """As the caller gave it, with its spaces normalised."""
@@ -73,19 +73,21 @@ class Cron:
 
 
 def parse(text: str, timezone: str) -> Cron:
-    """Check a cron text of five fields, or a name such as @daily, and the name of a time zone.
+    """Check a cron expression (five fields, or a name such as @daily) and the name of a time zone.
 
     Raises:
-        UsageError: one of them is wrong, or the text never fires in that zone.
+        UsageError: one of them is wrong, or the expression never fires in that zone.
     """
     zone = _zone(timezone)
     if not isinstance(text, str) or len(text) > TEXT_MAX:  # type: ignore[redundant-expr]
-        raise UsageError(f"a cron text is a text of at most {TEXT_MAX} characters: {EXAMPLE}")
+        raise UsageError(
+            f"a cron expression is a string of at most {TEXT_MAX} characters: {EXAMPLE}"
+        )
     text = " ".join(text.split())
     cron = Cron(text, zone, NAMED.get(text.lower(), text))
     reason = _wrong(cron.fields)
     if reason is not None:
-        raise UsageError(f"{_shorten(text)!r} is no cron text: {reason}; {EXAMPLE}")
+        raise UsageError(f"{_shorten(text)!r} is no cron expression: {reason}; {EXAMPLE}")
     if next_fire(cron, datetime(2000, 1, 1, tzinfo=UTC)) is None:
         raise UsageError(
             f"{_shorten(text)!r} never fires in {timezone}: "
@@ -199,7 +201,7 @@ def _chain(cron: Cron, after: datetime) -> Iterator[datetime]:
 
 
 def _next_named(cron: Cron, after: datetime) -> datetime | None:
-    """Find the next tick of a fixed text: each named time ticks once.
+    """Find the next tick of a fixed expression: each named time ticks once.
 
     It ticks when the clock first shows the time, or when the clock leaps over it.
     """
@@ -212,7 +214,7 @@ def _next_named(cron: Cron, after: datetime) -> datetime | None:
 
 
 def _next_shown(cron: Cron, after: datetime) -> datetime | None:
-    """Find the next tick of a starred text: each minute at which the clock shows a named time."""
+    """Find the next tick of a starred expression: a minute when the clock shows a named time."""
     zone = cron.zone
     first, second = _instants(_wall(after, zone), zone)
     turn = _change(first, second, zone) if first == after.replace(microsecond=0) < second else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from rota.errors import UsageError
 from rota.model.units import Duration, seconds
 
 
@@ -67,6 +68,12 @@ class Errored:
     """The handler raised, or exceeded its timeout."""
 
     error: BaseException
+
+
+def refuse_outcome(error: BaseException) -> Errored:
+    """Return the end of an attempt whose outcome raised this error while it was read."""
+    why = f"{type(error).__name__} while its outcome was read"
+    return Errored(UsageError(f"the handler's outcome cannot be read: {why}"))
 
 
 @dataclass(frozen=True, slots=True)

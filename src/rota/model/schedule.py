@@ -197,7 +197,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.cron is not None and self.paused_at is None and self.disabled_at is None
 
     def next_times(self, count: int = 10) -> list[datetime]:
-        """Return the next ticks, in the schedule's zone; without a cron text, none.
+        """Return the next ticks, in the schedule's zone; without a cron expression, none.
 
         A pause or being disabled is ignored.
 
@@ -205,7 +205,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
             count: how many, 0 … 1,000.
 
         Raises:
-            UsageError: the cron text or the zone is invalid, or the count is out of range.
+            UsageError: the cron expression or the zone is invalid, or the count is out of range.
         """
         check_integer(count, "count", 0, NEXT_TIMES_MAX)
         return next_times(self.cron, self.timezone, self.now, count)

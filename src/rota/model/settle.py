@@ -62,8 +62,16 @@ class RetryRules:
     dead_if_lost: bool = False
     """Whether a job that began and was lost is dead, whatever attempts it has left."""
 
+    @property
+    def must_record_start(self) -> bool:
+        """Whether starts of this type are recorded before they begin: its jobs may begin only once.
 
-def settle(job: Job, end: End, rules: RetryRules, *, start_recorded: bool = False) -> Transition:
+        The SQL function `must_record_start` says the same, and adds jobs that were lost before.
+        """
+        return self.dead_if_lost or self.max_attempts == 1
+
+
+def settle(job: Job, end: End, rules: RetryRules, *, must_record_start: bool = False) -> Transition:
     """Decide what becomes of a running job.
 
     The same facts always give the same answer: the jitter is a hash of (id, claims).
@@ -80,7 +88,7 @@ def settle(job: Job, end: End, rules: RetryRules, *, start_recorded: bool = Fals
         case HandedBack(delay_s=delay_s):
             return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
         case Interrupted(why):
-            return _settle_interrupted(job, why, rules, start_recorded=start_recorded)
+            return _settle_interrupted(job, why, rules, must_record_start=must_record_start)
         case Expired(late_s):
             return _settle_expired(job, late_s)
         case PayloadMismatch(error):
@@ -156,14 +164,14 @@ def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition
 
 
 def _settle_interrupted(
-    job: Job, why: str, rules: RetryRules, *, start_recorded: bool
+    job: Job, why: str, rules: RetryRules, *, must_record_start: bool
 ) -> Transition:
     """Settle an interrupted attempt as the reaper settles a lost job.
 
     The first time the job comes back uncharged, unless its start was recorded; then the loss
     counts.
     """
-    if not start_recorded:
+    if not must_record_start:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")
     if rules.dead_if_lost:

@@ -1,4 +1,4 @@
-"""Durations and sizes of memory, as people write them and as numbers."""
+"""Durations, sizes of memory and counts, as people write them and as numbers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def seconds(
     """Return a duration in seconds.
 
     Args:
-        value: a `timedelta`, or numbers with the units w, d, h, m, s, ms, the larger unit first,
-        each
-            at most once.
+        value: a `timedelta`, or numbers with the units w, d, h, m, s, ms, the larger unit
+            first, each at most once.
         name: the argument's name, for the error.
         least: the shortest that is accepted, in seconds. Defaults to 0.
         most: the longest that is accepted, in seconds. Defaults to a hundred years.
@@ -71,6 +70,11 @@ def words(seconds: float) -> str:
     return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
+def show_count(count: int, most: int) -> str:
+    """Return a number that was counted up to `most`, as `1,234` or `≥ 10,000`."""
+    return f"≥ {count:,}" if count >= most else f"{count:,}"
+
+
 def _parse(value: Any, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
@@ -94,6 +98,19 @@ def _show(value: object) -> str:
         return f"{value.total_seconds():g} s"
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+# Counts
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Format a count with its noun: "1 job", "2 jobs", "1,000 jobs".
+
+    Args:
+        one: the singular, with what follows it if that differs too: "job is running".
+        many: the plural. Defaults to the singular with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 # Sizes of memory

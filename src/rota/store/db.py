@@ -107,7 +107,7 @@ class Database:
 
         Unlike the pool, which tries again, it says at once why it cannot.
         """
-        with own.translate_trouble(), own.connect(self.conninfo(role)) as connection:
+        with own.translate_errors(), own.connect(self.conninfo(role)) as connection:
             yield connection
 
     # Operations, on a connection of the pool or on the caller's

@@ -9,7 +9,7 @@ for one operation. `tests/store/conformance/` says what every driver must do.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -34,6 +34,12 @@ class Query:
 
 
 Operation = Generator[Query, list[Row], T]
+
+
+def format_numbers(values: Sequence[float | None]) -> str:
+    """Format numbers as an SQL array: the server reads that ten times faster than psycopg writes
+    binary."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 class Translator(Protocol):

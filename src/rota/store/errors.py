@@ -255,10 +255,11 @@ def unavailable(error: StoreError) -> RotaError:
     """Return what a failed statement or connection means for the caller."""
     if (wrong := _wrong_configuration(error)) is not None:
         return ConfigurationError(wrong)
-    is_trouble = isinstance(error, ServerTrouble)
     if isinstance(error, PoolExhausted):
         return DatabaseUnavailable(f"no connection to the database: {error}")
-    is_away = is_trouble and (error.sqlstate is None or error.sqlstate.startswith(_AWAY))
+    is_away = isinstance(error, ServerTrouble) and (
+        error.sqlstate is None or error.sqlstate.startswith(_AWAY)
+    )
     verb = "does not answer" if is_away else "refuses"
     return DatabaseUnavailable(f"the database {verb}: {error.first_line}")
 

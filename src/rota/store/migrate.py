@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -30,7 +31,7 @@ from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
-from rota.store.drivers.own import translate_trouble
+from rota.store.drivers.own import translate_errors
 from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
@@ -122,8 +123,7 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
-    """The name that definition_texts uses: a trigger has the name of its function, and
-    `(trigger)`."""
+    """The name that definition_texts uses: that of the file, and of a trigger `(trigger)` too."""
     text: str
 
     @property
@@ -248,8 +248,8 @@ def migrate(
 
     Args:
         payload_bytes_max: the new payload limit. Defaults to the current one.
-        keep: how long `history`, `attempts` or `dead` jobs are kept, at least a day. Unchanged if
-        omitted.
+        keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
+            `actions` and `figures` are kept, at least a day. Defaults to the current periods.
 
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
@@ -258,6 +258,18 @@ def migrate(
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
+    _check_payload_limit(payload_bytes_max)
+    database = Database(url, schema)
+    with (
+        translate_errors(),
+        psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
+    ):
+        refuse_unfit_server(connection)
+        with _explain_refusals(connection, schema), connection.transaction():
+            return _apply(connection, schema, payload_bytes_max, keep or {})
+
+
+def _check_payload_limit(payload_bytes_max: int | None) -> None:
     if (
         payload_bytes_max is not None
         and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST
@@ -266,28 +278,27 @@ def migrate(
             f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} "
             f"bytes, not {payload_bytes_max:,}"
         )
-    database = Database(url, schema)
-    with (
-        translate_trouble(),
-        psycopg.connect(database.conninfo("migrate"), autocommit=True) as connection,
-    ):
-        refuse_unfit_server(connection)
-        try:
-            with connection.transaction():
-                return _apply(connection, schema, payload_bytes_max, keep or {})
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise _missing_privilege(connection, schema, error) from error
-        except (
-            psycopg.errors.DuplicateFunction,
-            psycopg.errors.DuplicateTable,
-            psycopg.errors.DuplicateObject,
-        ) as error:
-            raise SchemaError(
-                f"schema {schema!r} holds objects that Rota would make, but no record of the "
-                f"migrations ({error.diag.message_primary}): if it came from a dump without data, "
-                f"DROP SCHEMA {schema} CASCADE and migrate again; if it belongs to another "
-                "program, use another name (--schema)"
-            ) from error
+
+
+@contextmanager
+def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[None]:
+    """Raise SchemaError for a missing privilege, or for objects that are there already. The block
+    ends its transaction: what is missing is looked up afterwards."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _missing_privilege(connection, schema, error) from error
+    except (
+        psycopg.errors.DuplicateFunction,
+        psycopg.errors.DuplicateTable,
+        psycopg.errors.DuplicateObject,
+    ) as error:
+        raise SchemaError(
+            f"schema {schema!r} holds objects that Rota would make, but no record of the "
+            f"migrations ({error.diag.message_primary}): if it came from a dump without data, "
+            f"DROP SCHEMA {schema} CASCADE and migrate again; if it belongs to another "
+            "program, use another name (--schema)"
+        ) from error
 
 
 def _apply(

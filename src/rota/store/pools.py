@@ -110,8 +110,8 @@ class Pools:
             pool, connection = self._borrow(borrowed)
             try:
                 yield connection
-            except ServerTrouble as trouble:
-                if trouble.is_read_only:
+            except ServerTrouble as error:
+                if error.is_read_only:
                     connection.close()
                     pool.drain()
                 raise
@@ -124,8 +124,8 @@ class Pools:
             async with pool.connection() as connection:
                 try:
                     yield connection
-                except ServerTrouble as trouble:
-                    if trouble.is_read_only:
+                except ServerTrouble as error:
+                    if error.is_read_only:
                         await connection.close()
                         await pool.drain()
                     raise

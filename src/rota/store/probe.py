@@ -17,7 +17,7 @@ from rota.errors import ConfigurationError
 from rota.model.failure import message, one_line
 from rota.store.db import Database
 from rota.store.driver import Driver, Operation, Query, drive
-from rota.store.drivers.own import translate_trouble, wait_for_notification
+from rota.store.drivers.own import translate_errors, wait_for_notification
 from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.errors import (
     ObjectMissing,
@@ -78,7 +78,7 @@ class Probe:
     def measure_round_trip_s(self, count: int = 5) -> float:
         """Return the shortest of some round trips, in seconds."""
         took = []
-        with translate_trouble():
+        with translate_errors():
             for _ in range(count):
                 before = time.monotonic()
                 self._driver.run(b"select 1", None)
@@ -90,7 +90,7 @@ class Probe:
 
         A transaction pooler lends a session to the next caller. Nothing is left behind in it.
         """
-        with self.database.open_connection("cli") as connection, translate_trouble():
+        with self.database.open_connection("cli") as connection, translate_errors():
             other = PsycopgDriver(connection)
             for _ in range(TRIES):
                 mine, others = ({_backend(one), _backend(one)} for one in (self._driver, other))
@@ -104,7 +104,7 @@ class Probe:
         None: it did not arrive within two. The channel is unique.
         """
         channel = f'"{self.database.schema}.doctor.{uuid4().hex[:12]}"'.encode()
-        with self.database.open_connection("cli") as connection, translate_trouble():
+        with self.database.open_connection("cli") as connection, translate_errors():
             other = PsycopgDriver(connection)
             other.run(b"listen " + channel, None)
             try:

@@ -73,7 +73,7 @@ class Reaper(Service):
             if lost.status == Status.CANCELLED:
                 self.bus.emit(JobCancelled(**of, reason=lost.reason))
             if lost.status == Status.DEAD:
-                failure = Failure(  # the same as job_reap.sql writes into the table
+                failure = Failure(  # the same as job_reap writes into the table
                     "LeaseExpired",
                     f"worker {lost.worker} let its lease expire: it died, froze or lost the "
                     "database",

@@ -70,7 +70,7 @@ class Retention(Service):
         """Do one pass; return a short pause if there is more to do."""
         if self.clock.monotonic() < self._pass_at:
             return self._pass_at - self.clock.monotonic()
-        trouble: DatabaseUnavailable | None = None
+        refusal: DatabaseUnavailable | None = None
         if self.clock.monotonic() >= self._partitions_at:
             try:
                 has_waiting, has_more = await self._update_partitions(self._own, reports=True)
@@ -79,15 +79,15 @@ class Retention(Service):
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
-                trouble = error
+                refusal = error
             finally:
                 await self._own.close()  # needed once an hour only
             self._partitions_at = self.clock.monotonic() + PERIOD_S
         if await self._forget(self._link):
             return SOON_S
         self._partitions_at = 0.0
-        if trouble is not None:
-            raise trouble
+        if refusal is not None:
+            raise refusal
         return PERIOD_S
 
     async def close(self) -> None:
@@ -130,7 +130,7 @@ class Retention(Service):
         """Delete a batch of each kind of rows, even if another kind fails; return whether more may
         be left."""
         more = False
-        trouble: DatabaseUnavailable | None = None
+        refusal: DatabaseUnavailable | None = None
         kinds: list[Callable[[], Awaitable[int]]] = [
             lambda: self._archive_dead(link),
             lambda: link.run(ops.expire_keys(BATCH)),
@@ -147,9 +147,9 @@ class Retention(Service):
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
-                trouble = error
-        if trouble is not None and not more:
-            raise trouble
+                refusal = error
+        if refusal is not None and not more:
+            raise refusal
         return more
 
     async def _free_keys(self, link: StoreLink) -> int:

@@ -85,7 +85,7 @@ class Scheduler(Service):
         Raises DatabaseUnavailable; if only one schedule has to wait, after the others.
         """
         announced: list[datetime] = []
-        trouble: DatabaseUnavailable | None = None
+        refusal: DatabaseUnavailable | None = None
         for due in agenda.due:
             if self._refused.is_waiting(due.name):
                 continue
@@ -94,11 +94,11 @@ class Scheduler(Service):
             except DatabaseUnavailable as error:
                 if not error.refused or self.clock.monotonic() > waits_until:
                     raise
-                trouble = error
+                refusal = error
             else:
                 announced += [] if at is None else [at]
-        if trouble is not None:
-            raise trouble
+        if refusal is not None:
+            raise refusal
         return announced
 
     async def _advance(self, due: Due, now: datetime) -> datetime | None:

@@ -11,13 +11,14 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.expirer import Expirer
+from rota.upkeep.pinger import Pinger
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
 from rota.upkeep.rollup import StatsRollup
 from rota.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rota.observe.events import Bus
     from rota.runtime.service import Service
@@ -47,19 +48,19 @@ class UpkeepSet:
         self._worker = worker
         self._clock = clock
         self._retention = Retention(bus, shared, database, clock)
-        self.alerts = Alerter(bus, database, alert_url, clock)
+        self._alerts = Alerter(bus, database, alert_url, clock)
 
     def services(self) -> list[Service]:
         """Return what a worker runs. The reaper must know when its connection was away, so it has
         its own."""
-        return [
-            Reaper(self._bus, StoreLink(self._database, "reap"), self._clock),
-            Expirer(self._bus, self._shared, self._worker, self._clock),
-            Scheduler(self._bus, self._shared, self._clock),
-            StatsRollup(self._bus, self._shared, self._clock),
-            self._retention,
-            self.alerts,
-        ]
+        passes = self._make_passes(StoreLink(self._database, "reap"))
+        return [*passes, self._retention, self._alerts]
+
+    def make_pinger(
+        self, parts: Sequence[Service], url: str | None, on_good: Callable[[], None]
+    ) -> Pinger:
+        """Return the pinger of a worker that stays: it runs beside these parts and watches them."""
+        return Pinger(self._bus, self._alerts, parts, url, on_good)
 
     async def run_before_drain(self, is_over: Callable[[], bool]) -> None:
         """Do everything that is due, alert rules last: they see the effects of the others.
@@ -71,24 +72,28 @@ class UpkeepSet:
             DatabaseUnavailable: the database did not answer. If it refuses one part, that is
                 reported, and the others are done.
         """
-        # One turn of the rollup: the rest, after days without a worker, is added beside the jobs.
-        rollup = StatsRollup(self._bus, self._shared, self._clock)
-        upkeepers: list[Service] = [
-            Reaper(self._bus, self._shared, self._clock),
-            Expirer(self._bus, self._shared, self._worker, self._clock),
-            Scheduler(self._bus, self._shared, self._clock),
-            rollup,
-        ]
-        for upkeeper in upkeepers:
+        for upkeeper in self._make_passes(self._shared):
+            # One turn of the rollup: the rest, after days without a worker, is added beside the
+            # jobs.
+            turns_once = isinstance(upkeeper, StatsRollup)
             try:
-                while not is_over() and await upkeeper.tick() == 0 and upkeeper is not rollup:
+                while not is_over() and await upkeeper.tick() == 0 and not turns_once:
                     pass
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
                 upkeeper.handle_outage(error, 0)
         if not is_over():
-            await begin_early((self._retention, self.alerts), self._database)
+            await begin_early((self._retention, self._alerts), self._database)
+
+    def _make_passes(self, reaping: StoreLink) -> list[Service]:
+        """Make the services that a drain runs to their end before its jobs."""
+        return [
+            Reaper(self._bus, reaping, self._clock),
+            Expirer(self._bus, self._shared, self._worker, self._clock),
+            Scheduler(self._bus, self._shared, self._clock),
+            StatsRollup(self._bus, self._shared, self._clock),
+        ]
 
 
 class EarlyPart(Protocol):

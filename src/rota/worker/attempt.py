@@ -111,7 +111,7 @@ class Attempt:
         "job_type",
         "keeps_lease",
         "lease_s",
-        "must_record",
+        "must_record_start",
         "outcome",
         "renewed_at",
         "runner",
@@ -129,7 +129,7 @@ class Attempt:
         claimed_at: float,
         lease_s: float,
         is_suspect: bool = False,
-        must_record: bool = False,
+        must_record_start: bool = False,
     ) -> None:
         # Facts of the claim: nothing writes them again.
         self.job = job
@@ -138,7 +138,7 @@ class Attempt:
         self.lease_s = lease_s
         self.is_suspect = is_suspect
         """Whether the last attempt was lost with its worker, which this job may have killed."""
-        self.must_record = must_record
+        self.must_record_start = must_record_start
         """Whether its start is recorded before the handler begins."""
 
         self.state = _BUFFERED

@@ -30,11 +30,11 @@ NOTIFY_S = 10.0
 UNWRITTEN_MAX = 5_000
 """While this many outcomes wait to be written, the worker claims nothing: all of these jobs would
 run again if it died now."""
-LEFT_OUT_MAX = 10_000
-"""Most jobs that are left out because the database refuses them. With more the database is at
-fault, not the jobs."""
-LEFT_OUT_S = (10.0, 600.0)
-"""The first and the longest time that a refused job is left out."""
+QUARANTINE_MAX = 10_000
+"""Most jobs in quarantine because the database refuses them. With more the database is at fault,
+not the jobs."""
+QUARANTINE_S = (10.0, 600.0)
+"""The first and the longest time that a refused job is in quarantine."""
 LOOK_BACK_S = 1.0
 """Seconds between two requests that all workers look back in one queue."""
 
@@ -66,7 +66,7 @@ class Claimer(Service):
         self._frontiers = Frontiers(queue for group in self._groups for queue in group.queues)
         for job_type in spec.types.values():
             self._frontiers.add(job_type.options.queue, job_type.options.priority)
-        self._left_out: Quarantine[int] = Quarantine(parts.clock, *LEFT_OUT_S)
+        self._quarantine: Quarantine[int] = Quarantine(parts.clock, *QUARANTINE_S)
         self._refusals = RefusalLog(parts.bus, self.name, parts.clock)
         self._looked_back_at: dict[str, float] = {}
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
@@ -129,14 +129,14 @@ class Claimer(Service):
                 request.limit,
                 self._frontiers.list_asked_since(request),
                 self._frontiers.list_known(request) if probes else None,
-                self._find_left_out(),
+                self._find_quarantined(),
             )
         )
         now = self.clock.monotonic()
         if probes:
             self._probe_at = now + PROBE_S
         self.paused = claimed.paused | (self.paused - request.slots.keys())
-        self._leave_out(claimed.refused)
+        self._put_in_quarantine(claimed.refused)
         self._hand_over(claimed, before)
         behind = self._frontiers.learn(request, claimed, now, now - before, self.workers)
         for queue, to in behind.items():
@@ -181,21 +181,21 @@ class Claimer(Service):
         self.claimed += len(fresh)
         executor.add(fresh)
 
-    def _leave_out(self, refused: Sequence[RefusedClaim]) -> None:
+    def _put_in_quarantine(self, refused: Sequence[RefusedClaim]) -> None:
         """Leave out jobs that the database does not let this worker claim, and report them."""
         if not refused:
             return
-        self._left_out.release_accepted()
+        self._quarantine.release_accepted()
         for one in refused:
-            self._left_out.put(one.id)
+            self._quarantine.put(one.id)
         self._refusals.report({one.id: one_line(one.reason) for one in refused})
 
-    def _find_left_out(self) -> list[int] | None:
+    def _find_quarantined(self) -> list[int] | None:
         """Return the jobs that are not tried again yet. None: there are too many of them."""
-        if not self._left_out.cases:
+        if not self._quarantine.cases:
             return []
-        waiting = self._left_out.find_waiting()
-        return waiting if len(waiting) < LEFT_OUT_MAX else None
+        waiting = self._quarantine.find_waiting()
+        return waiting if len(waiting) < QUARANTINE_MAX else None
 
     # When to claim again
 

@@ -114,7 +114,7 @@ class Executor(Service):
         """Ask the gates in a row; return those that may begin now."""
         gates = self._plain_gates
         for attempt in batch:
-            if attempt.is_suspect or attempt.must_record:
+            if attempt.is_suspect or attempt.must_record_start:
                 gates = self._all_gates
         for gate in gates:
             answers = gate.hold_back(batch, now)

@@ -10,9 +10,9 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rota.errors import DatabaseUnavailable, UsageError
+from rota.errors import DatabaseUnavailable
 from rota.model.job import Status
-from rota.model.outcome import Errored, Failure, HandedBack, Interrupted, Succeeded
+from rota.model.outcome import Failure, HandedBack, Interrupted, Succeeded, refuse_outcome
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
@@ -178,14 +178,13 @@ class Finisher(Service):
             if end.result_json is not None:
                 transition = Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
         else:
-            recorded = attempt.must_record
             try:
-                transition = settle(attempt.job, end, rules, start_recorded=recorded)
+                transition = settle(
+                    attempt.job, end, rules, must_record_start=attempt.must_record_start
+                )
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
-                why = f"{type(error).__name__} while its outcome was read"
-                end = Errored(UsageError(f"the handler's outcome cannot be read: {why}"))
                 rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
-                transition = settle(attempt.job, end, rules, start_recorded=recorded)
+                transition = settle(attempt.job, refuse_outcome(error), rules)
         began_at = attempt.began_at
         # Until now, not until the handler ended: the database subtracts it from its own now.
         return ops.Ending(

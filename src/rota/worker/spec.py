@@ -63,7 +63,7 @@ class WorkerSpec:
             release=self.release,
             types=names,
             leases=[timedelta(seconds=self.find_lease_s(name)) for name in names],
-            records=[one.dead_if_lost or one.max_attempts == 1 for one in rules],
+            records=[one.must_record_start for one in rules],
         )
 
     def find_lease_s(self, job_type: str) -> float:

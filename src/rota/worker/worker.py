@@ -14,7 +14,6 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.upkeep.pinger import Pinger
 from rota.upkeep.upkeep_set import UpkeepSet
 from rota.worker.claimer import Claimer
 from rota.worker.copy_guard import CopyGuard
@@ -202,11 +201,8 @@ class Worker:
             CopyGuard(parts, upkeep, self._pause_gate),
         ]
         if not spec.config.drain:
-            asking = tuple(self.services)
-            url, health = spec.config.ping_url, self.health
-            self.services.append(
-                Pinger(self._bus, upkeep_set.alerts, asking, url, health.note_pass)
-            )
+            asking, url = tuple(self.services), spec.config.ping_url
+            self.services.append(upkeep_set.make_pinger(asking, url, self.health.note_pass))
         if listens:
             listen = StoreLink(database, "listen")
             self.services.append(Listener(parts, listen, database.statements))

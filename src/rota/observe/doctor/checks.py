@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 from rota.errors import SchemaMissing, SchemaTooNew
+from rota.model.bounds import COUNT_MAX
 from rota.observe.doctor import growth, server, work
 from rota.observe.doctor.finding import Finding, Level, Limits, bad, skip, warn
-from rota.observe.doctor.work import COUNT_MAX
 from rota.store import migrate
 from rota.store.db import Database
 from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe

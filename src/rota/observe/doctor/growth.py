@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.model.units import words
+from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, ok, size, warn
 
 Facts = dict[str, Any]
@@ -18,8 +18,9 @@ def contention(facts: Facts, limits: Limits) -> Finding:
     """Judge whether workers block each other."""
     waiting, sessions, workers = facts["waiting"], facts["sessions"], facts["workers"]
     text = (
-        f"{waiting} of Rota's {sessions} sessions wait for a lock, {workers} workers are alive, "
-        f"{facts['deadlocks']} deadlocks in this database"
+        f"{waiting} of Rota's {plural(sessions, 'session')} wait for a lock, "
+        f"{plural(workers, 'worker is alive', 'workers are alive')}, "
+        f"{plural(facts['deadlocks'], 'deadlock')} in this database"
     )
     if waiting >= 2 and waiting > limits.waiting_share * sessions:
         return warn(
@@ -41,14 +42,17 @@ def order(facts: Facts, limits: Limits) -> Finding:
             f"queues with one slot in total fall behind: {text}",
             f"order by key instead of by queue, or split it; {SEE}",
         )
-    return ok(
-        f"{len(facts['single'])} queues with one slot in total have due jobs, none falls behind"
+    queues = plural(
+        len(facts["single"]),
+        "queue with one slot in total has due jobs",
+        "queues with one slot in total have due jobs",
     )
+    return ok(f"{queues}, none falls behind")
 
 
 def fan_out(facts: Facts, limits: Limits) -> Finding:
     """Judge whether jobs come faster than they end."""
-    text = f"about {facts['live'] or 0:,} live jobs in {size(facts['bytes'])}"
+    text = f"about {plural(facts['live'] or 0, 'live job')} in {size(facts['bytes'])}"
     if (facts["live"] or 0) > limits.live_jobs:
         return warn(
             text, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}"
@@ -64,7 +68,7 @@ def teams(facts: Facts, limits: Limits) -> Finding:
             f"{count} groups of workers share no job type",
             f"give each team its own schema or database, or use an event log; {SEE}",
         )
-    return ok(f"{count} group{'s' if count != 1 else ''} of workers that share job types")
+    return ok(f"{plural(count, 'group')} of workers that share job types")
 
 
 def _apart(teams: list[set[str]]) -> list[set[str]]:
@@ -92,7 +96,10 @@ def streaming(facts: Facts, limits: Limits) -> Finding:
     """Judge whether status is streamed through the table."""
     inserted, updated = facts["inserted"] or 0, facts["updated"] or 0
     rate = updated / inserted if inserted >= 1_000 else 0.0
-    text = f"{facts['reporting']} running jobs report progress; a job is updated {rate:.1f} times"
+    reporting = plural(
+        facts["reporting"], "running job reports progress", "running jobs report progress"
+    )
+    text = f"{reporting}; a job is updated {rate:.1f} times"
     if facts["reporting"] > limits.reporting or rate > limits.updates_a_job:
         return warn(
             text,

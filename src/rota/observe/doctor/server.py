@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.model.units import words
+from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skip, warn
 
 Facts = dict[str, Any]
@@ -136,7 +136,7 @@ def migrations(facts: Facts, limits: Limits) -> Finding:
             f"the schema also has {', '.join(facts['newer'])}, of a newer release",
             "finish the deploy; this release can work with it",
         )
-    return ok(f"{facts['count']} migrations, none missing")
+    return ok(f"{plural(facts['count'], 'migration')}, none missing")
 
 
 def clock(facts: Facts, limits: Limits) -> Finding:
@@ -283,7 +283,7 @@ def ids(facts: Facts, limits: Limits) -> Finding:
 def retention(facts: Facts, limits: Limits) -> Finding:
     """Judge whether old history is dropped."""
     weight = (
-        f"{facts['days']} days of history, {size(facts['bytes'])}, "
+        f"{plural(facts['days'], 'day')} of history, {size(facts['bytes'])}, "
         f"yesterday {size(facts['last_day_bytes'])}"
     )
     if facts["pending"]:
@@ -307,8 +307,8 @@ def retention(facts: Facts, limits: Limits) -> Finding:
 def connections(facts: Facts, limits: Limits) -> Finding:
     """Judge whether there are free connections."""
     used, most, ours, workers = facts["used"], facts["most"], facts["ours"], facts["workers"]
-    whose = f"{ours} by Rota" + (f" ({workers} workers)" if workers else "")
-    text = f"{used} of {most} connections are used, {whose}"
+    whose = f"{ours} by Rota" + (f" ({plural(workers, 'worker')})" if workers else "")
+    text = f"{used} of {plural(most, 'connection')} in use, {whose}"
     if used < limits.connections_share[0] * most:
         return ok(text)
     level = bad if used >= limits.connections_share[1] * most else warn

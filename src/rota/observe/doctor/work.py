@@ -6,13 +6,12 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
+from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
-from rota.model.units import words
+from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
 
 Facts = dict[str, Any]
-COUNT_MAX = 10_000
-"""Jobs are counted up to this number."""
 
 
 def queues(facts: Facts, limits: Limits) -> Finding:
@@ -23,7 +22,7 @@ def queues(facts: Facts, limits: Limits) -> Finding:
     text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in unserved)
     return bad(
         f"no worker serves these queues with due jobs: {text}",
-        f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or mend "
+        f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or fix "
         "the name",
     )
 
@@ -50,8 +49,7 @@ def _strange(one: Facts, declared: list[str]) -> str:
     why = "no worker of the last hour knows it" if one["is_declared"] else "not declared"
     meant = [] if one["is_declared"] else get_close_matches(one["job_type"], declared, 1)
     nearest = f": did you mean {meant[0]}?" if meant else ""
-    jobs = f"{one['jobs']} job{'s' if one['jobs'] != 1 else ''}"
-    return f"{one['job_type']} ({jobs}, {why}){nearest}"
+    return f"{one['job_type']} ({plural(one['jobs'], 'job')}, {why}){nearest}"
 
 
 def app(facts: Facts, limits: Limits) -> Finding:
@@ -68,13 +66,14 @@ def app(facts: Facts, limits: Limits) -> Finding:
             "; ".join(text),
             "run `rota sync` at deploy; until then a plain INSERT gets the old defaults",
         )
-    return ok(f"all {len(facts['app'])} types of the App are declared as it has them")
+    return ok(f"all types of the App ({len(facts['app'])}) are declared as it has them")
 
 
 def workers(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a worker is alive."""
     alive, silent, waiting_s = facts["alive"], facts["silent"], facts["waiting_s"]
     gone = ", ".join(f"{one['name']} ({words(one['silent_s'])} ago)" for one in silent)
+    some = plural(alive, "worker is alive", "workers are alive")
     do = "check its log and its supervisor; its jobs come back when their leases expire"
     if not alive and waiting_s is not None:
         text = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
@@ -86,8 +85,8 @@ def workers(facts: Facts, limits: Limits) -> Finding:
             )
         return ok(f"{text}; {facts['stopped']} drained within the hour")
     if silent:
-        return warn(f"{alive} workers are alive; vanished within the hour: {gone}", do)
-    return ok(f"{alive} workers are alive, {facts['stopped']} stopped normally within the hour")
+        return warn(f"{some}; vanished within the hour: {gone}", do)
+    return ok(f"{some}, {facts['stopped']} stopped normally within the hour")
 
 
 def fences(facts: Facts, limits: Limits) -> Finding:
@@ -125,7 +124,7 @@ def running(facts: Facts, limits: Limits) -> Finding:
             "its handler does not stop: set timeouts on the calls that it makes, "
             "or use executor='process'",
         )
-    return ok(f"{facts['running']} jobs are running, none beyond its timeout")
+    return ok(f"{plural(facts['running'], 'job is', 'jobs are')} running, none beyond its timeout")
 
 
 def oldest(facts: Facts, limits: Limits) -> Finding:
@@ -217,9 +216,8 @@ def dead(facts: Facts, limits: Limits) -> Finding:
     count = facts["dead"]
     if not count:
         return ok("no job is dead")
-    many = f"≥ {count:,}" if count >= COUNT_MAX else f"{count:,}"
+    at_least = "≥ " if count >= COUNT_MAX else ""
     return warn(
-        f"{many} dead jobs, the oldest for {words(facts['dead_s'])}",
-        "list them with `rota jobs --status dead` and fix the cause; they wait for a person, "
-        "and are archived after their time",
+        f"{at_least}{plural(count, 'dead job')}, the oldest for {words(facts['dead_s'])}",
+        "list them with `rota jobs --status dead`, fix the cause, then requeue or ignore them",
     )

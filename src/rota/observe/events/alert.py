@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFired(Event):
-    """A rule of alerts found something that a person should know.
+    """An alert rule found something that a person should know.
 
-    `repeated`: it still finds this after `repeat_after`. `subject` is an error type, a queue, a job
-    type or a schedule, or empty if the rule has a single subject. One of all processes
-    emits it.
+    `repeated`: the rule still finds it after `repeat_after`. `subject` is an error type, a queue, a
+    job type or a schedule, or empty if the rule has a single subject. Of all processes, one emits
+    the event.
     """
 
     level = logging.ERROR

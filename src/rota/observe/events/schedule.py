@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rota.model.failure import one_line
+from rota.model.units import plural
 from rota.observe.events.event import Event
 
 if TYPE_CHECKING:
@@ -61,9 +62,8 @@ class TicksMissed(ScheduleEvent):
 
     def describe(self) -> str:
         more = "more than " if self.is_more else ""
-        ticks = "tick" if self.ticks == 1 else "ticks"
         following = f"{self.next_run_at:%Y-%m-%d %H:%M}Z"
-        return f"skipped {more}{self.ticks} missed {ticks}; next tick {following}"
+        return f"skipped {more}{plural(self.ticks, 'missed tick')}; next tick {following}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

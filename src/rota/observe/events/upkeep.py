@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from rota.model.units import plural
 from rota.observe.events.event import Event
 
 
@@ -60,5 +61,7 @@ class DeadArchived(Event):
     """
 
     level = logging.WARNING
-    line = "retention: {jobs} dead jobs that no person resolved were archived"
     jobs: int
+
+    def describe(self) -> str:
+        return f"retention: archived {plural(self.jobs, 'dead job')} that no person resolved"

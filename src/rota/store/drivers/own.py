@@ -69,7 +69,7 @@ def format_conninfo(params: dict[str, Any]) -> str:
 
 
 @contextmanager
-def translate_trouble() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn errors of the server or the network into DatabaseUnavailable or ConfigurationError.
 
     An error of a statement itself stays as it is.
@@ -77,10 +77,10 @@ def translate_trouble() -> Iterator[None]:
     try:
         yield
     except (StoreError, *ERRORS) as error:
-        trouble = error if isinstance(error, StoreError) else translate(error)
-        if is_of_statement(trouble):
+        known = error if isinstance(error, StoreError) else translate(error)
+        if is_of_statement(known):
             raise
-        raise unavailable(trouble) from error
+        raise unavailable(known) from error
 
 
 @contextmanager

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from rota.store.ops.act import ActionRequest, Answer, Which, act, act_on_many, choose
+from rota.store.ops.actions import (
+    ActionRecord,
+    ActionRequest,
+    Answer,
+    Which,
+    act,
+    act_on_many,
+    action_log,
+    actions,
+    choose,
+    forget_actions,
+)
 from rota.store.ops.alert import (
     AlertMessage,
     AlertRule,
@@ -25,6 +36,7 @@ from rota.store.ops.claim import (
     request_notify,
 )
 from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
+from rota.store.ops.expire import Overdue, expire
 from rota.store.ops.figures import (
     Figures,
     Overrun,
@@ -33,7 +45,15 @@ from rota.store.ops.figures import (
     roll_up_stats,
     stats,
 )
-from rota.store.ops.overdue import Overdue, Reaped, expire, reap
+from rota.store.ops.finish import Ending, Written, find_settled, finish, leave
+from rota.store.ops.job_types import declare
+from rota.store.ops.lease import Refused, Renewed, progress, renew, start
+from rota.store.ops.partitions import (
+    PartitionStep,
+    ensure_partitions,
+    partitions_due,
+    take_step,
+)
 from rota.store.ops.pause import (
     Pause,
     Until,
@@ -46,14 +66,10 @@ from rota.store.ops.pause import (
     resume_queue,
 )
 from rota.store.ops.read import (
-    COUNT_MAX,
-    ActionRecord,
     AlertRecord,
     AttemptRecord,
     Filter,
     QueueDepth,
-    action_log,
-    actions,
     attempts,
     chain,
     find,
@@ -62,17 +78,8 @@ from rota.store.ops.read import (
     read_queues,
     table,
 )
-from rota.store.ops.retention import (
-    KeysRead,
-    PartitionStep,
-    archive_dead,
-    expire_keys,
-    forget_actions,
-    forget_workers,
-    free_keys,
-    partitions_due,
-    take_step,
-)
+from rota.store.ops.reap import Reaped, reap
+from rota.store.ops.retention import KeysRead, archive_dead, expire_keys, free_keys
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -91,24 +98,10 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
-from rota.store.ops.settle import (
-    Ending,
-    Refused,
-    Renewed,
-    Written,
-    find_settled,
-    finish,
-    leave,
-    numbers,
-    progress,
-    renew,
-    start,
-)
-from rota.store.ops.upkeep import COUNTS, declare, ensure_partitions, stop, write_heartbeat
+from rota.store.ops.workers import COUNTS, forget_workers, stop, write_heartbeat
 
 __all__ = [
     "COUNTS",
-    "COUNT_MAX",
     "ActionRecord",
     "ActionRequest",
     "Agenda",
@@ -177,7 +170,6 @@ __all__ = [
     "leave",
     "look_back",
     "mark_posted",
-    "numbers",
     "oldest_due",
     "partitions_due",
     "pause_all",

@@ -24,7 +24,7 @@ class AlertRule:
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A notification of an alert.
 
-    It is posted in this shape, as JSON. A job of `tell_job` gets it too, without `notifications`
+    It is posted in this shape, as JSON. A job of `notify_job` gets it too, without `notifications`
     and `over_at`.
     """
 

@@ -130,11 +130,13 @@ def claim(
         "known": msgspec.json.encode(known or {}).decode(),
     }
     try:
-        rows = yield Query("job_claim", {**params, "refused": list(refused) if refused else None})
+        rows = yield Query(
+            "worker_claim", {**params, "refused": list(refused) if refused else None}
+        )
     except RowRefused:
         if refused is None:
             raise
-        rows = yield Query("job_claim", {**params, "refused": []})
+        rows = yield Query("worker_claim", {**params, "refused": []})
     return _read_claim(who, rows)
 
 

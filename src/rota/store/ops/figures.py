@@ -11,8 +11,9 @@ from itertools import accumulate
 
 import msgspec
 
+from rota.model.bounds import COUNT_MAX
 from rota.store.driver import Operation, Query, Row
-from rota.store.ops.read import COUNT_MAX, oldest_due
+from rota.store.ops.read import oldest_due
 
 OVERRUNS_MAX = 20
 """Most jobs that run too long to list."""

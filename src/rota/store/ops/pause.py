@@ -38,7 +38,7 @@ def pause_queue(queue: str, until: Until, why: str | None, by: str) -> Operation
     """Pause a queue. Raises UsageError if the instant has passed by the database's clock."""
     return (
         yield from _pause(
-            "queue_pause",
+            "queue_pause_for",
             {"queue": queue, "until": until.at, "for_s": until.for_s, "why": why, "by": by},
         )
     )
@@ -48,7 +48,7 @@ def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
     """Pause everything. Raises UsageError if the instant has passed by the database's clock."""
     return (
         yield from _pause(
-            "pause_all", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}
+            "pause_all_for", {"until": until.at, "for_s": until.for_s, "why": why, "by": by}
         )
     )
 

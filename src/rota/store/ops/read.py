@@ -1,4 +1,4 @@
-"""What can be read: jobs, attempts, actions and overviews."""
+"""What can be read: jobs, attempts and overviews."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 
 import msgspec
 
+from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
-
-COUNT_MAX = 10_000
-"""Jobs are counted so far: a look at a full queue must not cost more than at an empty one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +35,14 @@ class Filter:
 
 
 _JOB_COLUMNS = Job.__struct_fields__
-"""The columns of the statement `jobs`, in its order, as fields of Job."""
+"""The columns of the statement `job_search`, in its order, as fields of Job."""
 
 
 def find(wanted: Filter) -> Operation[list[Job]]:
     """Find jobs, live and finished, newest first."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
     rows = yield Query(
-        "jobs",
+        "job_search",
         params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until),
     )
     return [_job(row) for row in rows]
@@ -88,62 +86,15 @@ def attempts(job: int) -> Operation[list[AttemptRecord]]:
     return [AttemptRecord(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
-class ActionRecord(msgspec.Struct, frozen=True):
-    """An action: a row of the action log."""
-
-    at: datetime
-    verb: str
-    job: int | None
-    """None: to `queue`, or to everything."""
-    queue: str | None
-    by: str
-    why: str | None
-    detail_json: str | None
-    schedule: str | None = None
-
-    @property
-    def detail(self) -> Any:
-        """The fields of the verb; None: it has none."""
-        return None if self.detail_json is None else msgspec.json.decode(self.detail_json)
-
-
 def chain(job: int) -> Operation[list[int]]:
     """Read the ids of the jobs that are the same work, in order: the original and its requeues."""
     return [row[0] for row in (yield Query("job_chain", {"job": job}))]
 
 
-def actions(
-    jobs: Sequence[int],
-    created: Sequence[datetime],
-    queues: Sequence[str],
-    until: datetime | None,
-    limit: int,
-) -> Operation[list[ActionRecord]]:
-    """Read the actions on jobs, on their queues or on everything, in order.
-
-    It reads the actions since the jobs were made, and those that made them.
-    """
-    asked = {
-        "jobs": list(jobs),
-        "created": list(created),
-        "queues": list(queues),
-        "since": min(created),
-        "until": until,
-        "limit": limit,
-    }
-    return [ActionRecord(*row) for row in (yield Query("actions", asked))]
-
-
-def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list[ActionRecord]]:
-    """Read the log of all actions, the newest first."""
-    params = {"limit": limit, **instant_or_ago("since", since)}
-    return [ActionRecord(*row) for row in (yield Query("action_log", params))]
-
-
 def oldest_due() -> Operation[tuple[datetime, float] | None]:
     """Read when the oldest due job was due, and its seconds of waiting since; None: nothing is
     due."""
-    at, waiting_s = (yield Query("oldest_due"))[0]
+    at, waiting_s = (yield Query("oldest_due_read"))[0]
     return None if at is None else (at, waiting_s)
 
 

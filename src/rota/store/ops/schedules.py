@@ -118,7 +118,7 @@ def schedules(name: str | None = None) -> Operation[list[Schedule]]:
 
 def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
     """Read the runs of a schedule, newest first."""
-    rows = yield Query("runs", {"schedule": schedule, "before": before, "limit": limit})
+    rows = yield Query("schedule_runs", {"schedule": schedule, "before": before, "limit": limit})
     return [Run(**dict(zip(Run.__struct_fields__, row, strict=True))) for row in rows]
 
 

@@ -39,7 +39,7 @@ class StartRecorder(Service):
 
     def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
         """Hold back, in their slots, those whose start must be recorded; record it soon."""
-        unrecorded = [attempt for attempt in batch if attempt.must_record]
+        unrecorded = [attempt for attempt in batch if attempt.must_record_start]
         if not unrecorded:
             return ALL_MAY_BEGIN
         self._asked += unrecorded

@@ -18,7 +18,6 @@ from time import sleep
 from typing import Any
 
 from rota.declare.context import Context, enter
-from rota.errors import UsageError
 from rota.model.outcome import (
     Cancel,
     Dead,
@@ -30,6 +29,7 @@ from rota.model.outcome import (
     Retry,
     Snooze,
     Succeeded,
+    refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, judge
@@ -194,9 +194,7 @@ class HandlerProcess:
                     return Failed(_judge(error, self._rules))
             raise TypeError(f"not an outcome: {type(end).__name__}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of the application's class
-            why = f"{type(error).__name__} while its outcome was read"
-            unreadable = UsageError(f"the handler's outcome cannot be read: {why}")
-            return Failed(_judge(unreadable, self._rules))
+            return Failed(_judge(refuse_outcome(error).error, self._rules))
 
 
 def _end_by_error(error: BaseException) -> End:

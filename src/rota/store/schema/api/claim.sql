@@ -41,24 +41,14 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_wrong text := case
-    when coalesce(length(claim.queue), 0) not between 1 and 100
-      then 'queue must be 1 to 100 characters'
-    when coalesce(cardinality(claim.types), 0) not between 1 and 1000
-      or array_position(claim.types, null) is not null
-      then 'types must be 1 to 1000 names'
-    when coalesce(length(claim.worker), 0) not between 1 and 200
-      then 'worker must be 1 to 200 characters'
-    when claim.n is null or claim.n not between 1 and 1000
-      then 'n must be from 1 to 1000'
-    when coalesce(length(claim.release), 0) not between 1 and 200
-      then 'release must be 1 to 200 characters'
-  end;
+  v_wrong text := {schema}.claim_refusal(
+    claim.queue, claim.types, claim.worker, claim.n, claim.release
+  );
   v_copied text;
   v_names text[];
   v_seen jsonb;
-  v_ids bigint[];
-  v_late jsonb;
+  v_claimed bigint[];
+  v_ids bigint[];                                -- of these: not past their expires_at
   v_begin bigint[];                              -- jobs whose start must be recorded, …
   v_begin_claims int[];                          -- … with their claims
 begin
@@ -82,32 +72,10 @@ begin
   v_seen := {schema}.claim_position(claim.queue, v_names, claim.after);
   perform {schema}.worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
-    select c.ids, c.seen into v_ids, v_seen
+    select c.ids, c.seen into v_claimed, v_seen
     from {schema}.claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;
-    select
-      jsonb_agg(
-        jsonb_build_object(
-          'id', j.id,
-          'claims', j.claims,
-          'status', 'dead',
-          'charged', false,
-          'error_type', 'Expired',
-          'verdict', 'fatal',
-          'verdict_rule', 'expired',
-          'message', format(
-            'not started before expires_at (%s): it was claimed too late',
-            to_char(j.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"')
-          )
-        )
-      ) filter (where j.expires_at <= {schema}.clock()),
-      array_agg(j.id) filter (where (j.expires_at <= {schema}.clock()) is not true)
-    into v_late, v_ids
-    from {schema}.job j
-    where j.id = any (v_ids);
-    exit when v_late is null;
-    perform {schema}.partitions_ensure(0);
-    perform {schema}.job_leave(v_late, claim.release);
-    exit when v_ids is not null;
+    v_ids := {schema}.claims_expire(v_claimed, claim.release);
+    exit when v_ids <> '{}' or v_claimed = '{}';
   end loop;
   select array_agg(j.id), array_agg(j.claims) into v_begin, v_begin_claims
   from {schema}.job j

@@ -5,7 +5,7 @@ create or replace function {schema}.declare(
   queue text default 'default',
   priority int default 0,
   max_attempts int default 10,
-  lease interval default '2 minutes',
+  lease interval default {schema}.lease_default(),
   retry_after interval[]
     default '{10 s,20 s,40 s,80 s,160 s,320 s,640 s,1280 s,2560 s,1 h}',
   expires interval default null,

@@ -26,7 +26,7 @@ begin
           from {schema}.job_type t
           where t.name = {schema}.canonical_type(v_job.job_type)
         ),
-        interval '2 minutes'
+        {schema}.lease_default()
       )
     ]
   );

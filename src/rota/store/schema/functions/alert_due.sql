@@ -31,11 +31,11 @@ as $$
         when w.started_at < {schema}.clock() - least(p_period, interval '1 minute')
           then greatest(
             w.started_at,
-            coalesce(w.stopped_at, w.heartbeat_at) - least(p_period, interval '1 minute')
+            {schema}.last_seen(w.heartbeat_at, w.stopped_at) - least(p_period, interval '1 minute')
           )
       end as tried_to
     from {schema}.worker w
-    where coalesce(w.stopped_at, w.heartbeat_at) > {schema}.clock() - p_period
+    where {schema}.last_seen(w.heartbeat_at, w.stopped_at) > {schema}.clock() - p_period
   ),
   resumed as materialized (
     select a.queue, a.at

@@ -75,11 +75,11 @@ begin
     continue when not found;
     severity := v_rule.severity;
     problem := null;
-    if v_rule.tell_job is not null then
+    if v_rule.notify_job is not null then
       begin
         insert into {schema}.job (job_type, payload, idempotency_key)
         values (
-          v_rule.tell_job,
+          v_rule.notify_job,
           jsonb_build_object(
             'rule', p_rule,
             'subject', subject,

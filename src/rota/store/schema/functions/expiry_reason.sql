@@ -43,7 +43,7 @@ as $$
   from
     (
       select
-        to_char(p_job.run_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"') as run_at,
+        {schema}.utc_text(p_job.run_at) as run_at,
         case
           when p_job.status = 'failed'
             then format(
@@ -90,6 +90,6 @@ as $$
         ) as running
       from {schema}.worker w
       where w.started_at <= p_job.expires_at
-        and coalesce(w.stopped_at, w.heartbeat_at + interval '1 minute') > p_job.expires_at
+        and {schema}.alive_until(w.heartbeat_at, w.stopped_at) > p_job.expires_at
     ) live
 $$;

@@ -42,12 +42,7 @@ begin
     select
       l.id,
       (l.job).started_at,
-      format(
-        'not started%s before expires_at (%s): %s',
-        case when (l.job).status = 'failed' then ' again' else '' end,
-        to_char((l.job).expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"+00:00"'),
-        {schema}.expiry_reason(l.job)
-      ) as message
+      {schema}.expiry_message(l.job, {schema}.expiry_reason(l.job)) as message
     from late l
   ),
   expired as (

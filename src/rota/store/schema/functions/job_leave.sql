@@ -24,8 +24,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_queue text;
-  v_run_at timestamptz;
   v_is_back boolean;
   v_back bigint[];
   v_cancelled bigint[];
@@ -69,16 +67,7 @@ begin
         {schema}.clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.payload_mismatch is not true then i.status
-          when p_release <> 'unknown'
-            and exists (
-              select from {schema}.worker w
-              where w.release not in (p_release, 'unknown')
-                and not w.release = any (coalesce(m.mismatched_releases, '{}'))
-                and m.job_type = any (w.job_types)
-                and coalesce(w.stopped_at, w.heartbeat_at) > {schema}.clock() - interval '1 hour'
-            )
-            then 'queued'
-          else 'dead'
+          else {schema}.mismatch_status(m.job_type, m.mismatched_releases, p_release)
         end as status,
         case
           when i.payload_mismatch
@@ -161,13 +150,7 @@ begin
   if v_cancelled is not null then
     perform {schema}.job_archive(v_cancelled, 'cancelled');
   end if;
-  for v_queue, v_run_at in
-    select j.queue, min(j.run_at)
-    from {schema}.job j
-    where j.id = any (v_back)
-    group by j.queue
-    order by j.queue
-  loop
-    perform {schema}.look_back(v_queue, v_run_at);
-  end loop;
+  if v_back is not null then
+    perform {schema}.jobs_look_back(v_back);
+  end if;
 end $$;

@@ -51,7 +51,7 @@ begin
             from {schema}.job_type t
             where t.name = {schema}.canonical_type(j.job_type)
           ),
-          interval '2 minutes'
+          {schema}.lease_default()
         ) / 2,
         interval '60 seconds'
       )

@@ -24,7 +24,7 @@ begin
     update {schema}.job j
     set locked_until = {schema}.clock() + coalesce(
       p_leases[array_position(p_types, j.job_type)],
-      interval '2 minutes'
+      {schema}.lease_default()
     )
     where j.id = any (array(select h.id from held h where h.is_free))
     returning j.id

@@ -1,5 +1,6 @@
--- Records the job as a run of its schedule. Its name makes it fire after job_fill: a job that was
--- refused for its key is no run. SECURITY DEFINER: a producer needs INSERT on job and nothing else.
+-- Records the job as a run of its schedule. Its trigger fires after that of job_fill, because a job
+-- that was refused for its key is no run. SECURITY DEFINER: a producer needs INSERT on job and
+-- nothing else.
 create or replace function {schema}.job_run()
 returns trigger
 language plpgsql security definer

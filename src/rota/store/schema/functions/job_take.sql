@@ -1,7 +1,6 @@
--- Gives these jobs to a worker, and returns the ids of those that it now holds (for job_claim). A
--- job may begin only after job_start has recorded it if it was lost before, has one attempt only,
--- or has a type that is in p_records. The function has no search_path of its own: job_claim has
--- one.
+-- Gives these jobs to a worker, and returns the ids of those that it now holds (for job_claim).
+-- Where must_record_start says so of the job, or p_records of its type, it may begin only after
+-- job_start has recorded it. The function has no search_path of its own: job_claim has one.
 create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
@@ -23,8 +22,7 @@ begin
     claims = j.claims + 1,
     started_at = {schema}.clock(),
     start_recorded = case
-      when j.losses > 0
-        or j.max_attempts = 1
+      when {schema}.must_record_start(j.losses, j.max_attempts, null)
         or p_records[array_position(p_types, j.job_type)]
         then false
     end

@@ -9,10 +9,10 @@ as $$
   select exists (
     select from {schema}.worker w
     where w.release = p_release
-      and case
-        when w.stopped_at is null then w.heartbeat_at > {schema}.clock() - interval '1 minute'
-        else w.stopped_at > {schema}.clock() - interval '10 minutes'
+      and (
+        {schema}.is_alive(w.heartbeat_at, w.stopped_at)
+        or w.stopped_at > {schema}.clock() - interval '10 minutes'
           and w.stopped_at < w.started_at + interval '2 minutes'
-      end
+      )
   )
 $$;

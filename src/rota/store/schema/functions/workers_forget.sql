@@ -14,7 +14,7 @@ begin
   with gone as materialized (
     select w.name
     from {schema}.worker w
-    where coalesce(w.stopped_at, w.heartbeat_at) < {schema}.clock() - interval '1 day'
+    where {schema}.last_seen(w.heartbeat_at, w.stopped_at) < {schema}.clock() - interval '1 day'
     limit p_limit
     for update skip locked
   )

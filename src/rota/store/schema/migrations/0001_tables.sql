@@ -117,7 +117,7 @@ create table job_type (
   priority smallint not null default 0,
   max_attempts int not null default 10,
   timeout interval not null default '5 minutes',
-  lease interval not null default '2 minutes',
+  lease interval not null default lease_default(),
   expires interval,
   key_ttl interval not null default '90 days',
   -- Whether a success leaves a row in job_history.
@@ -403,7 +403,7 @@ create table alert_rule (
   repeat_after interval default '4 hours'
     check (repeat_after between interval '1 minute' and interval '3650 days'),
   -- A job of this type is also enqueued, with the alert as its payload.
-  tell_job text check (length(tell_job) between 1 and 200),
+  notify_job text check (length(notify_job) between 1 and 200),
   enabled boolean not null default true,
   -- The rule is not evaluated before this time; NULL: at once. The worker that evaluates writes it.
   due_at timestamptz,

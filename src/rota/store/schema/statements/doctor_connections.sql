@@ -15,8 +15,7 @@ select json_build_object(
   'workers', (
     select count(*)
     from :schema.worker w
-    where w.stopped_at is null
-      and w.heartbeat_at > :schema.clock() - interval '1 minute'
+    where :schema.is_alive(w.heartbeat_at, w.stopped_at)
   )
 )::text as facts
 from pg_stat_activity a

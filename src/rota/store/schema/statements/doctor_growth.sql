@@ -11,8 +11,7 @@
 with alive as materialized (
   select w.job_types, w.queues
   from :schema.worker w
-  where w.stopped_at is null
-    and w.heartbeat_at > :schema.clock() - interval '1 minute'
+  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
 ),
 ours as materialized (
   select a.wait_event_type

@@ -8,8 +8,8 @@
 with recent as materialized (
   select w.queues
   from :schema.worker w
-  where w.stopped_at > :schema.clock() - interval '1 hour'
-    or w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute'
+  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
+    or w.stopped_at > :schema.clock() - interval '1 hour'
 )
 select json_build_object(
   'unserved', (

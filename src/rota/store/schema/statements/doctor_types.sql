@@ -9,8 +9,8 @@ with recent as materialized (
   select distinct t.name
   from :schema.worker w
   cross join lateral unnest(w.job_types) t(name)
-  where w.stopped_at > :schema.clock() - interval '1 hour'
-    or w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute'
+  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
+    or w.stopped_at > :schema.clock() - interval '1 hour'
 ),
 declared as materialized (
   select t.name

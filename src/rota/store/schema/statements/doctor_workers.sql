@@ -8,10 +8,10 @@
 with recent as materialized (
   select
     w.*,
-    w.stopped_at is null and w.heartbeat_at > :schema.clock() - interval '1 minute' as is_alive,
+    :schema.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
     extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s
   from :schema.worker w
-  where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '1 hour'
+  where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '1 hour'
 )
 select json_build_object(
   'alive', (select count(*) from recent r where r.is_alive),

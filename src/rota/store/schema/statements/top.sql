@@ -5,9 +5,9 @@
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
 --   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
 --   note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, heartbeat_epoch_s
---   [seconds since 1970], stopped, succeeded, failed, dead, of which the last three are NULL for a
---   worker in another language; errors: job, job_type, attempt, outcome, error_type, message,
---   ago_s; dead)
+--   [seconds since 1970], stopped, is_alive, succeeded, failed, dead, of which the last three are
+--   NULL for a worker in another language; errors: job, job_type, attempt, outcome, error_type,
+--   message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (  -- a worker in another language has no count of its own
@@ -65,14 +65,16 @@ select json_build_object(
         end as running,
         extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
         extract(epoch from :schema.clock() - w.started_at)::float8 as up_s,
-        coalesce(w.stopped_at, w.heartbeat_at) as heartbeat_at,
-        extract(epoch from coalesce(w.stopped_at, w.heartbeat_at))::float8 as heartbeat_epoch_s,
+        :schema.last_seen(w.heartbeat_at, w.stopped_at) as heartbeat_at,
+        extract(epoch from :schema.last_seen(w.heartbeat_at, w.stopped_at))::float8
+          as heartbeat_epoch_s,
         w.stopped_at is not null as stopped,
+        :schema.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
         case when w.version <> 'sql' then w.succeeded end as succeeded,
         case when w.version <> 'sql' then w.failed end as failed,
         case when w.version <> 'sql' then w.dead end as dead
       from :schema.worker w
-      where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '5 minutes'
+      where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '5 minutes'
       order by w.stopped_at is not null, w.started_at
       limit :listed::int
     ) w

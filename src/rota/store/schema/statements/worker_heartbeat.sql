@@ -27,7 +27,6 @@ set
 returning (
   select count(*)
   from :schema.worker a
-  where a.stopped_at is null
-    and a.heartbeat_at > :schema.clock() - interval '1 minute'
+  where :schema.is_alive(a.heartbeat_at, a.stopped_at)
     and a.name <> w.name
 ) + 1 as workers

@@ -27,5 +27,5 @@ select
   w.heartbeat_at,
   w.stopped_at
 from :schema.worker w
-where coalesce(w.stopped_at, w.heartbeat_at) > :schema.clock() - interval '1 hour'
+where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '1 hour'
 order by w.started_at

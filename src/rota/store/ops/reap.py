@@ -1,4 +1,4 @@
-"""How jobs with expired leases and jobs past their expiry are found and ended."""
+"""How jobs with expired leases are taken from their workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
-from rota.store.ops.upkeep import take_batch
+from rota.store.ops.batch import take_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +35,5 @@ def reap(
     """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
     params = {"since": since, "limit": limit, "steady_s": steady_s}
-    rows, refusals = yield from take_batch("job_reap", params, candidates)
+    rows, refusals = yield from take_batch("reaper_pass", params, candidates)
     return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """A job that was not started before its expiry, with what delayed it.
-
-    `claim` is its last one, `attempt` the one that never began.
-    """
-
-    job: int
-    job_type: str
-    claim: int
-    attempt: int
-    expires_at: datetime
-    message: str
-
-
-def expire(
-    worker: str, after: datetime, after_id: int, limit: int
-) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
-    """End waiting jobs whose expiry has passed, from the given key (expires_at, id) on.
-
-    Returns them with the database's clock, and the jobs that the database refuses to end.
-    """
-    where = {"after": after, "after_id": after_id, "limit": limit}
-    candidates = Query("jobs_overdue", where)
-    rows, refusals = yield from take_batch("job_expire", {"worker": worker, **where}, candidates)
-    return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None], refusals

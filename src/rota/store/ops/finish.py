@@ -1,9 +1,8 @@
-"""How a claim is held, and how it ends."""
+"""How a claim ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,87 +11,11 @@ import msgspec
 
 from rota.model.job import Job, Status
 from rota.model.settle import Transition
-from rota.store.driver import Operation, Query, Row
+from rota.store.driver import Operation, Query, format_numbers
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
-from rota.store.ops.claim import Claimant
-from rota.store.ops.upkeep import ensure_partitions
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """Which leases were still held, and which of their jobs have a request to stop, with the
-    reason."""
-
-    held: set[int]
-    renewed: set[int]
-    """Without those that another transaction has locked: they are held, and the next try is due at
-    once."""
-    cancels: dict[int, str | None]
-    refused: dict[int, str] = field(default_factory=dict)
-    """Those that the database refused to renew, and why: they are held until they are reaped."""
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """The database's error for one claim, while it accepted others."""
-
-    why: str
-    locked: bool = False
-    """Whether another open transaction holds the row: the write succeeds when that ends."""
-
-
-def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
-    """Renew the leases of (id, claims).
-
-    A lease that the database refuses to renew counts as held, and does not stop the others.
-    """
-
-    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
-        asked = {**_claims(some), "types": who.types, "leases": who.leases}
-        return (yield Query("job_renew", asked))
-
-    isolated = yield from isolate(held, write)
-    rows = [row for some in isolated.answers for row in some]
-    refused = {id_: why for (id_, _), why in isolated.refused}
-    return Renewed(
-        held={row[0] for row in rows} | refused.keys(),
-        renewed={row[0] for row in rows if row[1]},
-        cancels={row[0]: row[3] for row in rows if row[2]},
-        refused=refused,
-    )
-
-
-def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused]]:
-    """Record that (id, claims) are about to begin.
-
-    Return the ids still held, and whether each was recorded: one that another transaction has
-    locked was not. A refusal of one never stops the others.
-    """
-
-    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
-        return (yield Query("job_start", _claims(some)))
-
-    isolated = yield from isolate(held, write)
-    recorded: dict[int, bool | Refused] = dict(row for some in isolated.answers for row in some)
-    return recorded | {id_: Refused(why) for (id_, _), why in isolated.refused}
-
-
-def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
-    return {
-        "ids": numbers([id_ for id_, _ in held]),
-        "claims": numbers([claim for _, claim in held]),
-    }
-
-
-def progress(reports: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
-    """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
-    written.
-
-    It does not wait for a locked row.
-    """
-    ids, claims, texts = ([one[at] for one in reports] for at in range(3))
-    rows = yield Query("job_progress", {"ids": ids, "claims": claims, "progress": texts})
-    return dict(rows)
+from rota.store.ops.lease import Refused
+from rota.store.ops.partitions import retry_with_partitions
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -162,24 +85,18 @@ def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operat
 
 
 def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Written]]:
-    """Write endings in one statement.
-
-    It creates the day's partition if it is missing, and leaves out the texts of a single ending if
-    they cannot be stored.
-    """
-    with_texts, made_partitions = True, False
-    while True:
+    """Write endings in one statement; leave out the texts of a single ending if they cannot be
+    stored."""
+    with_texts = partial(write, endings, True)
+    try:
         try:
-            return (yield from write(endings, with_texts))
-        except PartitionMissing:
-            if made_partitions:
-                raise
-            yield from ensure_partitions()
-            made_partitions = True
-        except Unstorable:
-            if len(endings) > 1 or not with_texts:
-                raise
-            with_texts = False
+            return (yield from with_texts())
+        except PartitionMissing as error:
+            return (yield from retry_with_partitions(with_texts, tried=error))
+    except Unstorable:
+        if len(endings) > 1:
+            raise
+    return (yield from retry_with_partitions(partial(write, endings, False)))
 
 
 def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:
@@ -187,7 +104,7 @@ def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:
 
     It asks without waiting: each locked row could cost a lock_timeout.
     """
-    ids = numbers([ending.job.id for ending in endings])
+    ids = format_numbers([ending.job.id for ending in endings])
     locked = {row[0] for row in (yield Query("jobs_locked", {"ids": ids}))}
     return (
         [ending for ending in endings if ending.job.id not in locked],
@@ -207,10 +124,10 @@ def _finish(
     rows = yield Query(
         "job_finish",
         {
-            "ids": numbers([ending.job.id for ending in endings]),
-            "claims": numbers([ending.job.claims for ending in endings]),
+            "ids": format_numbers([ending.job.id for ending in endings]),
+            "claims": format_numbers([ending.job.claims for ending in endings]),
             "statuses": None if are_alike else [status.value for status in statuses],
-            "ran_s": numbers([ending.ran_s for ending in endings]),
+            "ran_s": format_numbers([ending.ran_s for ending in endings]),
             "results": results if any(results) else None,
             "reasons": reasons if any(reasons) else None,
             "resolutions": None,
@@ -223,12 +140,6 @@ def _finish(
         for ending, status in zip(endings, statuses, strict=True)
         if ending.job.id in ended
     }
-
-
-def numbers(values: Sequence[float | None]) -> str:
-    """Format numbers as an SQL array: the server reads that ten times faster than psycopg writes
-    binary."""
-    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def _leave(
@@ -270,8 +181,8 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
 def find_settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
     """Return which of these endings the worker has written already."""
     params = {
-        "ids": numbers([ending.job.id for ending in endings]),
-        "claims": numbers([ending.job.claims for ending in endings]),
+        "ids": format_numbers([ending.job.id for ending in endings]),
+        "claims": format_numbers([ending.job.claims for ending in endings]),
         "succeeded": [
             ending.job.job_type if ending.transition.status == Status.SUCCEEDED else None
             for ending in endings

@@ -1,4 +1,4 @@
-"""What people do to jobs."""
+"""What people do: to jobs, and the log of it all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
+
+import msgspec
 
 from rota.model.job import Action, Status
 from rota.store.driver import Operation, Query
@@ -113,3 +115,55 @@ def choose(which: Which) -> Operation[list[int]]:
 
 
 _LIVE = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.FAILED)
+
+
+class ActionRecord(msgspec.Struct, frozen=True):
+    """An action: a row of the action log."""
+
+    at: datetime
+    verb: str
+    job: int | None
+    """None: to `queue`, or to everything."""
+    queue: str | None
+    by: str
+    why: str | None
+    detail_json: str | None
+    schedule: str | None = None
+
+    @property
+    def detail(self) -> Any:
+        """The fields of the verb; None: it has none."""
+        return None if self.detail_json is None else msgspec.json.decode(self.detail_json)
+
+
+def actions(
+    jobs: Sequence[int],
+    created: Sequence[datetime],
+    queues: Sequence[str],
+    until: datetime | None,
+    limit: int,
+) -> Operation[list[ActionRecord]]:
+    """Read the actions on jobs, on their queues or on everything, in order.
+
+    It reads the actions since the jobs were made, and those that made them.
+    """
+    asked = {
+        "jobs": list(jobs),
+        "created": list(created),
+        "queues": list(queues),
+        "since": min(created),
+        "until": until,
+        "limit": limit,
+    }
+    return [ActionRecord(*row) for row in (yield Query("actions", asked))]
+
+
+def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list[ActionRecord]]:
+    """Read the log of all actions, the newest first."""
+    params = {"limit": limit, **instant_or_ago("since", since)}
+    return [ActionRecord(*row) for row in (yield Query("action_log", params))]
+
+
+def forget_actions(limit: int) -> Operation[int]:
+    """Delete audit log entries that are older than the setting; return how many."""
+    return (yield Query("actions_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 -- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
 -- it, counts as complete.
-create or replace trigger job_fill
+create or replace trigger job_insert_fill
 before insert on {schema}.job
 for each row
 when (

@@ -1,0 +1,127 @@
+"""Selects the jobs of an action on many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from rota.client.base import check_id, check_texts, parse_moment, refuse_unknown
+from rota.errors import UsageError
+from rota.model.bounds import check_integer
+from rota.model.job import Action, Status
+from rota.model.states import takes
+from rota.model.units import Duration
+from rota.store import ops
+from rota.store.ops import Which
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+MANY_MAX = 1_000_000
+"""Most jobs of one action. Their ids are held in memory."""
+MANY = 100_000
+"""Most jobs of one action, unless its caller says another number."""
+
+STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
+    Action.CANCEL: takes(Action.CANCEL),
+    Action.RETRY_NOW: (Status.FAILED,),
+    Action.BURY: (Status.QUEUED, Status.WAITING, Status.FAILED),
+    Action.REQUEUE: (Status.DEAD,),
+    Action.IGNORE: (Status.DEAD,),
+    Action.RUN_AGAIN: (),
+}
+"""The statuses of a filter that names none. No action takes a lease away, or repeats a success,
+unless its filter names that status."""
+
+
+class ActionFilters(TypedDict, total=False):
+    """The filters of a `…_many` call. At least one besides `limit` is required; all must match."""
+
+    ids: Iterable[int] | None
+    """These jobs. Not with other filters."""
+    status: str | None
+    """Jobs with this status. The default depends on the action."""
+    job_type: str | None
+    """Jobs of this type, by its stored name."""
+    queue: str | None
+    """Jobs in this queue."""
+    error_type: str | None
+    """Jobs whose last error has this class, by its stored name."""
+    release: str | None
+    """Jobs last attempted by this release of your code."""
+    since: datetime | Duration | None
+    """Jobs that failed, died or finished since then; jobs without a failure: created since then.
+    An aware datetime, or how long ago, such as "2h"."""
+    limit: int
+    """Maximum number of jobs, the oldest first, 1 … 1,000,000. Defaults to 100,000."""
+
+
+def find_jobs(action: Action, filters: ActionFilters) -> Operation[list[int]]:
+    """Return the ids of the jobs that filters select. Raises UsageError as `select_jobs`."""
+    given: dict[str, Any] = {
+        name: value
+        for name, value in refuse_unknown(filters, ActionFilters).items()
+        if value is not None
+    }
+    if "ids" not in given:
+        return (yield from ops.choose(select_jobs(action, **given)))
+    if len(given) > 1:
+        raise UsageError("give ids or filters, not both")
+    if not isinstance(given["ids"], Iterable):
+        raise UsageError(f"ids must be the ids of jobs, as in [1, 2], not {given['ids']!r}")
+    return [check_id(one) for one in given["ids"]]
+
+
+def select_jobs(
+    action: Action,
+    *,
+    status: str | None = None,
+    job_type: str | None = None,
+    queue: str | None = None,
+    error_type: str | None = None,
+    release: str | None = None,
+    since: datetime | Duration | None = None,
+    limit: int = MANY,
+) -> Which:
+    """Return the selection that filters make.
+
+    Raises:
+        UsageError: a filter is out of range, none is given, or the action is impossible for jobs
+            with that status.
+    """
+    filters = (status, job_type, queue, error_type, release, since)
+    if filters.count(None) == len(filters):
+        raise UsageError(
+            f"{action.value}: give ids, or at least one of "
+            "status, job_type, queue, error_type, release and since"
+        )
+    check_texts(job_type=job_type, queue=queue, error_type=error_type, release=release)
+    check_integer(limit, "limit", 1, MANY_MAX)
+    statuses = _select_statuses(action, status)
+    if since is None and any(one.is_over for one in statuses):
+        raise UsageError(
+            f"{action.value}: give since to select finished jobs by the time they finished"
+        )
+    return Which(
+        statuses=[one.value for one in statuses],
+        job_type=job_type,
+        queue=queue,
+        error_type=error_type,
+        release=release,
+        since=parse_moment(since, "since"),
+        limit=limit,
+    )
+
+
+def _select_statuses(action: Action, status: str | None) -> Sequence[Status]:
+    possible = takes(action)
+    if status is None:
+        if not STATUSES_BY_DEFAULT[action]:
+            raise UsageError(f"{action.value}: give a status, one of {', '.join(possible)}")
+        return STATUSES_BY_DEFAULT[action]
+    if status not in possible:
+        raise UsageError(
+            f"{action.value}: status must be one of {', '.join(possible)}, not {str(status)!r}"
+        )
+    return (Status(status),)

@@ -1,0 +1,38 @@
+"""How jobs past their expiry are ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rota.store.driver import Operation, Query
+from rota.store.isolate import Refusals
+from rota.store.ops.batch import take_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A job that was not started before its expiry, with what delayed it.
+
+    `claim` is its last one, `attempt` the one that never began.
+    """
+
+    job: int
+    job_type: str
+    claim: int
+    attempt: int
+    expires_at: datetime
+    message: str
+
+
+def expire(
+    worker: str, after: datetime, after_id: int, limit: int
+) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
+    """End waiting jobs whose expiry has passed, from the given key (expires_at, id) on.
+
+    Returns them with the database's clock, and the jobs that the database refuses to end.
+    """
+    where = {"after": after, "after_id": after_id, "limit": limit}
+    candidates = Query("jobs_overdue", where)
+    rows, refusals = yield from take_batch("expirer_pass", {"worker": worker, **where}, candidates)
+    return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None], refusals

@@ -1,0 +1,88 @@
+"""How a lease is held: renewals, the record of a start, and progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rota.store.driver import Operation, Query, Row, format_numbers
+from rota.store.isolate import isolate
+from rota.store.ops.claim import Claimant
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Which leases were still held, and which of their jobs have a request to stop, with the
+    reason."""
+
+    held: set[int]
+    renewed: set[int]
+    """Without those that another transaction has locked: they are held, and the next try is due at
+    once."""
+    cancels: dict[int, str | None]
+    refused: dict[int, str] = field(default_factory=dict)
+    """Those that the database refused to renew, and why: they are held until they are reaped."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The database's error for one claim, while it accepted others."""
+
+    why: str
+    locked: bool = False
+    """Whether another open transaction holds the row: the write succeeds when that ends."""
+
+
+def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
+    """Renew the leases of (id, claims).
+
+    A lease that the database refuses to renew counts as held, and does not stop the others.
+    """
+
+    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
+        asked = {**_claims(some), "types": who.types, "leases": who.leases}
+        return (yield Query("job_renew", asked))
+
+    isolated = yield from isolate(held, write)
+    rows = [row for some in isolated.answers for row in some]
+    refused = {id_: why for (id_, _), why in isolated.refused}
+    return Renewed(
+        held={row[0] for row in rows} | refused.keys(),
+        renewed={row[0] for row in rows if row[1]},
+        cancels={row[0]: row[3] for row in rows if row[2]},
+        refused=refused,
+    )
+
+
+def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused]]:
+    """Record that (id, claims) are about to begin.
+
+    Return the ids still held, and whether each was recorded: one that another transaction has
+    locked was not. A refusal of one never stops the others.
+    """
+
+    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
+        return (yield Query("job_start", _claims(some)))
+
+    isolated = yield from isolate(held, write)
+    recorded: dict[int, bool | Refused] = dict(row for some in isolated.answers for row in some)
+    return recorded | {id_: Refused(why) for (id_, _), why in isolated.refused}
+
+
+def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
+    return {
+        "ids": format_numbers([id_ for id_, _ in held]),
+        "claims": format_numbers([claim for _, claim in held]),
+    }
+
+
+def progress(reports: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
+    """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
+    written.
+
+    It does not wait for a locked row.
+    """
+    ids, claims, texts = ([one[at] for one in reports] for at in range(3))
+    rows = yield Query("job_progress", {"ids": ids, "claims": claims, "progress": texts})
+    return dict(rows)

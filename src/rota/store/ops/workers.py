@@ -1,0 +1,36 @@
+"""The rows of workers: heartbeats, counters, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rota.store.driver import Operation, Query
+
+COUNTS = ("succeeded", "failed", "dead", "rejected")
+"""A worker's counters since its start, sent with each heartbeat.
+
+`rejected`: results of jobs that it had lost by then.
+"""
+
+
+def write_heartbeat(worker: dict[str, Any]) -> Operation[int]:
+    """Write a worker's heartbeat and its counters; return how many workers are alive."""
+    rows = yield Query("worker_heartbeat", {"slots": None, **dict.fromkeys(COUNTS, 0), **worker})
+    return rows[0][0]  # type: ignore[no-any-return]
+
+
+def stop(worker: str, counts: Mapping[str, int] | None = None) -> Operation[None]:
+    """Record that a worker stopped, with its counters; without counters they stay as they were."""
+    yield Query(
+        "worker_stop",
+        {
+            "name": worker,
+            **{name: None if counts is None else counts.get(name, 0) for name in COUNTS},
+        },
+    )
+
+
+def forget_workers(limit: int) -> Operation[int]:
+    """Delete workers that have been gone for a day; return how many."""
+    return (yield Query("workers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

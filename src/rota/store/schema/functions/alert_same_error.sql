@@ -1,0 +1,27 @@
+-- Returns the errors with which too many different jobs failed within the period of a rule (for
+-- alert_matches).
+create or replace function {schema}.alert_same_error(p_rule {schema}.alert_rule)
+returns table (subject text, value float8, message text)
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
+set search_path = pg_catalog, pg_temp
+as $$
+  select
+    coalesce(one.error_type, '?'),
+    count(*)::float8,
+    format(
+      '%s different jobs failed with %s within %s: %s',
+      count(*), coalesce(one.error_type, '?'), p_rule.period,
+      {schema}.alert_names(array_agg(one.job_type))
+    )
+  from (
+    select distinct f.error_type, f.job_type, f.job
+    from {schema}.alert_failures({schema}.clock() - p_rule.period, {schema}.clock()) f
+    where p_rule.job_type is null
+      or f.job_type = p_rule.job_type
+  ) one
+  group by one.error_type
+  having count(*) >= p_rule.at_least
+  order by 2 desc
+  limit 100
+$$;

@@ -1,0 +1,40 @@
+"""A rule that many queries share costs them nothing: the planner puts its body in their place."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+CALLS = {
+    "is_in_force": ("queue", "is_in_force(paused_at, paused_until)"),
+    "is_alive": ("worker", "is_alive(heartbeat_at, stopped_at)"),
+    "alive_until": ("worker", "alive_until(heartbeat_at, stopped_at) > clock()"),
+    "lease_default": ("job_type", "lease > lease_default()"),
+    "must_record_start": ("job", "must_record_start(losses, max_attempts, null)"),
+    "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
+    "utc_text": ("worker", "utc_text(started_at) = host"),
+}
+"""Each with a table and a condition on its columns."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_shared_rule_is_inlined(connection: psycopg.Connection[TupleRow], name: str) -> None:
+    table, condition = CALLS[name]
+    connection.execute("set search_path = rota")
+    plan = connection.execute(
+        f"explain (verbose, costs off) select from {table} where {condition}".encode()
+    ).fetchall()
+    text = "\n".join(row[0] for row in plan)
+    assert "Filter: " in text
+    assert f"{name}(" not in text
+
+
+def test_each_function_whose_body_is_sql_is_one_of_these(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
+    parsed = connection.execute(
+        "select proname from pg_proc where pronamespace = 'rota'::regnamespace "
+        "and prosqlbody is not null"
+    ).fetchall()
+    assert {row[0] for row in parsed} == set(CALLS)

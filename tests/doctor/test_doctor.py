@@ -347,6 +347,24 @@ def test_a_missing_partition_is_reported_with_what_makes_it(empty_database: str)
 
 
 @rule("M13")
+def test_what_stands_in_the_archive_is_counted_and_a_closed_one_is_reported(
+    database: str, connection: Connection
+) -> None:
+    migrate(database, archive="kept_days")
+    connection.execute(
+        "create table kept_days.job_history_20260101 (); create table kept_days.attempt_20260101 ()"
+        "; create table kept_days.mine ()"
+    )
+    found = look(database, "retention")
+    assert found.level == Level.OK and "2 partitions in archive kept_days (0 B)" in found.what
+    connection.execute("drop schema kept_days cascade")
+    said = is_red(look(database, "retention"))
+    assert "archive kept_days is missing" in said and "rota migrate --archive kept_days" in said
+    migrate(database, archive="")
+    assert "archive" not in look(database, "retention").what
+
+
+@rule("M13")
 def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     database: str, connection: Connection
 ) -> None:
@@ -354,7 +372,7 @@ def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     connection.execute(
         "select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [old]
     )
-    assert f"job_history_{old} should have been dropped" in is_red(
+    assert f"job_history_{old} should have been removed" in is_red(
         look(database, "retention"), Level.WARN
     )
     with psycopg.connect(database) as reader:

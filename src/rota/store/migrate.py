@@ -243,6 +243,7 @@ def migrate(
     *,
     payload_bytes_max: int | None = None,
     keep: Mapping[str, timedelta] | None = None,
+    archive: str | None = None,
 ) -> Migrated:
     """Apply what is missing, all of it or nothing.
 
@@ -250,11 +251,13 @@ def migrate(
         payload_bytes_max: the new payload limit. Defaults to the current one.
         keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
             `actions` and `figures` are kept, at least a day. Defaults to the current periods.
+        archive: the schema to which expired partitions move, which is created if it is missing;
+            "": they are dropped. Defaults to the current setting.
 
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
-            payload limit is out of range, others may create objects in the schema, or it holds
-            objects that no recorded migration made.
+            payload limit is out of range, the archive cannot be used, others may create objects in
+            the schema, or it holds objects that no recorded migration made.
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
@@ -266,7 +269,9 @@ def migrate(
     ):
         refuse_unfit_server(connection)
         with _explain_refusals(connection, schema), connection.transaction():
-            return _apply(connection, schema, payload_bytes_max, keep or {})
+            migrated = _apply(connection, schema)
+            _change_settings(connection, schema, payload_bytes_max, keep or {}, archive)
+            return migrated
 
 
 def _check_payload_limit(payload_bytes_max: int | None) -> None:
@@ -301,12 +306,7 @@ def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[N
         ) from error
 
 
-def _apply(
-    connection: psycopg.Connection,
-    schema: str,
-    payload_bytes_max: int | None,
-    keep: Mapping[str, timedelta],
-) -> Migrated:
+def _apply(connection: psycopg.Connection, schema: str) -> Migrated:
     # An advisory lock, because the table may not exist yet. LOCAL, so that it ends with the
     # transaction.
     connection.execute(
@@ -328,6 +328,18 @@ def _apply(
     if missing or stale:
         there = frozenset(row[0] for row in recorded)
         connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
+    return Migrated(
+        [migration.name for migration in missing], [definition.name for definition in stale], newer
+    )
+
+
+def _change_settings(
+    connection: psycopg.Connection,
+    schema: str,
+    payload_bytes_max: int | None,
+    keep: Mapping[str, timedelta],
+    archive: str | None,
+) -> None:
     if payload_bytes_max is not None:
         connection.execute(
             sql.SQL(
@@ -343,9 +355,35 @@ def _apply(
             ).format(sql.Identifier(schema)),
             [what, period],
         )
-    return Migrated(
-        [migration.name for migration in missing], [definition.name for definition in stale], newer
-    )
+    if archive is not None:
+        if archive:
+            _ensure_archive(connection, schema, archive)
+        connection.execute(
+            sql.SQL("update {}.installation set archive = %s").format(sql.Identifier(schema)),
+            [archive or None],
+        )
+
+
+def _ensure_archive(connection: psycopg.Connection, schema: str, archive: str) -> None:
+    """Create the archive if it is missing. Raises SchemaError if partitions cannot move there."""
+    if check_schema(archive) == schema:
+        raise SchemaError(f"the archive must be another schema than Rota's own, {schema!r}")
+    identifier, user = sql.Identifier(archive), connection.info.user
+    row = connection.execute("select to_regnamespace(%s) is not null", [archive]).fetchone()
+    try:
+        if row is not None and not row[0]:
+            connection.execute(sql.SQL("create schema {}").format(identifier))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SchemaError(
+            f"role {user!r} may not create schema {archive!r}: let a superuser run "
+            f"CREATE SCHEMA {archive} AUTHORIZATION {user}"
+        ) from error
+    row = connection.execute("select has_schema_privilege(%s, 'CREATE')", [archive]).fetchone()
+    if row is not None and not row[0]:
+        raise SchemaError(
+            f"role {user!r} may not move tables to schema {archive!r}: "
+            f"GRANT USAGE, CREATE ON SCHEMA {archive} TO {user}"
+        )
 
 
 def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Creates the coming partitions and deletes old rows, without blocking."""
+"""Creates the coming partitions, removes old ones and deletes old rows, without blocking."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import DeadArchived, KeysFreed, PartitionDropped, PartitionKept
+from rota.observe.events import (
+    DeadArchived,
+    KeysFreed,
+    PartitionArchived,
+    PartitionDropped,
+    PartitionKept,
+)
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
@@ -27,6 +33,9 @@ STEP_S = 2
 """Longest time to detach or drop a partition. Only a session that attaches one waits behind it."""
 STEP_MARGIN_S = 0.5
 """After this the client ends the step: behind a transaction pooler the server cannot."""
+REMOVALS = {"drop": PartitionDropped, "archive": PartitionArchived}
+"""The steps that remove a detached partition, each with its event. A step that a newer schema names
+otherwise is left to newer workers."""
 BATCH = 1_000
 """Rows per statement."""
 KEYS = 10_000
@@ -95,9 +104,9 @@ class Retention(Service):
         await self._own.close()
 
     async def _update_partitions(self, own: StoreLink, *, reports: bool) -> tuple[bool, bool]:
-        """Create missing partitions and drop old ones.
+        """Create missing partitions, and drop or archive old ones.
 
-        Return whether one must stay for now, and whether there may be more to drop at once. One
+        Return whether one must stay for now, and whether there may be more to remove at once. One
         that must stay is retried in the next period only, because each try may wait and is
         reported.
         """
@@ -107,7 +116,7 @@ class Retention(Service):
             await self._take(own, step, reports=reports) for step in due if step.step == "detach"
         ]
         off = (
-            [step for step in await own.run(ops.partitions_due()) if step.step == "drop"]
+            [step for step in await own.run(ops.partitions_due()) if step.step in REMOVALS]
             if due
             else []
         )
@@ -122,8 +131,8 @@ class Retention(Service):
             reason = f"it did not end within {STEP_S} s"
         if reason is not None and reports:
             self.bus.emit(PartitionKept(partition=step.name, reason=reason))
-        elif reason is None and step.step == "drop":
-            self.bus.emit(PartitionDropped(partition=step.name))
+        elif reason is None and step.step in REMOVALS:
+            self.bus.emit(REMOVALS[step.step](partition=step.name))
         return reason is None
 
     async def _forget(self, link: StoreLink) -> bool:

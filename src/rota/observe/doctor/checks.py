@@ -199,7 +199,7 @@ CHECKS = (
     ),
     Check(
         "retention",
-        "Is old history dropped?",
+        "Is old history removed?",
         lambda source: source.facts("doctor_retention", margin=RETENTION_MARGIN),
         server.retention,
     ),

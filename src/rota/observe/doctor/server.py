@@ -286,6 +286,17 @@ def retention(facts: Facts, limits: Limits) -> Finding:
         f"{plural(facts['days'], 'day')} of history, {size(facts['bytes'])}, "
         f"yesterday {size(facts['last_day_bytes'])}"
     )
+    archive = facts["archive"]
+    if archive:
+        days = plural(archive["days"], "partition")
+        weight += f", {days} in archive {archive['name']} ({size(archive['bytes'])})"
+    if archive and not archive["is_open"]:
+        return bad(
+            f"archive {archive['name']} is missing, or the schema's owner may not create tables "
+            f"there: expired partitions stay; {weight}",
+            f"run `rota migrate --archive {archive['name']}` as the owner of the schema, which "
+            "creates it, or says which right is missing; or `rota migrate --no-archive`",
+        )
     if facts["pending"]:
         return warn(
             f"{', '.join(facts['pending'])} is half detached: it waits for every older snapshot",
@@ -294,7 +305,7 @@ def retention(facts: Facts, limits: Limits) -> Finding:
         )
     if facts["overdue"]:
         return warn(
-            f"{', '.join(facts['overdue'])} should have been dropped; {weight}",
+            f"{', '.join(facts['overdue'])} should have been removed; {weight}",
             "look for `retention:` in the workers' logs: usually a long transaction, "
             "or a worker that does not own the schema",
         )

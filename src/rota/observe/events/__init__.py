@@ -29,6 +29,7 @@ from rota.observe.events.schedule import (
 from rota.observe.events.upkeep import (
     DeadArchived,
     KeysFreed,
+    PartitionArchived,
     PartitionDropped,
     PartitionKept,
     UpkeepRefused,
@@ -64,6 +65,7 @@ __all__ = [
     "LeaseLost",
     "LoopBlocked",
     "OutcomeRefused",
+    "PartitionArchived",
     "PartitionDropped",
     "PartitionKept",
     "RunEnqueued",

@@ -1,7 +1,7 @@
 -- Returns the commands that partitions need now. It runs none itself, because DETACH …
 -- CONCURRENTLY cannot run in a function. Each table has at most one partition to detach, an
--- interrupted one first. Detached tables that are older than the setting are to be dropped.
--- Partitions are recognised by their names.
+-- interrupted one first. Detached tables that are older than the setting are to be dropped, or
+-- moved to the archive if there is one. Partitions are recognised by their names.
 -- Locks: none.
 -- Keeps: M13, old history goes without making any other statement wait.
 create or replace function {schema}.partitions_due()
@@ -62,10 +62,14 @@ as $$
   union all
   (
     select
-      'drop',
+      case when a.archive is null then 'drop' else 'archive' end,
       p.name::text,
-      format('drop table if exists %I.%I', '{schema}', p.name)
+      case
+        when a.archive is null then format('drop table if exists %I.%I', '{schema}', p.name)
+        else format('alter table if exists %I.%I set schema %I', '{schema}', p.name, a.archive)
+      end
     from partition p
+    cross join (select (select i.archive from {schema}.installation i) as archive) a
     where p.is_old
       and not p.is_on
     order by p.name

@@ -193,7 +193,9 @@ create table installation (
   worked_at timestamptz,                         -- when the first worker started
   -- How the recorded identity differs, as a worker found it: nothing is claimed. NULL: it does
   -- not differ.
-  copied text
+  copied text,
+  -- The schema to which expired partitions move; NULL: they are dropped.
+  archive text
 );
 
 create table worker (

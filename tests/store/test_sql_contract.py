@@ -19,6 +19,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.cli import run
 from rota.store.migrate import migrate
+from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
@@ -69,6 +70,19 @@ def _grant(connection: Connection, roles: dict[str, str]) -> None:
 def _as(database: str, role: str) -> str:
     """The same database, as a role."""
     return make_conninfo(database, options=f"-c role={role}")
+
+
+@rule("M15", "M32")
+def test_the_role_of_a_worker_can_end_any_running_job_as_the_page_says(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    assert "can end any running job" in " ".join(PAGE.split())
+    _grant(connection, roles)
+    insert(connection)
+    [job] = Hand(connection).claim().jobs
+    with psycopg.connect(_as(database, roles["my_sql_worker"]), autocommit=True) as other:
+        said = other.execute("select rota.succeed(%s, %s, '1')", [job.id, job.claims]).fetchone()
+    assert said == ("succeeded",)
 
 
 @rule("M15")

@@ -16,6 +16,7 @@ from rota.errors import (
     SchemaMissing,
     UsageError,
 )
+from rota.model.failure import one_line
 
 
 class StoreError(Exception):
@@ -46,9 +47,10 @@ class StoreError(Exception):
 
     @property
     def first_line(self) -> str:
-        """The text without details, hints and the statement."""
+        """The text without details, hints and the statement; at most 500 characters: a user's
+        trigger may raise an error of any length."""
         lines = str(self).strip().splitlines()
-        return lines[0] if lines else self.name
+        return one_line(lines[0]) if lines else self.name
 
     @property
     def summary(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
 from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
+from rota.model.failure import list_names
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
 from rota.observe.events import HandlerAbandoned
 from rota.runtime.service import Service
@@ -211,7 +212,7 @@ class Executor(Service):
             return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown and job_type.name not in self._warned:
             self._warned.add(job_type.name)
-            fields = ", ".join(sorted(unknown))
+            fields = list_names(unknown)
             what = "fields of a stored payload that its handler does not take are ignored"
             logger.warning("job type %r: %s: %s", job_type.name, what, fields)
         return arguments

@@ -86,7 +86,7 @@ from rota.store.ops.read import (
     table,
 )
 from rota.store.ops.reap import Reaped, reap
-from rota.store.ops.retention import archive_dead, expire_keys
+from rota.store.ops.retention import KeysRead, archive_dead, expire_keys, free_keys
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -96,6 +96,7 @@ from rota.store.ops.schedules import (
     announce,
     declare_schedules,
     disable_schedules,
+    fail_tick,
     forget_runs,
     put_schedule,
     refuse,
@@ -124,6 +125,7 @@ __all__ = [
     "Figures",
     "Filter",
     "Inserted",
+    "KeysRead",
     "NewRow",
     "News",
     "Overdue",
@@ -159,6 +161,7 @@ __all__ = [
     "ensure_partitions",
     "expire",
     "expire_keys",
+    "fail_tick",
     "find",
     "find_alert_matches",
     "find_settled",
@@ -169,6 +172,7 @@ __all__ = [
     "forget_figures",
     "forget_runs",
     "forget_workers",
+    "free_keys",
     "insert",
     "insert_alike",
     "insert_many",

@@ -18,7 +18,7 @@
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
-create or replace function job_claim(
+create or replace function {schema}.job_claim(
   p_worker text,
   p_release text,
   p_types text[],
@@ -61,12 +61,12 @@ returns table (
 )
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
-  v_paused text[] := paused_queues(p_queues);
+  v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[] := array(
     select picked.id
@@ -76,22 +76,25 @@ declare
       from generate_series(q.lo, q.hi) k
       cross join lateral (
         select b.id
-        from job b
+        from {schema}.job b
         where b.queue = q.queue
           and b.priority = p_priorities[k]
           and b.status in ('queued', 'failed')
           and (b.run_at, b.id) > (
-            least(p_after_run_at[k], clock() - p_depths[k]),
-            case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end
+            least(p_after_run_at[k], {schema}.clock() - p_depths[k]),
+            case
+              when p_after_run_at[k] <= {schema}.clock() - p_depths[k] then p_after_id[k]
+              else 0
+            end
           )
-          and b.run_at <= clock()
+          and b.run_at <= {schema}.clock()
           and b.job_type = any (p_types)
           -- A payload mismatch waits for another release. One that none has taken for an hour is
           -- claimed again, and ends dead if no other release is alive.
           and (
             b.mismatched_releases is null
             or not p_release = any (b.mismatched_releases)
-            or b.run_at < clock() - interval '1 hour'
+            or b.run_at < {schema}.clock() - interval '1 hour'
           )
           and b.id <> all (v_refused)
         order by b.run_at, b.id
@@ -109,7 +112,7 @@ begin
   if p_refused is null then
     return query
     select t.*
-    from job_take(v_ids, p_worker, p_types, p_leases, p_records) t;
+    from {schema}.job_take(v_ids, p_worker, p_types, p_leases, p_records) t;
     v_from := v_size + 1;
   elsif p_alone then
     set constraints all immediate;  -- a deferred one would refuse all rows, at the end
@@ -118,7 +121,7 @@ begin
     begin
       return query
       select t.*
-      from job_take(
+      from {schema}.job_take(
         v_ids[v_from : v_from + v_size - 1],
         p_worker, p_types, p_leases, p_records
       ) t;
@@ -132,7 +135,7 @@ begin
       else
         refusal := sqlstate || ': ' || sqlerrm;
         select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at
-        from job j
+        from {schema}.job j
         where j.id = v_ids[v_from];
         return next;
         v_from := v_from + 1;

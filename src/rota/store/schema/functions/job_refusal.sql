@@ -4,7 +4,7 @@
 -- row that cannot be read fails the whole batch of a claim. The planner inlines the function,
 -- because it has no search_path of its own; its body is parsed when it is created.
 -- Keeps: M12, a payload is an object of limited size.
-create or replace function job_refusal(p_job job)
+create or replace function {schema}.job_refusal(p_job {schema}.job)
 returns text
 language sql stable parallel safe
 return case
@@ -51,17 +51,17 @@ return case
     then format(
       'payload must be a JSON object, as in {"user_id": 42}, not %s', jsonb_typeof(p_job.payload)
     )
-  when octet_length(p_job.payload::text) > payload_bytes_max()
+  when octet_length(p_job.payload::text) > {schema}.payload_bytes_max()
     then format(
       'payload is %s bytes, over the limit of %s: '
         || 'store the data elsewhere and pass a reference, such as its id',
-      octet_length(p_job.payload::text), payload_bytes_max()
+      octet_length(p_job.payload::text), {schema}.payload_bytes_max()
     )
   when jsonb_typeof(p_job.meta) <> 'object'
     then format('meta must be a JSON object, not %s', jsonb_typeof(p_job.meta))
-  when octet_length(p_job.meta::text) > payload_bytes_max()
+  when octet_length(p_job.meta::text) > {schema}.payload_bytes_max()
     then format(
       'meta is %s bytes, over the limit of %s',
-      octet_length(p_job.meta::text), payload_bytes_max()
+      octet_length(p_job.meta::text), {schema}.payload_bytes_max()
     )
 end;

@@ -1,7 +1,7 @@
 -- Gives these jobs to a worker, and returns those that it now holds (for job_claim). Where
 -- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
 -- has recorded it. The function has no search_path of its own: job_claim has one.
-create or replace function job_take(
+create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
   p_types text[],
@@ -36,16 +36,16 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  update job j
+  update {schema}.job j
   set
     status = 'running',
     locked_by = p_worker,
-    locked_until = clock() + p_leases[array_position(p_types, j.job_type)],
+    locked_until = {schema}.clock() + p_leases[array_position(p_types, j.job_type)],
     attempts = j.attempts + 1,
     claims = j.claims + 1,
-    started_at = clock(),
+    started_at = {schema}.clock(),
     start_recorded = case
-      when must_record_start(j.losses, j.max_attempts, null)
+      when {schema}.must_record_start(j.losses, j.max_attempts, null)
         or p_records[array_position(p_types, j.job_type)]
         then false
     end

@@ -181,7 +181,9 @@ create table installation (
   worked_at timestamptz,                         -- when the first worker started
   -- How the recorded identity differs, as a worker found it: nothing is claimed. NULL: it does
   -- not differ.
-  copied text
+  copied text,
+  -- The schema to which expired partitions move; NULL: they are dropped.
+  archive text
 );
 
 create table worker (
@@ -219,11 +221,14 @@ insert into retention (what, keep) values
   ('actions', '90 days'),
   ('figures', '400 days');
 
--- The next two are for retention, so that its passes never read whole tables. A job that has no key
--- and does not die is in neither.
+-- The next three are for retention, so that its passes never read whole tables. A job that has no
+-- key and does not die is in none of them.
 create index job_dead on job (failed_at) where status = 'dead';
 
 create index idempotency_expires on idempotency (expires_at) where expires_at is not null;
+
+-- The keys of live jobs, the oldest job first: those whose job was deleted by hand stay there.
+create index idempotency_live on idempotency (job) where expires_at is null;
 
 -- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
@@ -264,6 +269,8 @@ create table schedule (
   since timestamptz not null default clock(),
   last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
+  -- Why the database did not take the job of the tick that is due; NULL: it did.
+  last_error text,
   release text,                                  -- of code: the release that declared it last, …
   declared_at timestamptz,                       -- … and when
   created_at timestamptz not null default clock(),

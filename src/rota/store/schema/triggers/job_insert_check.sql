@@ -1,6 +1,6 @@
 -- Calls job_check once for each INSERT.
 create or replace trigger job_insert_check
-after insert on job
+after insert on {schema}.job
 referencing new table as fresh
 for each statement
-execute function job_check();
+execute function {schema}.job_check();

@@ -2,7 +2,7 @@
 -- it, counts as complete. statement_timestamp() and not clock(), which every INSERT would plan
 -- anew; job_fill asks clock().
 create or replace trigger job_insert_fill
-before insert on job
+before insert on {schema}.job
 for each row
 when (
   new.queue is null
@@ -10,4 +10,4 @@ when (
   or new.idempotency_key is not null
   or new.run_at < statement_timestamp()
 )
-execute function job_fill();
+execute function {schema}.job_fill();

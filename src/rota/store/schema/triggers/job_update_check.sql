@@ -4,6 +4,6 @@ create or replace trigger job_update_check
 after update of
   queue, job_type, payload, payload_version, priority, run_at, expires_at, max_attempts,
   idempotency_key, meta, scheduled_for, created_at
-on job
+on {schema}.job
 for each row
-execute function job_check();
+execute function {schema}.job_check();

@@ -26,7 +26,7 @@ return case
       'idempotency_key must be 1 to 255 characters, not %s; hash a longer one',
       length(p_job.idempotency_key)
     )
-  when (p_job.status = 'running') is distinct from (
+  when (p_job.status = 'running') <> (
     p_job.locked_until is not null and p_job.locked_by is not null
   )
     then 'status must be running if locked_until and locked_by are set, and only then'
@@ -38,15 +38,15 @@ return case
       'expires_at must lie from the year 1970 to before 9200, not at %s; leave it out for never',
       p_job.expires_at
     )
-  when p_job.created_at < '1970-01-01 00:00:00+00' or p_job.created_at >= '9000-01-01 00:00:00+00'
-    then format(
-      'created_at must lie from the year 1970 to before 9000, not at %s', p_job.created_at
-    )
-  when p_job.scheduled_for < '1970-01-01 00:00:00+00'
-    or p_job.scheduled_for >= '9000-01-01 00:00:00+00'
-    then format(
-      'scheduled_for must lie from the year 1970 to before 9000, not at %s', p_job.scheduled_for
-    )
+  when least(
+      p_job.created_at, p_job.updated_at, p_job.started_at, p_job.failed_at, p_job.scheduled_for,
+      p_job.cancel_requested_at, p_job.locked_until
+    ) < '1970-01-01 00:00:00+00'
+    or greatest(
+      p_job.created_at, p_job.updated_at, p_job.started_at, p_job.failed_at, p_job.scheduled_for,
+      p_job.cancel_requested_at, p_job.locked_until
+    ) >= '9000-01-01 00:00:00+00'
+    then 'created_at and all other times must lie from the year 1970 to before 9000'
   when jsonb_typeof(p_job.payload) <> 'object'
     then format(
       'payload must be a JSON object, as in {"user_id": 42}, not %s', jsonb_typeof(p_job.payload)
@@ -64,4 +64,18 @@ return case
       'meta is %s bytes, over the limit of %s',
       octet_length(p_job.meta::text), {schema}.payload_bytes_max()
     )
+  when not coalesce(
+    jsonb_typeof(p_job.progress) = 'object'
+    and jsonb_typeof(p_job.progress -> 'done') = 'number'
+    and jsonb_typeof(p_job.progress -> 'total') in ('number', 'null')
+    and jsonb_typeof(p_job.progress -> 'note') in ('string', 'null')
+    and p_job.progress ->> 'at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T',
+    p_job.progress is null
+  )
+    then 'progress must be what rota.progress writes: done, total, note and at'
+  when octet_length(concat(
+    p_job.last_error, p_job.error_type, p_job.verdict, p_job.verdict_rule, p_job.cancel_reason,
+    p_job.locked_by, p_job.schedule, p_job.mismatched_releases
+  )) > {schema}.payload_bytes_max()
+    then 'last_error and all other texts together are larger than a payload may be'
 end;

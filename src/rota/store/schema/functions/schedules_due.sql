@@ -44,11 +44,7 @@ begin
     due.name, due.cron, due.timezone, due.catch_up,
     extract(epoch from due.jitter)::float8,
     due.next_run_at, due.since,
-    {schema}.job_refusal(
-      due.job_type, due.payload, due.queue, due.priority,
-      null, null, due.max_attempts,
-      null, due.meta, due.payload_version
-    )
+    {schema}.job_refusal(jsonb_populate_record(null::{schema}.job, to_jsonb(due)))
   from (select) one
   left join lateral (
     (

@@ -314,8 +314,8 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
     job = dead(
         connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
         meta='{"from": "shop"}', max_attempts=4,
-        schedule="nightly", scheduled_for="2026-01-01", progress='{"done": 2}', queue="default",
-        priority=0,
+        schedule="nightly", scheduled_for="2026-01-01", queue="default", priority=0,
+        progress='{"done": 2, "total": null, "note": "a", "at": "2026-01-14T10:00:00.5+00:00"}',
     )  # fmt: skip
     before = one(connection, "select to_jsonb(j) from rota.job j")[0]
     new = requeued(connection, job)

@@ -540,7 +540,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
     connection.execute(
         f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', "
         "schedule = 's',"
-        " scheduled_for = '2026-01-01', progress = '{PROGRESS}'".encode()
+        f" scheduled_for = '2026-01-01', progress = '{PROGRESS}'".encode()
     )
     new = app.actions.run_again(job, why="the file was lost")
     assert (new.created, new.status) == (True, "queued")

@@ -35,6 +35,7 @@ begin
     raise exception 'rota.job: %; nothing was written', v_refusal
       using
         errcode = 'check_violation',
+        schema = '{schema}',
         table = 'job',
         constraint = 'job_' || split_part(v_refusal, ' ', 1);
   end if;

@@ -64,18 +64,20 @@ return case
       'meta is %s bytes, over the limit of %s',
       octet_length(p_job.meta::text), {schema}.payload_bytes_max()
     )
-  when not coalesce(
-    jsonb_typeof(p_job.progress) = 'object'
-    and jsonb_typeof(p_job.progress -> 'done') = 'number'
-    and jsonb_typeof(p_job.progress -> 'total') in ('number', 'null')
-    and jsonb_typeof(p_job.progress -> 'note') in ('string', 'null')
-    and p_job.progress ->> 'at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T',
-    p_job.progress is null
-  )
+  when p_job.progress is not null
+    and not coalesce(
+      jsonb_typeof(p_job.progress -> 'done') = 'number'
+      and jsonb_typeof(p_job.progress -> 'total') in ('number', 'null')
+      and jsonb_typeof(p_job.progress -> 'note') in ('string', 'null')
+      and p_job.progress ->> 'at'
+        ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$'
+      and (p_job.progress ->> 'at')::timestamptz >= '1970-01-01 00:00:00+00',
+      false
+    )
     then 'progress must be what rota.progress writes: done, total, note and at'
   when octet_length(concat(
     p_job.last_error, p_job.error_type, p_job.verdict, p_job.verdict_rule, p_job.cancel_reason,
-    p_job.locked_by, p_job.schedule, p_job.mismatched_releases
+    p_job.locked_by, p_job.schedule, p_job.mismatched_releases, p_job.progress
   )) > {schema}.payload_bytes_max()
     then 'last_error and all other texts together are larger than a payload may be'
 end;

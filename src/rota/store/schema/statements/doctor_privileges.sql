@@ -10,7 +10,7 @@ select json_build_object(
   'owner', pg_get_userbyid(c.relowner),
   'is_owner', pg_has_role(c.relowner, 'USAGE'),
   'inserts', has_schema_privilege(c.relnamespace, 'USAGE')
-    and has_table_privilege(c.oid, 'INSERT'),
+    and has_column_privilege(:'schema' || '.job', 'job_type', 'INSERT'),
   'reads', has_table_privilege(c.oid, 'SELECT'),
   'others', coalesce(
     (

@@ -45,15 +45,16 @@ def finish(process: subprocess.Popen[str]) -> tuple[Ended, int]:
     return msgspec.json.decode(told, type=Ended), int(said)
 
 
-def is_orphan(line: str) -> bool:
-    """Whether a command line is the orphan's, which may still be about to become `sleep`."""
-    return "sleep 300" in line
+def are_orphans(killed: list[str]) -> bool:
+    """Whether these are command lines of what a script leaves behind. One may still be about to
+    become `sleep`."""
+    return bool(killed) and all("sleep 300" in line for line in killed)
 
 
 def test_an_orphan_of_another_session_is_killed_and_named() -> None:
     ended, orphan = finish(start(LONG_S, "0", f"{ORPHAN}; exit 3"))
     assert (ended.status, ended.is_over_time) == (3, False)
-    assert is_orphan(*ended.killed)
+    assert are_orphans(ended.killed)
     assert not psutil.pid_exists(orphan)
 
 
@@ -66,7 +67,7 @@ def test_an_orphan_that_ends_by_itself_in_time_is_waited_for() -> None:
 def test_a_run_that_exceeds_its_time_ends_with_all_that_it_started() -> None:
     ended, orphan = finish(start("2", "0", f"{ORPHAN}; sleep 300"))
     assert (ended.status, ended.is_over_time) == (-9, True)
-    assert is_orphan(*ended.killed)
+    assert are_orphans(ended.killed)
     assert not psutil.pid_exists(orphan)
 
 

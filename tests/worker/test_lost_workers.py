@@ -314,7 +314,8 @@ async def test_jobs_that_were_lost_once_begin_one_after_the_other_and_keep_no_ot
     put_many(connection, "suspect", 30)
     connection.execute("update rota.job set losses = 1, error_type = 'LeaseExpired'")
     put_many(connection, "ordinary", 200)
-    async with Hand(database, jobs, slots=4) as hand:
+    # More slots than suspects, which wait in theirs for `go`.
+    async with Hand(database, jobs, slots=40) as hand:
         await hand.heard(JobSucceeded, count=200, timeout_s=20)
         await hand.until(lambda: len(begun) >= 3, 20)
         go.set()

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import rota
+from rota.store.migrate import migrate
 from tests.support.rules import rule
 
 
@@ -44,6 +45,19 @@ def test_a_row_is_not_changed_to_what_python_cannot_read_either(
     connection.execute("insert into rota.job (job_type) values ('ok')")
     with pytest.raises(psycopg.errors.CheckViolation, match="run_at must lie"):
         connection.execute("update rota.job set run_at = '-infinity'")
+
+
+@rule("M12")
+def test_a_change_by_hand_is_not_refused_for_what_was_so_before(
+    database: str, connection: psycopg.Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, payload) values ('ok', %s)", [f'{{"a": "{"x" * 3_000}"}}']
+    )
+    migrate(database, payload_bytes_max=2_000)
+    connection.execute("update rota.job set run_at = rota.clock() + interval '1 h', priority = 7")
+    with pytest.raises(psycopg.errors.CheckViolation, match="priority must be"):
+        connection.execute("update rota.job set priority = 1000")
 
 
 @rule("M82")

@@ -30,6 +30,10 @@ begin
     from fresh f;
   else
     v_refusal := {schema}.job_refusal(new);
+    -- What was so before, such as a payload over a limit that was lowered, is not refused now.
+    if v_refusal = {schema}.job_refusal(old) then
+      return null;
+    end if;
   end if;
   if v_refusal is not null then
     raise exception 'rota.job: %; nothing was written', v_refusal

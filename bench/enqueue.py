@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ import psycopg
 import rota
 from bench.app import declare
 from bench.figures import Figure
+from bench.peers import Graphile
 from bench.scale import Scale
 from bench.server import DurableServer
 
@@ -21,23 +23,52 @@ BULK = 1_000
 IN_ONE_TRANSACTION = 500
 
 
-def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Enqueue one by one, within a caller's transaction, and in bulk; without and with a key."""
+def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
+    """Enqueue one by one, within a caller's transaction, and in bulk; without and with a key.
+
+    The bulks take turns with those of graphile-worker; ratios are within a round.
+    """
+    graphile = Graphile.install(place)
     for keyed in (False, True):
+        named = "with a key" if keyed else "no key"
         with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
             types = declare()
             app = rota.App(url, jobs=[types.jobs])
             try:
                 for name, turn, rows in _ways(app, types.noop, connection, keyed=keyed):
                     rate = rows / _seconds_each(turn, scale.enqueue_s)
-                    yield Figure(
-                        part=PART,
-                        name=f"{name}, {'with a key' if keyed else 'no key'}",
-                        value=rate,
-                        unit="jobs/s",
-                    )
+                    yield Figure(part=PART, name=f"{name}, {named}", value=rate, unit="jobs/s")
+                if graphile is not None:
+                    yield _ratio(server, graphile, turn, scale, keyed=keyed)
             finally:
                 app.close()
+
+
+def _ratio(
+    server: DurableServer,
+    graphile: Graphile,
+    bulk: Callable[[], object],
+    scale: Scale,
+    *,
+    keyed: bool,
+) -> Figure:
+    for_s = scale.enqueue_s / 2
+    ratios, peers = [], []
+    with server.database(migrated=False) as url:
+        graphile.migrate(url)
+        for _ in range(scale.rounds):
+            own = BULK / _seconds_each(bulk, for_s)
+            peers.append(graphile.enqueue(url, bulk=BULK, for_s=for_s, keyed=keyed))
+            ratios.append(own / peers[-1])
+    return Figure(
+        part=PART,
+        name=f"bulk, × graphile-worker, {'with a key' if keyed else 'no key'}",
+        value=median(ratios),
+        unit="×",
+        at_least=1.0 if keyed else 1.7,
+        note=f"addJobs: {median(peers):,.0f} jobs/s, {Graphile.name} {graphile.version}",
+        detail={"by_round": ratios, "peer_per_second": peers},
+    )
 
 
 def _ways(

@@ -105,12 +105,18 @@ def _script() -> str:
         name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
         for name in ("worker_claim", "job_finish")
     }
+    claim = statements["worker_claim"].replace(":refused::int8[]", "null::int8[]")
     finish = statements["job_finish"]
     # A batch of plain successes leaves these out.
-    for absent in ("statuses", "results", "reasons"):
-        finish = finish.replace(f":{absent}::text[]", "null::text[]")
+    for absent in (
+        "statuses::text[]",
+        "results::text[]",
+        "reasons::text[]",
+        "resolutions::jsonb[]",
+    ):
+        finish = finish.replace(f":{absent}", f"null::{absent.partition('::')[2]}")
     finish = finish.replace(
-        ":ran_s::float8[]", "array_fill(0.001::float8, array[cardinality(:ids::int8[])])"
+        ":ran_us::bigint[]", "array_fill(1000::bigint, array[cardinality(:ids::int8[])])"
     )
     return f"""
 select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.claims), '{{}}')::text
@@ -118,7 +124,7 @@ select coalesce(array_agg(c.id), '{{}}')::text as ids, coalesce(array_agg(c.clai
   coalesce(array[max(c.run_at)]::text, :after_run_at::text) as after_run_at,
   coalesce((array_agg(array[c.id]::text order by c.run_at desc, c.id desc))[1], :after_id::text)
     as after_id
-from ({statements["worker_claim"]}) c where c.id is not null
+from ({claim}) c where c.id is not null
 \\gset
 {finish};
 """
@@ -149,6 +155,8 @@ class Graphile:
             )
             return None
         target = place / "npm"
+        if made._modules.is_dir():
+            return made
         target.mkdir()
         command = [
             npm,
@@ -212,6 +220,15 @@ class Graphile:
         with psycopg.connect(url, autocommit=True) as connection:
             left = one(connection, "select count(*) from graphile_worker._private_jobs")
         return Drained(jobs - left, said["took_s"], said["cpu_s"])
+
+    def enqueue(self, url: str, *, bulk: int, for_s: float, keyed: bool) -> float:
+        """Insert with its `addJobs`, in bulks, for a while; return jobs per second."""
+        ways = ["enqueue", str(bulk), str(for_s), "keyed" if keyed else ""]
+        return float(json.loads(self._run(url, *ways).splitlines()[-1])["per_second"])
+
+    def migrate(self, url: str) -> None:
+        """Create its schema."""
+        self._run(url, "migrate")
 
     def _run(self, url: str, *arguments: str) -> str:
         assert self._node is not None

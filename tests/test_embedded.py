@@ -26,6 +26,7 @@ from rota.embedded import guard, server
 from rota.errors import EmbeddedError
 from tests.support import forked
 from tests.support.guard import locked
+from tests.support.rules import rule
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.system
@@ -659,6 +660,19 @@ def test_root_opens_a_closed_directory_to_its_server_and_says_so(place: Path, ma
     assert server_owner(closed / ".rota") == "pgserver"
     assert f"made {closed} passable" in user.leave()
     assert stat.S_IMODE(closed.stat().st_mode) == 0o701
+
+
+@rule("M45")
+def test_no_other_user_may_read_what_the_server_and_its_guard_log(made_directory: Path) -> None:
+    assert made_directory.stat().st_mode & stat.S_IXOTH or not AS_ROOT
+    old = made_directory / "guard.log"
+    old.chmod(0o644)
+    user = User(made_directory)
+    user.line()
+    logs = sorted(made_directory.glob("*.log*"))
+    assert [log.name for log in logs] == ["guard.log", "postgres.log", "postgres.log.old"]
+    assert {stat.S_IMODE(log.stat().st_mode) for log in logs} == {0o600}
+    user.leave()
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can make a directory of another user")

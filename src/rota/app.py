@@ -232,10 +232,11 @@ class App(Client):
         health_port: int | None = None,
         ping: str | None = None,
     ) -> Summary:
-        """Run jobs until SIGTERM or SIGINT.
+        """Run jobs until SIGTERM, SIGINT or SIGHUP.
 
         After the signal the worker claims no more jobs, waits for running handlers for the grace
-        period, hands the rest back and records all results. A second signal skips the grace period.
+        period, hands the rest back and records all results. A second SIGTERM or SIGINT skips the
+        grace period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
 
         Args:
             queues: slots by queue. Defaults to all queues of the App's types and `default`, which
@@ -271,8 +272,8 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """Run jobs on the running event loop until cancelled; with `signals` also until SIGTERM or
-        SIGINT. Other arguments and errors are those of `run`."""
+        """Run jobs on the running event loop until cancelled; with `signals` also until a signal
+        that stops `run`. Other arguments and errors are those of `run`."""
         config = self._config(queues, slots, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
@@ -298,7 +299,8 @@ class App(Client):
             grace: as for `run`.
             ping: URL of a dead-man switch, requested if the drain succeeded and was not stopped
                 early. Defaults to none.
-            signals: whether SIGTERM and SIGINT stop the drain, as with `run`. Defaults to False.
+            signals: whether SIGTERM, SIGINT and SIGHUP stop the drain, as with `run`. Defaults to
+                False.
 
         Raises:
             CopiedDatabase: the database is a restored copy; nothing was claimed and no job changed.

@@ -146,6 +146,52 @@ def test_an_url_that_cannot_be_read_is_refused_when_first_used() -> None:
         rota.App("postgresql://[").get(1)
 
 
+@rule("M45")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres:/user:SECRET@host/db",
+        "postgresql:user:SECRET@host/db",
+        "user:SECRET@host",
+        "postgres//user:SECRET=@host",
+        "host=x password=my SECRET",
+        "host=x password='SECRET",
+        "host=x password=my SECRET=1",
+        'password="SECRET a',
+        "postgresql://user:SECRET%zz@host/db",
+        "postgresql://user:SECRET@[::1/db",
+        "postgresql://host/db?password=MY&SECRET",
+        "postgresql://host/db?SECRET=1",
+        "postgresql://user:MY@SECRET@host/db",
+        "postgresql://user:MY/SECRET@host/db",
+        "postgresql://user:1/SECRET@host/db",
+        "postgresql://user:password@host:SECRET/db",
+    ],
+)
+def test_an_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+    with pytest.raises(rota.ConfigurationError, match="the database URL cannot be read") as refused:
+        rota.App(url).get(1)
+    assert "SECRET" not in str(refused.value) and refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("postgresql://user:a?b#c@127.0.0.1:1/db", "127.0.0.1"),
+        ("postgresql://user:p%40%2F@127.0.0.1:1/d@b", "127.0.0.1"),
+        ("postgresql://u:p@127.0.0.1:1,127.0.0.2:1/db", "127.0.0.2"),
+        ("postgresql://user@/db?host=/no@where", "/no@where"),
+        ("postgresql://?host=/no@where", "/no@where"),
+        ("postgresql:///db?host=/no@where", "/no@where"),
+        ("postgres://[::1]:1/db", "::1"),
+        ("host=/no@where dbname=a@b://c", "/no@where"),
+    ],
+)
+def test_an_url_that_is_unusual_is_read(url: str, host: str) -> None:
+    with pytest.raises(rota.DatabaseUnavailable, match=host):
+        rota.App(url).get(1)
+
+
 def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
     with pytest.raises(rota.ConfigurationError, match="no job types"):
         app.drain()

@@ -122,6 +122,17 @@ def test_a_text_that_is_too_long_loses_its_middle() -> None:
 
 
 @rule("M84")
+def test_a_python_warning_is_about_two_thousand_characters_at_most() -> None:
+    record = _record("%s", "f.py:1: UserWarning: " + "x" * 50_000 + "z")
+    record.name = "py.warnings"
+    for said in (
+        json.loads(logs.JsonFormatter().format(record))["message"],
+        logs.PlainFormatter().format(record),
+    ):
+        assert 1_900 < len(said) < 2_100 and "UserWarning" in said and said.endswith("z")
+
+
+@rule("M84")
 def test_an_event_is_written_with_its_fields() -> None:
     failure = Failure("OSError", "no route", "transient", "default", 503, "a\nstack")
     event = events.JobDead(job=7, job_type="mail", attempt=2, claim=3, worker="w", failure=failure)

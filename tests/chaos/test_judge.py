@@ -32,6 +32,7 @@ insert into rota.job_history (id, queue, job_type, payload, status, priority, at
     created_at, updated_at, finished_at, release)
   values (1, 'default', 'quick', '{"n": 1}', 'succeeded', 0, 1, 3, 1, 'h:102:b', 'chaos:1', now(),
     now(), now(), now() - interval '1 second', 'r0');
+select rota.job_reserve(2);
 insert into rota.job (id, queue, job_type, payload, status, priority, attempts, claims, losses,
   start_recorded)
   values (2, 'default', 'once', '{"n": 2}', 'dead', 0, 1, 2, 1, true);

@@ -15,6 +15,7 @@ import typer
 from psycopg.rows import TupleRow
 
 from rota.cli import cli, run
+from rota.cli.output import json_line
 from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.project import enter
 from tests.support.rules import rule
@@ -173,6 +174,46 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
         | ELSEWHERE
     )
     assert set(commands(typer.main.get_command(cli))) <= named
+
+
+NASTY = "é 🎉 \x7f\x85\x9b31m\u061c\u200e\u2028\u2029\u202e\u2066\ufeff\U000e0041\U0001f469\u200d"
+"""Printed as they are, DEL, C1 controls and bidi controls act on a terminal."""
+
+
+@pytest.mark.usefixtures("here")
+@rule("M45", "M85")
+def test_nothing_that_acts_on_a_terminal_is_printed_as_it_is(
+    connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, payload, meta) "
+        "values (%s, jsonb_build_object('a', %s::text), jsonb_build_object(%s::text, 1))",
+        [f"t{NASTY}", NASTY, NASTY],
+    )
+    [(id_,)] = connection.execute("select max(id) from rota.job").fetchall()
+    for arguments in (["jobs"], ["job", str(id_)], ["types"], ["doctor"], ["top"], ["queues"]):
+        run([*arguments, "--json"])
+        out = capsys.readouterr().out
+        assert out.removesuffix("\n").isprintable(), arguments
+        if arguments[0] in ("jobs", "job"):
+            assert NASTY in list(texts(json.loads(out)))
+    run(["schedule", "show", NASTY, "--json"])
+    assert capsys.readouterr().err.removesuffix("\n").isprintable()
+    escaped = r"\u007f\u0085\u009b31m\u061c\u200e\u2028\u2029\u202e\u2066\ufeff\udb40\udc41👩\u200d"
+    assert json_line(NASTY) == f'"é 🎉 {escaped}"'
+
+
+def texts(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, one in value.items():
+                yield key
+                yield from texts(one)
+        case list():
+            for one in value:
+                yield from texts(one)
+        case str():
+            yield value
 
 
 def fill(connection: Connection) -> None:

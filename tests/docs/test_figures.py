@@ -29,6 +29,7 @@ def test_the_page_works_as_it_stands(
     def send_mail() -> None:
         raise rota.Dead("connection refused")
 
+    connection.execute("select setval('rota.job_id_seq', 4711)")
     connection.execute(
         "insert into rota.job (id, job_type, queue, priority, idempotency_key) "
         "values (4711, 'send_mail', 'default', 0, 'order-4711')"

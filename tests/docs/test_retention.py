@@ -43,12 +43,23 @@ def test_every_table_has_a_line_that_says_what_bounds_it(
 def test_the_blocks_of_the_page_do_what_they_say(
     database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path
 ) -> None:
-    [(_, command), (_, query)] = re.findall(r"```(sh|sql)\n(.*?)```", PAGE, re.DOTALL)
+    blocks = re.findall(r"```(?:sh|sql)\n(.*?)```", PAGE, re.DOTALL)
+    command, query, archive, grant = blocks
     words = shlex.split(command, comments=True)
-    CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok(*words[1:])
+    rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    rota.ok(*words[1:])
     asked = {
         option.removeprefix("--keep-"): timedelta(days=int(days.removesuffix("d")))
         for option, days in zip(words[2::2], words[3::2], strict=True)
     }
     assert dict(connection.execute("select what, keep from rota.retention").fetchall()) == asked
     connection.execute(query.encode())
+
+    assert rota("migrate", "--archive", "kept", "--no-archive").status == 2
+    assert rota("migrate", "--archive", "kept", "--check").status == 2
+    rota.ok(*shlex.split(archive, comments=True)[1:])
+    setting = "select archive from rota.installation"
+    assert connection.execute(setting).fetchone() == ("rota_archive",)
+    connection.execute(grant.replace("my_worker", "current_user").encode())
+    rota.ok("migrate", "--no-archive")
+    assert connection.execute(setting).fetchone() == (None,)

@@ -347,6 +347,24 @@ def test_a_missing_partition_is_reported_with_what_makes_it(empty_database: str)
 
 
 @rule("M13")
+def test_what_stands_in_the_archive_is_counted_and_a_closed_one_is_reported(
+    database: str, connection: Connection
+) -> None:
+    migrate(database, archive="kept_days")
+    connection.execute(
+        "create table kept_days.job_history_20260101 (); create table kept_days.attempt_20260101 ()"
+        "; create table kept_days.mine ()"
+    )
+    found = look(database, "retention")
+    assert found.level == Level.OK and "2 partitions in archive kept_days (0 B)" in found.what
+    connection.execute("drop schema kept_days cascade")
+    said = is_red(look(database, "retention"))
+    assert "archive kept_days is missing" in said and "rota migrate --archive kept_days" in said
+    migrate(database, archive="")
+    assert "archive" not in look(database, "retention").what
+
+
+@rule("M13")
 def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     database: str, connection: Connection
 ) -> None:
@@ -354,7 +372,7 @@ def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     connection.execute(
         "select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [old]
     )
-    assert f"job_history_{old} should have been dropped" in is_red(
+    assert f"job_history_{old} should have been removed" in is_red(
         look(database, "retention"), Level.WARN
     )
     with psycopg.connect(database) as reader:
@@ -523,6 +541,47 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
         assert "stopped" not in is_red(schedules())
         connection.execute(f"select {schema}.pause_all()".encode())
         assert schedules().level == Level.OK  # nothing may run, which another check reports
+
+
+@rule("M51")
+def test_a_key_of_a_job_that_was_deleted_by_hand_is_reported(
+    database: str, connection: Connection
+) -> None:
+    insert(connection, idempotency_key="order:1\x1b[2J")
+    insert(connection, idempotency_key="order:2")
+    assert look(database, "keys").level == Level.OK
+    connection.execute("delete from rota.job where idempotency_key like 'order:1%'")
+    said = is_red(look(database, "keys"), Level.WARN)
+    assert said.startswith("1 live jobs were deleted") and "order:1" in said and said.isprintable()
+
+
+@rule("M82", "M86")
+def test_a_tick_that_a_user_s_trigger_refuses_is_reported_with_its_reason(
+    database: str, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = rota.App(database)
+    app.job("t")(lambda: None)
+    set_clock(connection, "2031-05-10 11:30:00")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '@hourly')"
+    )
+    app.drain()
+    connection.execute("alter table rota.job add constraint mine check (schedule <> 's')")
+    set_clock(connection, "2031-05-10 12:02:00")
+    app.drain()
+    assert "late: s by 2 min (its job cannot be enqueued: " in is_red(look(database, "schedules"))
+    assert '"mine"' in is_red(look(database, "schedules"))
+    run(["schedules", "--url", database, "--schema", "rota"])
+    assert " failing " in capsys.readouterr().out
+    run(["schedule", "s", "--url", database, "--schema", "rota"])
+    assert '"mine"' in capsys.readouterr().out
+    connection.execute("update rota.alert_rule set period = '1 minute'")
+    set_clock(connection, "2031-05-10 12:05:00")  # no worker has just started
+    [found] = app.database.run(ops.find_alert_matches("schedule overdue"))
+    assert found.message.startswith(
+        "schedule s was due at 2031-05-10 12:00:00+00:00: its job cannot"
+    )
+    app.close()
 
 
 @rule("M82", "M86")

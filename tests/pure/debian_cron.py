@@ -78,7 +78,8 @@ def minutes(zone: ZoneInfo, start: datetime, end: datetime) -> list[tuple[dateti
 
 
 def live_through(line: Entry, shown: list[tuple[datetime, datetime]]) -> Iterator[datetime]:
-    """The instants at which cron runs a line, each once.
+    """The instants at which cron runs a line, each once: Debian's runs it once for each skipped
+    minute that it names.
 
     Debian's takes leaps of three hours and more as corrections; here none is.
     """

@@ -9,6 +9,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from rota.observe.events import Bus, Event
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.scheduler import Scheduler
@@ -65,12 +66,12 @@ class Passes:
     connection of its own.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.events: list[Event] = []
         bus = Bus()
         bus.on(Event, self.events.append)
         self.link = StoreLink(Database(url), "test")
-        self.scheduler = Scheduler(bus, self.link)
+        self.scheduler = Scheduler(bus, self.link, clock)
 
     async def __aenter__(self) -> Passes:
         return self

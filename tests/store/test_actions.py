@@ -35,6 +35,7 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
+PROGRESS = '{"done": 2, "total": null, "note": null, "at": "2026-01-01T00:00:00+00:00"}'
 ROW = "select to_jsonb(j) from rota.jobs j where id = "
 
 
@@ -314,7 +315,7 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
     job = dead(
         connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
         meta='{"from": "shop"}', max_attempts=4,
-        schedule="nightly", scheduled_for="2026-01-01", progress='{"done": 2}', queue="default",
+        schedule="nightly", scheduled_for="2026-01-01", progress=PROGRESS, queue="default",
         priority=0,
     )  # fmt: skip
     before = one(connection, "select to_jsonb(j) from rota.job j")[0]
@@ -479,7 +480,7 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
         "jsonb_build_object('a', repeat('x', 70000))",
     ):
         other = dead(connection)
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match="nothing was changed"):
+        with pytest.raises(psycopg.Error, match=r"nothing was (changed|written)"):
             connection.execute(
                 f"select rota.job_requeue(array[{other}], p_payload => {payload})".encode()
             )
@@ -539,7 +540,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
     connection.execute(
         f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', "
         "schedule = 's',"
-        " scheduled_for = '2026-01-01', progress = '{}'".encode()
+        f" scheduled_for = '2026-01-01', progress = '{PROGRESS}'".encode()
     )
     new = app.actions.run_again(job, why="the file was lost")
     assert (new.created, new.status) == (True, "queued")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -43,6 +44,56 @@ def _count_statements(connection: Connection) -> None:
           $$ begin insert into public.statement select count(*) from fresh; return null; end $$;
         create trigger counts after insert on rota.job referencing new table
           as fresh for each statement execute function public.counts()""")
+
+
+@rule("M20", "M22")
+@pytest.mark.parametrize("others", [0, 1_500])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"delay": "1h", "expires": "2d"},
+        {"run_at": datetime(2020, 1, 1, tzinfo=UTC), "priority": 7, "queue": "other"},
+        {"run_at": datetime(2090, 1, 1, tzinfo=UTC), "max_attempts": 3, "meta": {"a": ["\u00e4"]}},
+    ],
+)
+def test_jobs_that_are_alike_are_inserted_as_others_are(
+    connection: Connection, app: rota.App, remind: Send, options: dict[str, Any], others: int
+) -> None:
+    alike = [remind.using(**options).new(user) for user in range(others + 3)]
+    # A job with a key makes the same jobs go the way of those that differ.
+    keyed = remind.using(idempotency_key="k").new(0)
+    with connection.transaction():  # one clock for both
+        first = app.enqueue_many(alike, connection=connection)
+        second = app.enqueue_many([*alike, keyed], connection=connection)[:-1]
+    for ids in ([one.id for one in first], [one.id for one in second]):
+        assert ids == sorted(ids)
+    assert [(one.created, one.status) for one in first] == [(True, "queued")] * len(alike)
+    rows = [
+        connection.execute(
+            "select to_jsonb(j) - array['id', 'run_at', 'created_at', 'updated_at', 'expires_at'], "
+            "date_trunc('minute', run_at), date_trunc('minute', expires_at), expires_at - run_at "
+            "from rota.job j where id = any (%s) order by id",
+            [[one.id for one in inserted]],
+        ).fetchall()
+        for inserted in (first, second)
+    ]
+    assert rows[0] == rows[1]
+    assert [row[0]["payload"]["user"] for row in rows[0]] == list(range(others + 3))
+
+
+@rule("M20")
+def test_a_trigger_that_leaves_out_jobs_of_a_bulk_is_named_and_nothing_is_inserted(
+    connection: Connection, send: Send
+) -> None:
+    connection.execute("""
+        create function public.leave_out() returns trigger language plpgsql as
+          $$ begin return null; end $$;
+        create trigger a_leave_out before insert on rota.job for each row
+          when (new.payload ->> 'user' = '2') execute function public.leave_out()""")
+    with pytest.raises(rota.RotaError, match="1 of 3 jobs were not inserted, because a trigger"):
+        send.enqueue_many([{"user": user} for user in range(1, 4)])
+    assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ CALLS = {
     "is_alive": ("worker", "is_alive(heartbeat_at, stopped_at)"),
     "alive_until": ("worker", "alive_until(heartbeat_at, stopped_at) > clock()"),
     "lease_default": ("job_type", "lease > lease_default()"),
+    "job_refusal": ("job", "job_refusal(row(job.*)::job) is not null"),
     "must_record_start": ("job", "must_record_start(losses, max_attempts, null)"),
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
     "utc_text": ("worker", "utc_text(started_at) = host"),

@@ -41,6 +41,16 @@ def test_a_limit_is_one_number_in_the_tables_and_in_python(connection: Connectio
         " where contype = 'c' and connamespace = 'rota'::regnamespace"
     ).fetchall()
     lengths, numbers = set(), set()
+    [[refusal]] = connection.execute("select pg_get_functiondef('rota.job_refusal'::regproc)")
+    for length, column, least, most in re.findall(
+        r"WHEN \(+(length)?\(*p_job\)\.(\w+)\)* < '?(-?\d+)'?.*? > (\d+)\)", refusal
+    ):
+        if length:
+            assert (least, int(most)) == ("1", LENGTHS[column])
+            lengths.add(column)
+        elif column in NUMBERS:
+            assert (int(least), int(most)) == NUMBERS[column]
+            numbers.add(("job", column))
     for table, text in checks:
         for column, least, most in re.findall(
             r"length\((\w+)\) >= (\d+)\) AND \(length\(\1\) <= (\d+)\)", text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import psycopg
@@ -248,6 +249,8 @@ def test_a_claim_around_the_refused_takes_what_a_claim_takes(
         taken.append([hand.claim(limit, known={}, refused=refused) for limit in (5, 100)])
         connection.execute("rollback to before")
     connection.execute("rollback")
+    # A savepoint of its own is a transaction, too: the snapshots differ.
+    taken = [[replace(one, snapshot="") for one in claims] for claims in taken]
     assert taken[0] == taken[1]
     assert len(taken[0][0].jobs) == 5 and taken[0][1].jobs and taken[0][1].paused == {"paused"}
 

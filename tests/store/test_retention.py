@@ -5,11 +5,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
+from rota.errors import ConfigurationError, SchemaError
 from rota.store import ops
 from rota.store.migrate import migrate
 from tests.store.work import GIVE_UP, SUCCEED, Hand, insert, waits
@@ -45,9 +49,9 @@ def partitions(connection: Connection, table: str = "job_history") -> list[str]:
 def one_pass(hand: Hand) -> list[str]:
     """What a pass does about partitions; why each step that had to wait did."""
     waiting: list[str] = []
-    for kind in ("detach", "drop"):
+    for kinds in (("detach",), ("drop", "archive")):
         for step in hand.run(ops.partitions_due()):
-            if step.step == kind:
+            if step.step in kinds:
                 why = hand.run(ops.take_step(step))
                 waiting += [why] if why is not None else []
     return waiting
@@ -360,6 +364,188 @@ def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(
         connection.execute("set lock_timeout = '150ms'")
         assert Hand(connection).run(ops.expire_keys(10)) == 1
     assert rows(connection, "select key from rota.idempotency") == [("a",)]
+
+
+# The archive
+
+
+def archived(connection: Connection, schema: str = "rota_archive") -> list[str]:
+    """The tables of an archive."""
+    query = (
+        "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r'"
+    )
+    return sorted(name for (name,) in rows(connection, query, schema))
+
+
+@rule("M13")
+def test_an_expired_day_moves_to_the_archive_with_its_rows_and_stays_there(
+    database: str, connection: Connection, hand: Hand
+) -> None:
+    migrate(database, archive="rota_archive")
+    [id_] = insert(connection)
+    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+    clock(connection, TODAY + timedelta(days=15))
+    assert one_pass(hand) == []
+    assert archived(connection) == ["job_history_20310510"]
+    assert partitions(connection)[0] == "20310510"  # of the archive, whose name it keeps
+    kept = "select id, status from rota_archive.job_history_20310510"
+    assert rows(connection, kept) == [(id_, "succeeded")]
+    assert rows(connection, "select from rota.jobs") == []
+    clock(connection, TODAY + timedelta(days=4000))
+    assert "job_history_20310510" not in {step.name for step in hand.run(ops.partitions_due())}
+    migrate(database, archive="")
+    clock(connection, TODAY + timedelta(days=16))
+    assert one_pass(hand) == []
+    assert archived(connection) == ["job_history_20310510"]
+    connection.execute("drop schema rota cascade")
+    assert rows(connection, kept) == [(id_, "succeeded")]
+
+
+@rule("M13")
+@pytest.mark.parametrize("why", ["it is missing", "it has such a table"])
+def test_an_expired_day_that_the_archive_does_not_take_is_not_dropped(
+    database: str, connection: Connection, hand: Hand, why: str
+) -> None:
+    migrate(database, archive="rota_archive")
+    if why == "it is missing":
+        connection.execute("drop schema rota_archive")
+    else:
+        connection.execute("create table rota_archive.job_history_20310510 ()")
+    clock(connection, TODAY + timedelta(days=15))
+    [reason] = one_pass(hand)
+    assert "rota_archive" in reason
+    [reason] = one_pass(hand)  # and is tried again
+    assert rows(connection, "select to_regclass('rota.job_history_20310510') is null") == [(False,)]
+    connection.execute("drop table if exists rota_archive.job_history_20310510")
+    connection.execute("create schema if not exists rota_archive")
+    assert one_pass(hand) == []
+    assert archived(connection) == ["job_history_20310510"]
+
+
+@rule("M13")
+def test_of_two_workers_that_archive_a_day_the_second_one_does_nothing(
+    database: str, connection: Connection, hand: Hand
+) -> None:
+    migrate(database, archive="rota_archive")
+    clock(connection, TODAY + timedelta(days=15))
+    [detach] = hand.run(ops.partitions_due())
+    assert hand.run(ops.take_step(detach)) is None
+    [step] = hand.run(ops.partitions_due())
+    assert step.step == "archive"
+    assert [hand.run(ops.take_step(step)) for _ in range(2)] == [None, None]
+    assert archived(connection) == ["job_history_20310510"]
+
+
+@rule("M13")
+def test_an_archive_that_cannot_be_used_is_refused(
+    database: str, admin: Connection, connection: Connection
+) -> None:
+    role = f"worker_{uuid4().hex[:12]}"
+    command = sql.SQL("create role {} login").format(sql.Identifier(role))
+    admin.execute(command)
+    try:
+        url = make_conninfo(database, user=role)
+        connection.execute("drop schema rota cascade")
+        connection.execute(
+            sql.SQL("create schema rota authorization {}").format(sql.Identifier(role))
+        )
+        with pytest.raises(SchemaError, match=f"CREATE SCHEMA kept AUTHORIZATION {role}"):
+            migrate(url, archive="kept")
+        connection.execute("create schema kept")
+        with pytest.raises(SchemaError, match=f"GRANT USAGE, CREATE ON SCHEMA kept TO {role}"):
+            migrate(url, archive="kept")
+        with pytest.raises(SchemaError, match="another schema than Rota's own"):
+            migrate(url, archive="rota")
+        with pytest.raises(ConfigurationError, match="a schema's name"):
+            migrate(url, archive="Kept")
+        connection.execute(
+            sql.SQL("grant usage, create on schema kept to {}").format(sql.Identifier(role))
+        )
+        migrate(url, archive="kept")
+        migrate(url)
+        assert rows(connection, "select archive from rota.installation") == [("kept",)]
+        migrate(url, archive="")
+        assert rows(connection, "select archive from rota.installation") == [(None,)]
+    finally:
+        connection.execute(
+            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(role))
+        )
+
+
+# Keys of jobs that were deleted by hand
+
+
+def keyed(connection: Connection, *keys: str) -> list[int]:
+    """Insert a job for each key that is free; their ids."""
+    inserted = [insert(connection, idempotency_key=key) for key in keys]
+    return [id_ for ids in inserted for id_ in ids]
+
+
+def free(hand: Hand, after: int = 0, limit: int = 100) -> int:
+    return hand.run(ops.free_keys(after, limit)).freed
+
+
+@rule("M51")
+def test_the_key_of_a_live_job_that_was_deleted_by_hand_is_freed(connection: Connection) -> None:
+    hand = Hand(connection)
+    gone, stays = keyed(connection, "gone", "stays")
+    connection.execute("delete from rota.job where id = %s", [gone])
+    assert hand.run(ops.free_keys(0, 100)) == ops.KeysRead(2, 1, stays)
+    assert rows(connection, "select key from rota.idempotency") == [("stays",)]
+    assert keyed(connection, "gone") and free(hand) == 0
+
+
+@rule("M51", "M13")
+@pytest.mark.parametrize("how", ["keeps failures only", "its partition was dropped"])
+def test_the_key_of_a_job_that_has_ended_is_held_though_its_row_is_gone(
+    connection: Connection, how: str
+) -> None:
+    connection.execute(
+        "insert into rota.job_type (name, history) values ('t', %s)",
+        ["failures" if how == "keeps failures only" else "all"],
+    )
+    keyed(connection, "k")
+    hand = Hand(connection)
+    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+    connection.execute("delete from rota.job_history")
+    assert free(hand) == 0
+    assert rows(connection, "select key from rota.idempotency") == [("k",)]
+    assert keyed(connection, "k") == []
+
+
+@rule("M51")
+def test_the_keys_of_running_dead_and_uncommitted_jobs_are_held(
+    connection: Connection, second: Connection
+) -> None:
+    keyed(connection, "queued", "running", "dead")
+    hand = Hand(connection)
+    [dead] = [job for job in hand.claim().jobs if job.idempotency_key == "dead"]
+    hand.settle((dead, GIVE_UP))
+    keyed(connection, "queued too")
+    with second.transaction():
+        keyed(second, "uncommitted")
+        assert free(hand) == 0
+    assert free(hand) == 0
+    with second.transaction():
+        second.execute("delete from rota.job where idempotency_key = 'queued too'")
+        assert free(hand) == 0  # the delete may still be rolled back
+    assert free(hand) == 1
+
+
+@rule("M51")
+def test_freeing_keys_reads_a_bounded_part_of_one_index_and_waits_for_no_lock(
+    connection: Connection, second: Connection
+) -> None:
+    ids = keyed(connection, *(f"k{at}" for at in range(30)))
+    connection.execute("delete from rota.job where id = any (%s)", [ids[::2]])
+    hand = Hand(connection)
+    assert hand.run(ops.free_keys(0, 10)) == ops.KeysRead(10, 5, ids[9])
+    assert hand.run(ops.free_keys(ids[9], 10)) == ops.KeysRead(10, 5, ids[19])
+    connection.execute("set lock_timeout = '150ms'")
+    with second.transaction():
+        second.execute("select from rota.idempotency where job = %s for update", [ids[20]])
+        assert hand.run(ops.free_keys(ids[19], 10)) == ops.KeysRead(10, 4, ids[29])
+    assert hand.run(ops.free_keys(ids[29], 10)) == ops.KeysRead(0, 0, None)
 
 
 def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(

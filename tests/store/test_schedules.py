@@ -15,9 +15,10 @@ from rota.errors import DatabaseUnavailable
 from rota.model.schedule import plan
 from rota.observe.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
 from rota.store import ops
-from rota.upkeep.scheduler import PERIOD_S
+from rota.upkeep.scheduler import PERIOD_S, REFUSED_S
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
 from tests.store.work import GIVE_UP, SUCCEED, Hand
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -345,50 +346,97 @@ async def test_a_row_that_cannot_be_planned_is_paused_with_the_reason_and_goes_o
 
 
 @rule("M10")
-async def test_a_row_whose_job_the_database_does_not_take_is_paused_and_the_others_run(
-    connection: Connection, passes: Passes
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"payload": '{"text": "12345678901234567890"}'},
+        {"meta": '{"text": "12345678901234567890"}'},
+    ],
+)
+async def test_a_row_whose_payload_or_meta_is_over_the_limit_is_paused_and_the_others_run(
+    connection: Connection, passes: Passes, columns: dict[str, str]
 ) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
-    put(connection, payload='{"text": "12345678901234567890"}')
+    put(connection, **columns)
     put(connection, "other")
-    put(connection, "typed")
     await passes()
     connection.execute(
         "create or replace function rota.payload_bytes_max() returns int language sql immutable "
-        "parallel safe as 'select 20';"
-        "alter table rota.job add constraint mine check (schedule <> 'typed')"
+        "parallel safe as 'select 20'"
     )
     set_clock(connection, "2026-03-01 12:00:00")
     await passes()
-    paused = connection.execute(
-        "select name, paused_by, paused_why from rota.schedule where paused_at is not null order "
-        "by 1"
-    ).fetchall()
-    assert [(name, by) for name, by, _ in paused] == [("s", "rota"), ("typed", "rota")]
-    assert "over the limit of 20 bytes" in paused[0][2] and "mine" in paused[1][2]
+    assert fact(connection, "paused_by") == "rota"
+    assert "over the limit of 20" in fact(connection, "paused_why")
     assert ticks(connection, "other") == [("12:00", "queued")]
 
 
-@rule("M82")
-async def test_a_tick_that_a_user_s_trigger_refuses_waits_and_is_reported_once(
-    connection: Connection, passes: Passes
+REFUSALS = (
+    "raise 'not now'",
+    "raise check_violation using message = 'not now'",
+    "raise unique_violation using message = 'not now'",
+    "raise foreign_key_violation using message = 'not now'",
+    "raise invalid_parameter_value using message = 'not now'",
+    "raise numeric_value_out_of_range using message = 'not now'",
+    "raise undefined_table using message = 'not now'",
+    "raise insufficient_privilege using message = 'not now'",
+)
+
+
+@rule("M2", "M82")
+@pytest.mark.parametrize("raises", REFUSALS)
+async def test_a_tick_that_a_user_s_trigger_refuses_is_tried_again_and_says_why(
+    database: str, connection: Connection, raises: str
 ) -> None:
+    clock = ManualClock()
     set_clock(connection, "2026-03-01 11:30:00")
     put(connection)
-    await passes()
+    put(connection, "other")
     connection.execute(
-        "create function public.no() returns trigger language plpgsql as $$ begin raise 'not now'; "
-        "end $$;"
-        "create trigger no before insert on rota.job for each row execute function public.no()"
+        "create function public.no() returns trigger language plpgsql as $$ begin "
+        f"if new.schedule = 's' then {raises}; end if; return new; end $$;"
+        "create trigger no before insert on rota.job for each row "
+        "execute function public.no()".encode()
     )
-    set_clock(connection, "2026-03-01 12:00:00")
-    assert await passes() == PERIOD_S
-    assert await passes() == PERIOD_S
-    [event] = passes.of(ScheduleRefused)
-    assert not event.paused and "not now" in event.reason
-    connection.execute("drop trigger no on rota.job")
-    await passes()
+    async with Passes(database, clock) as passes:
+        await passes()
+        set_clock(connection, "2026-03-01 12:00:00")
+        for _ in range(3):
+            assert await passes() == PERIOD_S
+            clock.advance(REFUSED_S[1])
+        assert ticks(connection, "other") == [("12:00", "queued")]
+        assert (fact(connection, "paused_at"), fact(connection, "refused")) == (None, False)
+        assert "not now" in fact(connection, "last_error")
+        [event] = passes.of(ScheduleRefused)
+        assert not event.paused and "not now" in event.reason
+        connection.execute("drop trigger no on rota.job")
+        await passes()
     assert ticks(connection) == [("12:00", "queued")]
+    assert fact(connection, "last_error") is None
+
+
+@rule("M2", "M82")
+async def test_a_tick_that_a_user_s_constraint_refuses_is_tried_again_after_growing_pauses(
+    database: str, connection: Connection
+) -> None:
+    clock = ManualClock()
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection)
+    async with Passes(database, clock) as passes:
+        await passes()
+        connection.execute("alter table rota.job add constraint mine check (schedule <> 's')")
+        set_clock(connection, "2026-03-01 12:00:00")
+        tried: list[float] = []
+        for second in range(200):
+            before = connection.execute("select nextval('rota.job_id_seq')").fetchone()
+            await passes()
+            after = connection.execute("select nextval('rota.job_id_seq')").fetchone()
+            assert before is not None and after is not None
+            tried += [second] * (after[0] - before[0] - 1)
+            clock.advance(1)
+        assert tried[:3] == [0, 5, 15]
+        assert 4 <= len(tried) <= 6
+        assert "mine" in fact(connection, "last_error")
 
 
 @rule("M2", "M82")

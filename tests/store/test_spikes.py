@@ -190,7 +190,8 @@ def _claim(
 
 
 def _of_a_claim(spikes: Spikes, claim: Operation[ops.Claimed]) -> Cost:
-    return spikes.cost(claim, CLAIM, like=_claim("nowhere"))
+    # The last row is no job.
+    return spikes.cost(claim, CLAIM + 1, like=_claim("nowhere"))
 
 
 def _frontier(spikes: Spikes, queue: str) -> tuple[datetime, int]:

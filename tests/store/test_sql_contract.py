@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -19,6 +20,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.cli import run
 from rota.store.migrate import migrate
+from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
@@ -69,6 +71,63 @@ def _grant(connection: Connection, roles: dict[str, str]) -> None:
 def _as(database: str, role: str) -> str:
     """The same database, as a role."""
     return make_conninfo(database, options=f"-c role={role}")
+
+
+@rule("M15", "M45")
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "status = 'dead'", "schedule = 's'", "scheduled_for = now()", "last_error = 'x'",
+        "progress = '{}'", "updated_at = 'infinity'", "started_at = now()", "origin_id = 1",
+        "attempts = 3", "claims = 3", "locked_by = 'x'", "cancel_reason = 'x'", "verdict = 'x'",
+        "created_at = now()", "losses = 1",
+    ],
+)  # fmt: skip
+def test_a_producer_inserts_the_columns_of_a_producer_and_no_others(
+    database: str, connection: Connection, roles: dict[str, str], columns: str
+) -> None:
+    _grant(connection, roles)
+    column, _, value = columns.partition(" = ")
+    with psycopg.connect(_as(database, roles["my_producer"]), autocommit=True) as producer:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            producer.execute(
+                f"insert into rota.job (job_type, {column}) values ('t', {value})".encode()
+            )
+        producer.execute("insert into rota.job (job_type) values ('t') returning id")
+
+
+@rule("M15", "M21")
+def test_a_producer_of_python_enqueues_one_many_and_with_every_option(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    _grant(connection, roles)
+    app = rota.App(_as(database, roles["my_producer"]))
+
+    @app.job("t")
+    def work(number: int) -> None: ...
+
+    options: dict[str, Any] = {
+        "queue": "q", "priority": 3, "delay": "1h", "expires": "2h", "max_attempts": 2,
+        "meta": {"a": 1}, "idempotency_key": "k",
+    }  # fmt: skip
+    assert work.enqueue(1).created and work.using(**options).enqueue(2).created
+    assert not work.using(**options).enqueue(2).created
+    many = app.enqueue_many([work.new(number) for number in range(1_500)])
+    assert all(one.created for one in many)
+    app.close()
+
+
+@rule("M15", "M32")
+def test_the_role_of_a_worker_can_end_any_running_job_as_the_page_says(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    assert "can end any running job" in " ".join(PAGE.split())
+    _grant(connection, roles)
+    insert(connection)
+    [job] = Hand(connection).claim().jobs
+    with psycopg.connect(_as(database, roles["my_sql_worker"]), autocommit=True) as other:
+        said = other.execute("select rota.succeed(%s, %s, '1')", [job.id, job.claims]).fetchone()
+    assert said == ("succeeded",)
 
 
 @rule("M15")

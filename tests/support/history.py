@@ -94,6 +94,8 @@ def fill(connection: psycopg.Connection, rows: int, days: int = DAYS) -> None:
     }
     connection.execute(_PARTITIONS.encode(), {"days": days})
     row = connection.execute("select coalesce(max(id), 0) from rota.job_history").fetchone()
+    first = row[0] if row is not None else 0
+    connection.execute("select setval('rota.job_id_seq', %s)", [first + 2 * rows])
     for low in range(1, rows + 1, BATCH):
         asked = {
             "days": days,
@@ -101,7 +103,7 @@ def fill(connection: psycopg.Connection, rows: int, days: int = DAYS) -> None:
             "per_day": rows // days,
             "low": low,
             "high": min(rows, low + BATCH - 1),
-            "first": row and row[0],
+            "first": first,
         }
         with connection.transaction():
             connection.execute("set local synchronous_commit = off")

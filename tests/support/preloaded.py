@@ -46,6 +46,7 @@ def main() -> None:
     with redirect_stdout(io.StringIO()):
         for option in ("--help", "--version"):
             rota.cli.run([option])  # imports what is imported late
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever ignores it above these programs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest and the programs
     signal.signal(signal.SIGCHLD, lambda *_: None)
     ended, wake = os.pipe()

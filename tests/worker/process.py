@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """`app.run` of tests.worker.worker_app, or another module. Several of one test share a
-    directory, and so the notes of their handlers."""
+    """`app.run` of tests.worker.worker_app, or another module; `around` is a command that runs it.
+    Several of one test share a directory, and so the notes of their handlers."""
 
     def __init__(self, place: Path, url: str, *, lease: str = "2m", **options: Any) -> None:
         self.notes_file = place / "notes"
@@ -32,10 +33,15 @@ class WorkerProcess:
             "WORKER_LEASE": lease,
             "WORKER_NOTES": str(self.notes_file),
         }
+        around = options.pop("around", ())
         with self.log_file.open("wb") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             command = ["-m", options.pop("module", "tests.worker.worker_app"), json.dumps(options)]
-            self.process = forked.start(command, cwd=ROOT, env=environment, **streams)
+            how: dict[str, Any] = {"cwd": ROOT, "env": environment, **streams}
+            if around:
+                self.process = subprocess.Popen([*around, sys.executable, *command], **how)
+            else:
+                self.process = forked.start(command, **how)
         self.pid = self.process.pid
 
     @property

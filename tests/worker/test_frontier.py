@@ -11,7 +11,17 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rota.worker.frontier import BEGINNING, DEPTHS_S, EVERYTHING_S, PERIODS_S, SHARE, Frontier, Key
+from rota.worker.frontier import (
+    BEGINNING,
+    DEPTHS_S,
+    ENDED_PERIOD_S,
+    EVERYTHING_S,
+    PERIODS_S,
+    SHARE,
+    Frontier,
+    Key,
+    UnderWay,
+)
 from tests.support.rules import rule
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,6 +54,8 @@ class Table:
     frontier: Frontier = field(default_factory=Frontier)
     found_s: dict[int, float] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
+    under_way: UnderWay | None = None
+    """The worker learns from its claims which transactions are under way."""
 
     def __post_init__(self) -> None:
         self.keys = {id_: (at(run_at), id_) for id_, (run_at, _) in enumerate(self.jobs, 1)}
@@ -72,7 +84,20 @@ class Table:
         self.frontier.advance(
             now_s + took_s, took_s, depth_s, self.workers, at(now_s), last, to_the_end=to_the_end
         )
+        if self.under_way is not None:
+            since = self.under_way.learn(self.snapshot(now_s), now_s)
+            if since is not None:
+                self.frontier.look_back_for_ended(since, now_s + took_s)
         return left
+
+    def snapshot(self, now_s: float) -> str:
+        """What pg_current_snapshot() says: each job has a transaction of its own, with its id."""
+        numbers = [
+            str(id_)
+            for id_, (run_at, visible_s) in enumerate(self.jobs, 1)
+            if run_at <= now_s < visible_s
+        ]
+        return f"{min(numbers, default='99')}:99:{','.join(numbers)}"
 
 
 instants = st.integers(0, 20_000).map(lambda ms: ms / 1000)
@@ -82,6 +107,7 @@ lateness = st.one_of(
 jobs = st.lists(st.tuples(instants, lateness), min_size=1, max_size=25).map(
     lambda given: [(run_at, run_at + late) for run_at, late in given]
 )
+tenths = st.integers(1, 30).map(lambda number: number / 10)
 gaps = st.lists(st.sampled_from([0.02, 0.05, 0.3, 0.8]), min_size=1, max_size=6)
 durations = st.sampled_from([0.0005, 0.003, 0.05])
 
@@ -156,6 +182,49 @@ def test_a_claim_that_was_cut_short_never_moves_the_frontier_past_what_it_did_no
         assert set(left) <= set(table.in_sight(now_s, 0.0)), (
             "the next claim, however shallow, takes up there"
         )
+
+
+@rule("M2")
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(tenths, tenths), min_size=1, max_size=25),
+    st.sampled_from([0.001, 0.02]),
+    st.sampled_from([0.003, 0.025]),
+    st.integers(1, 8),
+)
+@example([(1.0, 2.0)], 0.001, 0.025, 8)
+def test_a_late_commit_is_found_within_half_a_second_however_many_workers_share_the_budget(
+    late: list[tuple[float, float]], gap_s: float, took_s: float, workers: int
+) -> None:
+    jobs = [(run_at, run_at + late_s) for run_at, late_s in late]
+    table = Table([*jobs, (500.0, 500.0)], workers=workers, under_way=UnderWay())
+    run(table, [gap_s], took_s, 8)
+    # Seen to be gone by one claim, looked for by the next.
+    within_s = ENDED_PERIOD_S[1] + 3 * (gap_s + took_s)
+    for id_, (_, visible_s) in enumerate(jobs, 1):
+        assert table.found_s[id_] <= visible_s + within_s
+    searches = [look for look in table.looks if look.depth_s not in (0.0, *DEPTHS_S)]
+    for one, other in pairwise(searches):
+        assert other.began_s - one.began_s >= ENDED_PERIOD_S[0]
+    assert len(searches) <= 2 * len(jobs), "without transactions that end there is nothing to do"
+
+
+def test_a_transaction_counts_as_under_way_from_the_claim_before_it_was_seen() -> None:
+    under_way = UnderWay()
+    assert under_way.learn("5:5:", 1.0) is None
+    assert under_way.learn("7:9:7,8", 2.0) is None
+    assert under_way.learn("7:12:7,8,11", 3.0) is None
+    assert under_way.learn("8:12:8", 4.0) == 1.0
+    assert under_way.learn("13:13:", 5.0) == 1.0
+    assert under_way.learn("13:13:", 6.0) is None
+
+
+def test_a_transaction_that_a_worker_found_at_its_start_is_left_to_the_deeper_looks() -> None:
+    table = Table([(500.0, 500.0)], under_way=UnderWay())
+    table.jobs.append((-1.0, 0.5))
+    table.keys[2] = (at(-1.0), 2)
+    run(table, [0.02], 0.003, 0.7)
+    assert all(look.depth_s in (0.0, *DEPTHS_S) for look in table.looks)
 
 
 @rule("M14")

@@ -19,6 +19,8 @@ from rota.observe.events import (
     DeadArchived,
     Event,
     JobSucceeded,
+    KeysFreed,
+    PartitionArchived,
     PartitionDropped,
     PartitionKept,
     WorkerStarted,
@@ -26,6 +28,7 @@ from rota.observe.events import (
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
+from rota.store.migrate import migrate
 from rota.upkeep import retention, upkeep_set
 from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
 from tests.store.work import SUCCEED
@@ -290,6 +293,39 @@ async def test_what_has_to_stay_is_not_tried_again_while_rows_are_forgotten_batc
             assert await worker.one_pass() == PERIOD_S
             assert len(worker.kept()) == 2
     assert rows(connection, "select from rota.idempotency") == []
+
+
+@rule("M13")
+async def test_days_are_archived_by_all_workers_once_the_setting_says_so_and_reported(
+    database: str, connection: Connection
+) -> None:
+    ahead(connection, KEPT_DAYS + 1, made=True)
+    async with upkeep(database) as worker, upkeep(database, notify=False) as other:
+        migrate(database, archive="rota_archive")
+        while await worker.one_pass() == SOON_S or await other.one_pass() == SOON_S:
+            pass
+        events = worker.events + other.events
+    archived = "select count(*) from pg_class where relnamespace = 'rota_archive'::regnamespace "
+    assert value(connection, archived + "and relkind = 'r'") == 1
+    assert len([event for event in events if isinstance(event, PartitionArchived)]) >= 1
+    assert [event for event in events if isinstance(event, PartitionDropped | PartitionKept)] == []
+
+
+@rule("M51")
+async def test_the_keys_of_deleted_jobs_are_freed_part_by_part_and_reported(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEYS", 2)
+    connection.execute(
+        "insert into rota.job (job_type, idempotency_key) "
+        "select 't', k from unnest('{a,b,c,d}'::text[]) k"
+    )
+    connection.execute("delete from rota.job where idempotency_key in ('b', 'd')")
+    async with upkeep(database) as worker:
+        for left in (3, 2, 2):
+            assert await worker.one_pass() == PERIOD_S
+            assert value(connection, "select count(*) from rota.idempotency") == left
+        assert [event.keys for event in worker.events if isinstance(event, KeysFreed)] == [1, 1]
 
 
 @rule("M13")

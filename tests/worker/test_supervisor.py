@@ -279,6 +279,42 @@ def test_a_signal_to_parent_and_children_alike_does_not_skip_their_grace_period(
 
 
 @rule("M83")
+def test_a_terminal_that_closes_stops_the_parent_and_never_skips_the_grace_period(
+    start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    supervisor = start_supervisor(database, 1)
+    supervisor.until_working(1)
+    job = put(connection, "hold", until=str(tmp_path / "go"))
+    supervisor.until_noted(f"start {job}")
+    [child] = supervisor.children()
+    supervisor.signal(signal.SIGHUP)
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
+    )
+    for process in (supervisor.process, child):
+        process.send_signal(signal.SIGHUP)
+    (tmp_path / "go").touch()
+
+    assert supervisor.wait() == (0, ""), supervisor.log
+    assert supervisor.log.count("stopping 1 worker processes") == 1
+    assert status(connection, job) == "succeeded"
+
+
+@rule("M83")
+def test_a_parent_under_nohup_outlives_its_terminal(
+    start_supervisor: StartSupervisor, database: str, connection: Connection
+) -> None:
+    supervisor = start_supervisor(database, 1, around=("nohup",))
+    supervisor.until_working(1)
+    [child] = supervisor.children()
+    for pid in (supervisor.pid, child.pid):
+        os.kill(pid, signal.SIGHUP)
+    supervisor.until_noted(f"start {put(connection, 'quick')}")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == (0, ""), supervisor.log
+
+
+@rule("M83")
 def test_a_terminals_ctrl_c_reaches_the_parent_alone(
     start_supervisor: StartSupervisor, database: str
 ) -> None:

@@ -104,7 +104,7 @@ def test_a_job_that_kills_its_worker_on_every_attempt_ends_dead(
 
 
 @rule("M83")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_worker_told_to_stop_claims_nothing_more_and_finishes_what_runs(
     start_worker: StartWorker,
     database: str,
@@ -134,6 +134,38 @@ def test_a_worker_told_to_stop_claims_nothing_more_and_finishes_what_runs(
     assert rows(connection, "select stopped_at is not null, running from rota.worker") == [
         (True, 0)
     ]
+
+
+@rule("M83")
+def test_a_terminal_that_closes_stops_a_worker_and_never_skips_its_grace_period(
+    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
+) -> None:
+    worker = start_worker(database)
+    first, job = (put(connection, "hold", until=str(tmp_path / file)) for file in ("first", "go"))
+    for one in (first, job):
+        worker.until_noted(f"start {one}")
+    for _ in range(2):  # by the kernel and by the shell
+        worker.signal(signal.SIGHUP)
+    eventually(
+        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
+    )
+    worker.signal(signal.SIGHUP)
+    (tmp_path / "first").touch()
+    worker.until_noted(f"end {first}")  # so its loop has turned since
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0, worker.log
+    assert (status(connection, job), f"cancelled {job}" in worker.notes()) == ("succeeded", False)
+
+
+@rule("M83")
+def test_a_worker_under_nohup_outlives_its_terminal(
+    start_worker: StartWorker, database: str, connection: Connection
+) -> None:
+    worker = start_worker(database, around=("nohup",))
+    worker.signal(signal.SIGHUP)
+    worker.until_noted(f"start {put(connection, 'quick')}")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log
 
 
 @rule("M83")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from rich.text import Text
 from rota.model.job import Job
 from rota.model.units import words
 
+DELETE = "\x7f"
 PIPE_COLUMNS = 10_000
 """Width of a table in a pipe: no row is wrapped."""
 
@@ -25,8 +27,20 @@ def join_lines(text: str) -> str:
 
 
 def json_line(value: Any) -> str:
-    """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields."""
-    return msgspec.json.encode(_convert(value)).decode()
+    """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields.
+
+    A character that would move a cursor, colour a screen or reorder a line is escaped: JSON allows
+    most of them as they are, and people read it on terminals.
+    """
+    text = msgspec.json.encode(_convert(value)).decode()
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign < DELETE else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    # `json` takes DEL for a character like any other.
+    return "\\u007f" if sign == DELETE else json.dumps(sign)[1:-1]
 
 
 def _convert(value: Any) -> Any:

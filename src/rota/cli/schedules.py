@@ -333,7 +333,15 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "jitter", None if not schedule.jitter_s else timedelta(seconds=schedule.jitter_s)
     yield "expires", None if schedule.expires_s is None else timedelta(seconds=schedule.expires_s)
     yield "meta", schedule.meta_json
-    for name in ("queue", "priority", "max_attempts", "next_run_at", "last_run_at", "last_job"):
+    for name in (
+        "queue",
+        "priority",
+        "max_attempts",
+        "next_run_at",
+        "last_run_at",
+        "last_job",
+        "last_error",
+    ):
         yield name.replace("_", " "), getattr(schedule, name)
     yield (
         "created by",
@@ -350,6 +358,8 @@ def _state(schedule: Schedule) -> str:
         return "disabled"
     if schedule.paused_at is not None:
         return "paused"
+    if schedule.last_error is not None:
+        return "failing"
     return "active" if schedule.cron is not None else "manual"
 
 

@@ -63,6 +63,17 @@ def migrate(
             help="How long hourly statistics are kept. Unchanged if omitted; initially 400d.",
         ),
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA",
+            help="Move expired days of history and attempts to this schema instead of dropping "
+            "them. Unchanged if omitted; initially they are dropped.",
+        ),
+    ] = None,
+    no_archive: Annotated[
+        bool, typer.Option("--no-archive", help="Drop expired days again. The archive stays.")
+    ] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the schema as SQL. Change nothing.")
     ] = False,
@@ -93,6 +104,12 @@ def migrate(
     )
     changes = ["--payload-bytes-max"] if payload_bytes_max is not None else []
     changes += [f"--keep-{what}" for what in keep]
+    changes += ["--archive"] if archive is not None else []
+    changes += ["--no-archive"] if no_archive else []
+    if archive is not None and no_archive:
+        raise UsageError("give --archive or --no-archive, not both")
+    if archive == "":
+        raise UsageError("--archive needs the name of a schema; --no-archive drops expired days")
     _refuse_conflicts(changes, after, sql=sql, check=check)
     if sql:
         name = place.find_schema()
@@ -104,11 +121,14 @@ def migrate(
             _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
         url, name = place.find_target()
-        _say(
+        did = migrations.migrate(
+            url,
             name,
-            migrations.migrate(url, name, payload_bytes_max=payload_bytes_max, keep=keep),
-            as_json=as_json,
+            payload_bytes_max=payload_bytes_max,
+            keep=keep,
+            archive="" if no_archive else archive,
         )
+        _say(name, did, as_json=as_json)
 
 
 def _refuse_conflicts(changes: list[str], after: int, *, sql: bool, check: bool) -> None:

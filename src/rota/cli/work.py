@@ -69,7 +69,8 @@ def work(
         str,
         typer.Option(
             metavar="DURATION",
-            help="Grace period of running jobs after SIGTERM or SIGINT. A second signal skips it.",
+            help="Grace period of running jobs after SIGTERM, SIGINT or SIGHUP. "
+            "A second SIGTERM or SIGINT skips it.",
         ),
     ] = "30s",
     processes: Annotated[
@@ -111,11 +112,11 @@ def work(
     ] = logs.Form.PLAIN,
     as_json: JsonOption = False,
 ) -> None:
-    """Run jobs until SIGTERM or SIGINT; with --drain, until no job is due.
+    """Run jobs until SIGTERM, SIGINT or SIGHUP; with --drain, until no job is due.
 
     After the signal the worker claims no more jobs, waits for running jobs for the grace period,
-    and hands the rest back to other workers. A second signal skips the grace period. Exits 0, even
-    if jobs failed. The database is the App's.
+    and hands the rest back to other workers. A second SIGTERM or SIGINT skips the grace period.
+    Exits 0, even if jobs failed. The database is the App's.
     """
     if channel is not None:
         supervised.join(channel)

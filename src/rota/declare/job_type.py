@@ -210,13 +210,9 @@ class JobType(Generic[P, Q, R]):
                 return self.codec.decode(job.payload_json)
             except PayloadError:
                 stored = 1
-        if not 1 <= stored <= current:
-            knows = (
-                f"this release knows up to version {current}"
-                if stored > current
-                else "the first is 1"
-            )
-            raise PayloadError(self.name, None, f"stored as version {stored}, {knows}")
+        if stored > current:
+            why = f"stored as version {stored}, this release knows up to version {current}"
+            raise PayloadError(self.name, None, why)
         payload = job.payload
         for version in range(stored, current):
             payload = self.options.upgrade[version](payload)

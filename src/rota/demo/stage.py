@@ -107,7 +107,7 @@ def _is_own(schema: str, table: str) -> bool:
 def _rota_tables() -> set[str]:
     return set(
         re.findall(
-            r"^create (?:or replace )?(?:table(?: if not exists)?|view) (\w+)",
+            r"^create (?:or replace )?(?:table(?: if not exists)?|view) (?:\w+\.)?(\w+)",
             migrate.as_sql(),
             re.MULTILINE,
         )

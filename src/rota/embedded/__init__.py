@@ -162,7 +162,7 @@ def _ensure_guard(directory: Path) -> None:
             raise subprocess.SubprocessError(
                 "this program has no Python interpreter to run it with"
             )
-        with (directory / "guard.log").open("wb") as log:
+        with server.open_log(directory / "guard.log") as log:
             subprocess.run(
                 [sys.executable, "-I", "-S", guard.__file__, str(directory), str(lock)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(lock,),

@@ -16,6 +16,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 from rota.embedded import guard
@@ -107,6 +108,14 @@ def log_file(directory: Path) -> Path:
     return directory / "postgres.log"
 
 
+def open_log(path: Path) -> BinaryIO:
+    """Open a new log in place of an old one. Only its owner may read it: it holds statements with
+    payloads, and root's directory is open to all."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
 def environment() -> dict[str, str]:
     """Return the environment of the server, its tools and the guard."""
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"LC_ALL": "C"}
@@ -124,7 +133,7 @@ def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> None
     }
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
-    with log_file(directory).open("wb") as log:
+    with open_log(log_file(directory)) as log:
         # The shell exits at once, so that no process has to wait for the server. `"$@"` is safe
         # with any path.
         subprocess.run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import re
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 TEXT_MAX = 65536
@@ -85,6 +86,14 @@ def one_line(text: str, limit: int = 500) -> str:
     Control characters and credentials are removed.
     """
     return _cut(_on_one_line(_redact(_crudely_cut(text))), limit)
+
+
+def list_names(names: Iterable[str], most: int = 20) -> str:
+    """Return names on one line, in order: `most` of at most 50 characters each, and how many more
+    there are."""
+    listed = sorted(names)
+    more = f" and {len(listed) - most:,} more" if len(listed) > most else ""
+    return ", ".join(one_line(name, 50) for name in listed[:most]) + more
 
 
 def stack(error: BaseException, limit_bytes: int = 16384) -> str:

@@ -46,10 +46,11 @@ class Action(StrEnum):
     RUN_AGAIN = "run_again"
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True):
     """A job as it was when it was read: one row of the view `rota.jobs`.
 
-    Names are the column names; instants are aware datetimes.
+    Names are the column names; instants are aware datetimes. A claim makes a Job by position, of
+    its columns: the first fields, down to `started_at`, stand in their order.
     """
 
     id: int
@@ -66,16 +67,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     claims: int
     idempotency_key: str | None
     meta_json: str | None
+    created_at: datetime
     schedule: str | None = None
     """The schedule of which it is a run; None: it is no run."""
     scheduled_for: datetime | None = None
     """The schedule's tick; None: a person triggered it."""
-    created_at: datetime
-    status: Status = Status.RUNNING
-    locked_by: str | None = None
-    locked_until: datetime | None = None
     losses: int = 0
     """How often a worker was lost with the job after it may have begun."""
+    locked_by: str | None = None
+    started_at: datetime | None = None
+    status: Status = Status.RUNNING
+    locked_until: datetime | None = None
     cancel_requested_at: datetime | None = None
     cancel_reason: str | None = None
     progress_json: str | None = None
@@ -85,7 +87,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str | None = None
     verdict_rule: str | None = None
     updated_at: datetime | None = None
-    started_at: datetime | None = None
     failed_at: datetime | None = None
     finished_at: datetime | None = None
     result_json: str | None = None

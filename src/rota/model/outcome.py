@@ -63,6 +63,10 @@ class Succeeded(msgspec.Struct, frozen=True):
     result_json: str | None
 
 
+NOTHING = Succeeded(None)
+"""The handler returned nothing: the outcome of nearly all attempts, which share this object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Errored:
     """The handler raised, or exceeded its timeout."""

@@ -169,6 +169,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     last_run_at: datetime | None
     last_job: int | None
+    last_error: str | None
+    """Why the database did not take the job of the tick that is due; None: it did."""
     release: str | None
     created_at: datetime
     updated_at: datetime

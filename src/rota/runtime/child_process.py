@@ -24,7 +24,7 @@ from rota.runtime.procfs import is_alive
 GONE_S = 1.0
 """Longest wait for the end of a process that was killed and is not ours to reap. In an
 uninterruptible sleep it may take for ever."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """What a terminal or a supervisor sends to every process it sees. They wait until the child is
 able to handle them."""
 
@@ -92,6 +92,11 @@ class Channel:
     def close(self) -> None:
         """Close this end; again, it changes nothing."""
         self._connection.close()
+
+
+def is_hang_up_ignored() -> bool:
+    """Whether this process was started to outlive its terminal, as by `nohup`."""
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def join_parent(descriptor: int) -> Channel:

@@ -25,6 +25,8 @@ from rota.model.failure import escape
 TEXT_MAX = 32_768
 """A message or a stack longer than this loses its middle: log collectors drop or split longer
 lines."""
+WARNING_MAX = 2_000
+"""The same for a Python warning: a library may put any value into its text."""
 DEPTH_MAX = 4
 """Deeper levels of a record's `extra` are written as text …"""
 ENTRIES_MAX = 100
@@ -154,7 +156,7 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the one line."""
-        text = _shorten(_message(record))
+        text = _message(record)
         if record.name.partition(".")[0] != "rota":
             text = f"{_text(record.name)}: {text}"
         job, job_type, attempt = _job_of(record)
@@ -177,7 +179,7 @@ class JsonFormatter(logging.Formatter):
             "at": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": str(record.levelname).lower(),
             "logger": _text(record.name),
-            "message": _clean(_shorten(_message(record))),
+            "message": _clean(_message(record)),
         }
         event = getattr(record, "rota_event", None)
         if event is not None and is_dataclass(event):
@@ -234,9 +236,10 @@ def _message(record: logging.LogRecord) -> str:
     """The message, also of a call whose arguments do not fit: logging itself would print a
     traceback of many lines."""
     try:
-        return record.getMessage()
+        text = record.getMessage()
     except Exception:  # noqa: BLE001 - the user's own __str__ and __repr__
-        return f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
+        text = f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
+    return _shorten(text, WARNING_MAX if record.name == "py.warnings" else TEXT_MAX)
 
 
 def _stacks(record: logging.LogRecord) -> list[str]:
@@ -304,7 +307,5 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _shorten(text: str) -> str:
-    return (
-        text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]} … {text[-TEXT_MAX * 3 // 4 :]}"
-    )
+def _shorten(text: str, most: int = TEXT_MAX) -> str:
+    return text if len(text) <= most else f"{text[: most // 4]} … {text[-most * 3 // 4 :]}"

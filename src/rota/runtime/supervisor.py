@@ -24,7 +24,12 @@ import msgspec
 
 from rota.errors import ProcessesFailed
 from rota.model.back_off import find_pause_s
-from rota.runtime.child_process import ChildProcess, describe_exit, find_exited
+from rota.runtime.child_process import (
+    ChildProcess,
+    describe_exit,
+    find_exited,
+    is_hang_up_ignored,
+)
 from rota.runtime.http import ping
 from rota.runtime.supervised import STOP, STOP_NOW, Vitals
 
@@ -48,7 +53,7 @@ _HOPELESS = (2, 3)
 found both right, such an exit is like any other: a login that is refused for a moment must not end
 the other processes."""
 _DATABASE_AWAY = 5
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class WorkerChild(ChildProcess):
@@ -115,8 +120,8 @@ class Supervisor:
         self._turned_at = monotonic()
 
     def run(self) -> int:
-        """Keep the processes up until SIGTERM or SIGINT; in a drain until all have ended. Return
-        the worst exit status of those that ended then.
+        """Keep the processes up until SIGTERM, SIGINT or SIGHUP; in a drain until all have ended.
+        Return the worst exit status of those that ended then.
 
         Raises:
             ProcessesFailed: they ended again and again.
@@ -194,7 +199,9 @@ class Supervisor:
                 self._receive(by_descriptor[descriptor])
         numbers = signals.recv(4096) if signals.fileno() in ready else b""
         for number in numbers:
-            if number != signal.SIGCHLD:
+            # Both the kernel and the shell send SIGHUP when a terminal closes: it counts once.
+            is_repeated = number == signal.SIGHUP and self._stops > 0
+            if number != signal.SIGCHLD and not is_repeated:
                 self._stop()
         if signal.SIGCHLD in numbers:
             self._reap()
@@ -276,7 +283,7 @@ class Supervisor:
 def _share(status: int) -> int:
     """Return the exit status that one child contributes to that of all. A child that a stop signal
     killed while it was importing ended as requested."""
-    if status in (-signal.SIGTERM, -signal.SIGINT):
+    if status in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
         return 0
     return 1 if status < 0 else status
 
@@ -288,7 +295,9 @@ def _signal_socket() -> Iterator[socket.socket]:
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        ignored = {signal.SIGHUP} if is_hang_up_ignored() else set()
+        numbers = [number for number in _SIGNALS if number not in ignored]
+        before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         descriptor = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         try:
             yield ours

@@ -16,6 +16,7 @@ from rota.errors import (
     SchemaMissing,
     UsageError,
 )
+from rota.model.failure import one_line
 
 
 class StoreError(Exception):
@@ -46,9 +47,10 @@ class StoreError(Exception):
 
     @property
     def first_line(self) -> str:
-        """The text without details, hints and the statement."""
+        """The text without details, hints and the statement; at most 500 characters: a user's
+        trigger may raise an error of any length."""
         lines = str(self).strip().splitlines()
-        return lines[0] if lines else self.name
+        return one_line(lines[0]) if lines else self.name
 
     @property
     def summary(self) -> str:
@@ -107,10 +109,9 @@ class PayloadRefused(RowRefused):
 
     @property
     def reason(self) -> str:
-        """What is wrong with the payload."""
-        if (self.constraint or "").endswith("small"):
-            return "larger than the limit; store it elsewhere and pass a reference"
-        return "not a JSON object"
+        """What is wrong with the payload, as the database says it."""
+        _, _, refusal = self.first_line.partition("payload ")
+        return refusal.removeprefix("is ").removesuffix("; nothing was written")
 
 
 class ObjectMissing(RowRefused):
@@ -169,7 +170,7 @@ def store_error(
 
 def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreError]:
     if sqlstate == _CHECK_VIOLATION:
-        if constraint.startswith("job_payload_"):
+        if constraint == "job_payload":
             return PayloadRefused
         if not constraint and table in ("job_history", "attempt"):
             return PartitionMissing

@@ -7,8 +7,10 @@ database recorded. The release that wrote a text is recorded with it; an older r
 texts of a newer one alone.
 
 All of it happens in one transaction under one lock, so ten processes that start at once apply each
-file once. The files name no schema: they run with the schema in front of the `search_path`, and
-each function keeps that path (`set search_path from current`).
+file once. The files name no schema. A definition has the token `{schema}` before each name of the
+schema's own, and its functions look up nothing else but pg_catalog: a function of the same name
+that another user has created can then not take the place of ours, with its owner's rights.
+Migrations run with the schema in front of the `search_path`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
 PAYLOAD_BYTES_MOST = 16_777_216
+_TOKEN = "{schema}"
 _REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
 _OLDEST = re.compile(
     r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)"
@@ -70,17 +73,25 @@ do $$ begin
   end if;
 end $$;
 """
+_REFUSE_CREATORS = """
+do $$ declare v_roles text := (select string_agg(role, ', ') from ({creators}) others); begin
+  if v_roles is not null then
+    raise 'others may create functions in schema {schema}, which would run with the rights of '
+      'Rota''s owner: revoke create on schema {schema} from %', v_roles;
+  end if;
+end $$;
+"""
 _SETTING = """\
 do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 {text}
 end if; end $setting$;
 """
 _END = """\
-select installation_ensure();
-select partitions_ensure(7);
+select {schema}.installation_ensure();
+select {schema}.partitions_ensure(7);
 update definition d
 set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000
-from definition_texts() t
+from {schema}.definition_texts() t
 where t.name = d.name and d.name in ({names});
 select
   set_config('search_path', current_setting('rota.search_path'), false),
@@ -117,13 +128,13 @@ class Definition:
 
     @property
     def hash(self) -> str:
-        """The hash by which the database knows the text."""
+        """The hash by which the database knows the text, whatever the schema's name."""
         return sha256(self.text.encode()).hexdigest()
 
-    def replacement(self, *, is_new: bool) -> str:
+    def replacement(self, schema: str, *, is_new: bool) -> str:
         """The statements that make it. Only a new function is revoked from PUBLIC: later grants are
         a DBA's."""
-        return self.text if is_new else _REVOKE.sub("", self.text)
+        return name_schema(self.text if is_new else _REVOKE.sub("", self.text), schema)
 
     def record(self) -> str:
         """The statement that records which release wrote which text."""
@@ -182,11 +193,12 @@ def as_sql(schema: str = "rota", after: int = 0) -> str:
     a DBA.
 
     Run it in one transaction, as the owner of the schema. It refuses a schema with definitions of a
-    newer release, and leaves the session's `search_path` as it was.
+    newer release or in which others may create objects, and leaves the session's `search_path` as
+    it was.
     """
     title = f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n"
     missing = [migration for migration in migrations() if migration.number > after]
-    return title + "\n".join(_script(schema, missing, definitions(), refuse_newer=True))
+    return title + "\n".join(_script(schema, missing, definitions(), is_printed=True))
 
 
 def _script(
@@ -195,22 +207,26 @@ def _script(
     stale: Sequence[Definition],
     *,
     there: frozenset[str] = frozenset(),
-    refuse_newer: bool = False,
+    is_printed: bool = False,
 ) -> Iterator[str]:
     check_schema(schema)
     yield _BEGIN.format(schema=schema)
-    if refuse_newer:
+    if is_printed:
         release = ",".join(str(part) for part in _version(VERSION))
         yield _REFUSE_NEWER.format(schema=schema, release=release, version=VERSION)
+        creators = Statements(schema)["schema_creators"].decode()
+        yield _REFUSE_CREATORS.format(schema=schema, creators=creators)
     for file in sql_files("settings"):
-        name, text = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").rstrip()
+        name = file.name.removesuffix(".sql")
+        text = name_schema(file.read_text(encoding="utf-8"), schema).rstrip()
         yield _SETTING.format(schema=schema, name=name, text=text)
     for migration in missing:
         yield f"{migration.text.rstrip()}\n{_record(migration)}\n"
     for definition in stale:
-        text = definition.replacement(is_new=definition.name not in there)
+        text = definition.replacement(schema, is_new=definition.name not in there)
         yield f"{text.rstrip()}\n{definition.record()}\n"
-    yield _END.format(names=", ".join(f"'{definition.name}'" for definition in stale) or "''")
+    names = ", ".join(f"'{definition.name}'" for definition in stale) or "''"
+    yield _END.format(schema=schema, names=names)
 
 
 def _record(migration: Migration) -> str:
@@ -227,6 +243,7 @@ def migrate(
     *,
     payload_bytes_max: int | None = None,
     keep: Mapping[str, timedelta] | None = None,
+    archive: str | None = None,
 ) -> Migrated:
     """Apply what is missing, all of it or nothing.
 
@@ -234,11 +251,13 @@ def migrate(
         payload_bytes_max: the new payload limit. Defaults to the current one.
         keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
             `actions` and `figures` are kept, at least a day. Defaults to the current periods.
+        archive: the schema to which expired partitions move, which is created if it is missing;
+            "": they are dropped. Defaults to the current setting.
 
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
-            payload limit is out of range, or the schema holds objects that no recorded migration
-            made.
+            payload limit is out of range, the archive cannot be used, others may create objects in
+            the schema, or it holds objects that no recorded migration made.
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
@@ -250,7 +269,9 @@ def migrate(
     ):
         refuse_unfit_server(connection)
         with _explain_refusals(connection, schema), connection.transaction():
-            return _apply(connection, schema, payload_bytes_max, keep or {})
+            migrated = _apply(connection, schema)
+            _change_settings(connection, schema, payload_bytes_max, keep or {}, archive)
+            return migrated
 
 
 def _check_payload_limit(payload_bytes_max: int | None) -> None:
@@ -285,12 +306,7 @@ def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[N
         ) from error
 
 
-def _apply(
-    connection: psycopg.Connection,
-    schema: str,
-    payload_bytes_max: int | None,
-    keep: Mapping[str, timedelta],
-) -> Migrated:
+def _apply(connection: psycopg.Connection, schema: str) -> Migrated:
     # An advisory lock, because the table may not exist yet. LOCAL, so that it ends with the
     # transaction.
     connection.execute(
@@ -298,6 +314,7 @@ def _apply(
         "client_min_messages = warning"
     )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
+    _refuse_creators(connection, schema)
     applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
     if applied and recorded is None:
         raise SchemaError(
@@ -311,6 +328,18 @@ def _apply(
     if missing or stale:
         there = frozenset(row[0] for row in recorded)
         connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
+    return Migrated(
+        [migration.name for migration in missing], [definition.name for definition in stale], newer
+    )
+
+
+def _change_settings(
+    connection: psycopg.Connection,
+    schema: str,
+    payload_bytes_max: int | None,
+    keep: Mapping[str, timedelta],
+    archive: str | None,
+) -> None:
     if payload_bytes_max is not None:
         connection.execute(
             sql.SQL(
@@ -326,9 +355,35 @@ def _apply(
             ).format(sql.Identifier(schema)),
             [what, period],
         )
-    return Migrated(
-        [migration.name for migration in missing], [definition.name for definition in stale], newer
-    )
+    if archive is not None:
+        if archive:
+            _ensure_archive(connection, schema, archive)
+        connection.execute(
+            sql.SQL("update {}.installation set archive = %s").format(sql.Identifier(schema)),
+            [archive or None],
+        )
+
+
+def _ensure_archive(connection: psycopg.Connection, schema: str, archive: str) -> None:
+    """Create the archive if it is missing. Raises SchemaError if partitions cannot move there."""
+    if check_schema(archive) == schema:
+        raise SchemaError(f"the archive must be another schema than Rota's own, {schema!r}")
+    identifier, user = sql.Identifier(archive), connection.info.user
+    row = connection.execute("select to_regnamespace(%s) is not null", [archive]).fetchone()
+    try:
+        if row is not None and not row[0]:
+            connection.execute(sql.SQL("create schema {}").format(identifier))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SchemaError(
+            f"role {user!r} may not create schema {archive!r}: let a superuser run "
+            f"CREATE SCHEMA {archive} AUTHORIZATION {user}"
+        ) from error
+    row = connection.execute("select has_schema_privilege(%s, 'CREATE')", [archive]).fetchone()
+    if row is not None and not row[0]:
+        raise SchemaError(
+            f"role {user!r} may not move tables to schema {archive!r}: "
+            f"GRANT USAGE, CREATE ON SCHEMA {archive} TO {user}"
+        )
 
 
 def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
@@ -414,6 +469,17 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
         )
 
 
+def _refuse_creators(connection: psycopg.Connection, schema: str) -> None:
+    rows = connection.execute(Statements(schema)["schema_creators"]).fetchall()
+    if rows:
+        roles = ", ".join(row[0] for row in rows)
+        raise SchemaError(
+            f"others may create functions in schema {schema!r}, which would run with the rights of "
+            f"Rota's owner: REVOKE CREATE ON SCHEMA {schema} FROM {roles}, or use a schema of "
+            "Rota's own (--schema)"
+        )
+
+
 def _read_applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
     found = connection.execute(
         "select to_regclass(%s) is not null", [f"{schema}.migration"]
@@ -449,6 +515,11 @@ def _missing_privilege(
         f"role {user!r} may not create schema {schema!r}: GRANT CREATE ON DATABASE "
         f"{connection.info.dbname} TO {user} ({error.diag.message_primary})"
     )
+
+
+def name_schema(text: str, schema: str) -> str:
+    """Return a definition's text with the schema's name for its token."""
+    return text.replace(_TOKEN, schema)
 
 
 def newest(releases: Iterable[str]) -> str:

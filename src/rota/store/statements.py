@@ -22,9 +22,29 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _QUOTED_SCHEMA = ":'schema'"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
+_RESERVED = """
+    all analyse analyze and any array as asc asymmetric authorization between bigint binary bit
+    boolean both case cast char character check coalesce collate collation column concurrently
+    constraint create cross current_catalog current_date current_role current_schema
+    current_time current_timestamp current_user dec decimal default deferrable desc distinct do
+    else end except exists extract false fetch float for foreign freeze from full grant greatest
+    group grouping having ilike in initially inner inout int integer intersect interval into is
+    isnull join json json_array json_arrayagg json_exists json_object json_objectagg json_query
+    json_scalar json_serialize json_table json_value lateral leading least left like limit
+    localtime localtimestamp merge_action national natural nchar none normalize not notnull null
+    nullif numeric offset on only or order out outer overlaps overlay placing position precision
+    primary real references returning right row select session_user setof similar smallint some
+    substring symmetric system_user table tablesample then time timestamp to trailing treat trim
+    true union unique user using values varchar variadic verbose when where window with
+    xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot
+    xmlserialize xmltable
+"""
+RESERVED = frozenset(_RESERVED.split())
+"""Words of PostgreSQL 14 to 18 that name no schema without quotes."""
 _FUNCTION = re.compile(
-    r"^create (?:or replace )?function (?P<name>\w+)\s*\((?P<arguments>.*?)\)\s+"
-    r"returns\s+(?P<returns>table\s*\((?P<columns>.*?)\)|(?:setof )?[\w\[\]]+(?: precision)?)\s",
+    r"^create (?:or replace )?function \{schema\}\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s+"
+    r"returns\s+(?P<returns>table\s*\((?P<columns>.*?)\)"
+    r"|(?:setof )?(?:\{schema\}\.)?[\w\[\]]+(?: precision)?)\s",
     re.MULTILINE | re.DOTALL,
 )
 _ARGUMENT = re.compile(r"\s*(\w+)\s+(.+?)(?:\s+default\s.*)?\s*", re.DOTALL)
@@ -122,6 +142,11 @@ def check_schema(schema: str) -> str:
     if schema.startswith("pg_"):
         raise ConfigurationError(
             f"schema {schema!r}: a schema's name does not begin with pg_, which is PostgreSQL's own"
+        )
+    if schema in RESERVED:
+        raise ConfigurationError(
+            f"schema {schema!r}: that is a reserved word of SQL; use another name, such as "
+            f"rota_{schema}"
         )
     return schema
 

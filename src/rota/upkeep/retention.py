@@ -1,4 +1,4 @@
-"""Creates the coming partitions and deletes old rows, without blocking."""
+"""Creates the coming partitions, removes old ones and deletes old rows, without blocking."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import DeadArchived, PartitionDropped, PartitionKept
+from rota.observe.events import (
+    DeadArchived,
+    KeysFreed,
+    PartitionArchived,
+    PartitionDropped,
+    PartitionKept,
+)
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
@@ -27,8 +33,13 @@ STEP_S = 2
 """Longest time to detach or drop a partition. Only a session that attaches one waits behind it."""
 STEP_MARGIN_S = 0.5
 """After this the client ends the step: behind a transaction pooler the server cannot."""
+REMOVALS = {"drop": PartitionDropped, "archive": PartitionArchived}
+"""The steps that remove a detached partition, each with its event. A step that a newer schema names
+otherwise is left to newer workers."""
 BATCH = 1_000
 """Rows per statement."""
+KEYS = 10_000
+"""Keys of live jobs that a pass reads to find those of deleted jobs. The next pass reads on."""
 
 
 class Retention(Service):
@@ -52,6 +63,8 @@ class Retention(Service):
         """No pass before this time, because the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """No change of partitions before this time, while rows are deleted batch by batch."""
+        self._keys_after = 0
+        """The next pass reads the keys of jobs after this one."""
 
     async def begin(self, link: StoreLink) -> None:
         """Do the pass of a drain, before its jobs.
@@ -91,9 +104,9 @@ class Retention(Service):
         await self._own.close()
 
     async def _update_partitions(self, own: StoreLink, *, reports: bool) -> tuple[bool, bool]:
-        """Create missing partitions and drop old ones.
+        """Create missing partitions, and drop or archive old ones.
 
-        Return whether one must stay for now, and whether there may be more to drop at once. One
+        Return whether one must stay for now, and whether there may be more to remove at once. One
         that must stay is retried in the next period only, because each try may wait and is
         reported.
         """
@@ -103,7 +116,7 @@ class Retention(Service):
             await self._take(own, step, reports=reports) for step in due if step.step == "detach"
         ]
         off = (
-            [step for step in await own.run(ops.partitions_due()) if step.step == "drop"]
+            [step for step in await own.run(ops.partitions_due()) if step.step in REMOVALS]
             if due
             else []
         )
@@ -118,8 +131,8 @@ class Retention(Service):
             reason = f"it did not end within {STEP_S} s"
         if reason is not None and reports:
             self.bus.emit(PartitionKept(partition=step.name, reason=reason))
-        elif reason is None and step.step == "drop":
-            self.bus.emit(PartitionDropped(partition=step.name))
+        elif reason is None and step.step in REMOVALS:
+            self.bus.emit(REMOVALS[step.step](partition=step.name))
         return reason is None
 
     async def _forget(self, link: StoreLink) -> bool:
@@ -130,6 +143,7 @@ class Retention(Service):
         kinds: list[Callable[[], Awaitable[int]]] = [
             lambda: self._archive_dead(link),
             lambda: link.run(ops.expire_keys(BATCH)),
+            lambda: self._free_keys(link),
             lambda: link.run(ops.forget_workers(BATCH)),
             lambda: link.run(ops.forget_actions(BATCH)),
             lambda: link.run(ops.forget_runs(BATCH)),
@@ -146,6 +160,14 @@ class Retention(Service):
         if refusal is not None and not more:
             raise refusal
         return more
+
+    async def _free_keys(self, link: StoreLink) -> int:
+        """Free keys of deleted jobs; one statement for each pass, so it never leaves more."""
+        keys = await link.run(ops.free_keys(self._keys_after, KEYS))
+        self._keys_after = 0 if keys.read < KEYS else keys.last_job or 0
+        if keys.freed:
+            self.bus.emit(KeysFreed(keys=keys.freed))
+        return 0
 
     async def _archive_dead(self, link: StoreLink) -> int:
         dead, refusals = await link.run(ops.archive_dead(BATCH))

@@ -18,6 +18,7 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.runtime.throttle import Throttle
 from rota.store import ops
+from rota.upkeep.quarantine import Quarantine
 from rota.upkeep.read_window import ReadWindow
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ BATCH = 100
 DISABLE_PERIOD_S = 60.0
 LOG_S = 3600.0
 """The same refusal is reported at most once in this time."""
+REFUSED_S = (5.0, 300.0)
+"""The first and the longest pause before a tick is tried again whose job the database refused."""
 WAITS_S = 20.0
 """How long a pass continues past schedules that wait for a lock: each costs its timeout."""
 
@@ -51,6 +54,8 @@ class Scheduler(Service):
         self._reading = ReadWindow(clock)
         self._disable_at = 0.0
         self._lines = Throttle(clock, LOG_S)
+        self._refused: Quarantine[str] = Quarantine(clock, *REFUSED_S)
+        """The schedules whose job the database refused."""
 
     async def tick(self) -> float | None:
         """Do one pass; return 0 if there may be more, otherwise the seconds until the next tick."""
@@ -59,6 +64,7 @@ class Scheduler(Service):
             for name in await self._link.run(ops.disable_schedules()):
                 self.bus.emit(ScheduleDisabled(schedule=name))
             self._disable_at = before + DISABLE_PERIOD_S
+            self._refused.release_accepted()
         before = self.clock.monotonic()
         agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
         if agenda.is_paused:
@@ -81,6 +87,8 @@ class Scheduler(Service):
         announced: list[datetime] = []
         refusal: DatabaseUnavailable | None = None
         for due in agenda.due:
+            if self._refused.is_waiting(due.name):
+                continue
             try:
                 at = await self._advance(due, agenda.now)
             except DatabaseUnavailable as error:
@@ -103,11 +111,9 @@ class Scheduler(Service):
             return None
         answer = await self._link.run(ops.advance(due, decided))
         if isinstance(answer, ops.RefusedRun):
-            if answer.is_for_good:
-                await self._refuse(due, answer.reason)
-            else:
-                self._report_refusal(due.name, answer.reason)
+            await self._put_off(due, answer.reason)
             return None
+        self._refused.release(due.name)
         if answer is None:
             return None
         self._report(due, decided, answer)
@@ -117,9 +123,11 @@ class Scheduler(Service):
         if await self._link.run(ops.refuse(due, why)):
             self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=True))
 
-    def _report_refusal(self, name: str, why: str) -> None:
-        if self._lines.allows(name):
-            self.bus.emit(ScheduleRefused(schedule=name, reason=why, paused=False))
+    async def _put_off(self, due: Due, why: str) -> None:
+        self._refused.put(due.name)
+        if self._lines.allows(due.name):
+            self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=False))
+        await self._link.run(ops.fail_tick(due, why))
 
     def _report(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
         if decided.missed:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rota.model.outcome import Cancel, End, Expired, HandedBack
+from rota.model.outcome import NOTHING, Cancel, End, Expired, HandedBack
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
@@ -83,6 +83,7 @@ class _Moves(dict[State, State]):
 
 # Python 3.11 takes longer to find a member in its class than for everything else here.
 _BUFFERED = State.BUFFERED
+_ENDED = State.ENDED
 _LOST = State.LOST
 
 _ADMIT = _Moves("admit")
@@ -177,6 +178,16 @@ class Attempt:
     def is_lost(self) -> bool:
         """Whether another claim has the job: nothing of this one may be written."""
         return self.state is _LOST
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its handler just returned, and nothing else is known of it or of its writing."""
+        return (
+            self.outcome is NOTHING
+            and self.state is _ENDED
+            and not self.is_suspect
+            and not self.write_unconfirmed
+        )
 
     @property
     def ran_s(self) -> float:

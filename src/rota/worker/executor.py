@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
 from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
+from rota.model.failure import list_names
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
 from rota.observe.events import HandlerAbandoned
 from rota.runtime.service import Service
@@ -32,6 +33,9 @@ STOP_NOW_S = 0.3
 within a second, and its jobs must be handed back by then."""
 UNRECORDED_S = 10.0
 """Seconds until a job may be claimed again whose start the database refused."""
+BEGIN_MAX = 64
+"""Most handlers that begin in one turn of the loop: on Python 3.12 and later each takes its first
+step in it."""
 WATCH_S = 0.1
 """Seconds between checks of running jobs, which may exceed their timeout by as much."""
 
@@ -61,6 +65,7 @@ class Executor(Service):
         self._warned: set[str] = set()
         """Job types with a logged warning about ignored fields of a payload."""
         self._accepts = True
+        self._refills_soon = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -90,8 +95,7 @@ class Executor(Service):
             self._watch(attempt, now)
         buffer_s = self._parts.spec.config.buffer_s
         self.hand_back_buffered("it waited too long for a free slot", now - buffer_s)
-        for group in self.groups:
-            self._fill(group)  # time alone lets suspects begin
+        self._fill_all()  # time alone lets suspects begin
         return WATCH_S if not self.is_idle else None
 
     async def close(self) -> None:
@@ -100,14 +104,37 @@ class Executor(Service):
 
     # Starting
 
+    def _fill_all(self) -> None:
+        for group in self.groups:
+            self._fill(group)
+
     def _fill(self, group: SlotGroup) -> None:
-        while group.waiting and group.running < group.slots and self._accepts:
-            now = self.clock.monotonic()
-            batch = group.pop(group.slots - group.running, now)
-            if not batch:
-                return
-            for attempt in self._pass_gates(group, batch, now):
-                self._admit(group, attempt)
+        """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
+        if not group.waiting or group.running >= group.slots or not self._accepts:
+            return
+        now = self.clock.monotonic()
+        batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
+        for attempt in self._pass_gates(group, batch, now):
+            self._admit(group, attempt)
+        if batch and group.waiting and group.running < group.slots:
+            self._refill_soon()
+
+    def _refill_soon(self) -> None:
+        """Fill free slots in the loop's next turn, once for all jobs that end in this one.
+
+        Not at once: a handler that ends in its first step would begin the next within its own.
+        """
+        if not self._refills_soon:
+            self._refills_soon = True
+            self._parts.loop.call_soon(self._refill)
+
+    def _refill(self) -> None:
+        self._refills_soon = False
+        self._fill_all()
+        if any(group.wanted for group in self.groups):
+            self._parts.claimer.wake()
+        if not self._running:
+            self._idle.set()
 
     def _pass_gates(self, group: SlotGroup, batch: list[Attempt], now: float) -> list[Attempt]:
         """Ask the gates in a row; return those that may begin now."""
@@ -185,7 +212,7 @@ class Executor(Service):
             return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
         if unknown and job_type.name not in self._warned:
             self._warned.add(job_type.name)
-            fields = ", ".join(sorted(unknown))
+            fields = list_names(unknown)
             what = "fields of a stored payload that its handler does not take are ignored"
             logger.warning("job type %r: %s: %s", job_type.name, what, fields)
         return arguments
@@ -312,22 +339,16 @@ class Executor(Service):
         self._suspects.release(attempt)
         for group in self.groups:
             group.release()
-            self._fill(group)
+        self._fill_all()
 
     def _end(self, attempt: Attempt, end: End) -> None:
         attempt.end(end, self.clock.monotonic())
         self._parts.finisher.add(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
-        group = self._group_of[attempt.job.queue]
-        group.running -= 1
+        self._group_of[attempt.job.queue].running -= 1
         self._running.discard(attempt)
-        if group.waiting:
-            self._fill(group)
-        if not self._running:
-            self._idle.set()
-        if group.running < group.slots or group.occupied <= group.low:
-            self._parts.claimer.wake()
+        self._refill_soon()
 
 
 def _find_outcome(attempt: Attempt) -> End:

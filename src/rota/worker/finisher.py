@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
 from rota.model.job import Status
-from rota.model.outcome import Failure, HandedBack, Interrupted, Succeeded, refuse_outcome
+from rota.model.outcome import Failure, HandedBack, Interrupted, refuse_outcome
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
@@ -57,8 +57,6 @@ LOCKED_FOR_S = 10.0
 """A lock is reported after this many seconds."""
 TRY_AGAIN_S = (0.25, 10.0)
 """The first and the longest pause between two tries."""
-
-_SUCCEEDED = Transition("succeed", Status.SUCCEEDED)
 
 
 class Finisher(Service):
@@ -144,6 +142,7 @@ class Finisher(Service):
         self._flush_max = max(1, len(batch) // 4)
 
     async def _write(self, batch: list[Attempt]) -> None:
+        batch = await self._write_plain(batch)
         over: Part = []
         others: Part = []
         careful, refused = False, self._refused.cases
@@ -163,6 +162,41 @@ class Finisher(Service):
                     written |= await self._find_settled(missing)
                 self._take_in(part, written)
 
+    async def _write_plain(self, batch: list[Attempt]) -> list[Attempt]:
+        """Write the plain successes, without an object for each; return the others.
+
+        Nearly all attempts are plain. What the database does not take at once goes the way of the
+        others.
+        """
+        attempts, refused = self._attempts, self._refused.cases
+        plain = [
+            attempt
+            for attempt in batch
+            if attempt.is_plain
+            and attempts.get(attempt.job.id) is attempt
+            and attempt not in refused
+        ]
+        if not plain:
+            return batch
+        now = self.clock.monotonic()
+        claims = [
+            (attempt.job.id, attempt.job.claims, now - (attempt.began_at or now))
+            for attempt in plain
+        ]
+        finished = await self._link.run(ops.finish_plain(claims, self._release))
+        written = [attempt for attempt in plain if attempt.job.id in finished]
+        for attempt in written:
+            if attempts.get(attempt.job.id) is attempt:
+                del attempts[attempt.job.id]
+        self.counts[Status.SUCCEEDED] += len(written)
+        if self.bus.wants(JobSucceeded):
+            for attempt in written:
+                self.bus.emit(JobSucceeded.of(attempt.job, self._worker, ran_s=attempt.ran_s))
+        if len(written) == len(batch):
+            return []
+        gone = set(written)
+        return [attempt for attempt in batch if attempt not in gone]
+
     async def _find_settled(self, missing: Iterable[tuple[Attempt, Ending]]) -> dict[int, Written]:
         """Return what an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
@@ -171,20 +205,13 @@ class Finisher(Service):
     def _settle(self, attempt: Attempt) -> Ending:
         end, rules = attempt.outcome, attempt.job_type.rules
         assert end is not None
-        # Not through `settle`, for speed: nearly all attempts succeed, and those without a result
-        # share one Transition.
-        if type(end) is Succeeded:
-            transition = _SUCCEEDED
-            if end.result_json is not None:
-                transition = Transition("succeed", Status.SUCCEEDED, result_json=end.result_json)
-        else:
-            try:
-                transition = settle(
-                    attempt.job, end, rules, must_record_start=attempt.must_record_start
-                )
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
-                rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
-                transition = settle(attempt.job, refuse_outcome(error), rules)
+        try:
+            transition = settle(
+                attempt.job, end, rules, must_record_start=attempt.must_record_start
+            )
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
+            rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
+            transition = settle(attempt.job, refuse_outcome(error), rules)
         began_at = attempt.began_at
         # Until now, not until the handler ended: the database subtracts it from its own now.
         return ops.Ending(

@@ -4,7 +4,8 @@ For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to w
 everything. Claims scan ahead of it, so they never walk over the index entries of jobs that are
 gone, which vacuum cannot remove while any old snapshot is open. What appears behind it
 (a transaction that committed late, a claim that was rolled back) is found by *looks back*: often a
-short way, rarely a long one, and from the very beginning.
+short way, rarely a long one, and from the very beginning. Each claim also says which transactions
+are under way. Once one is no longer, the next claim looks back to where it may have begun.
 
 The promise, held by property tests: a job that becomes visible behind the frontier is found by the
 first look back at least as deep as it lies behind. Each depth but the shallowest is searched once
@@ -14,6 +15,7 @@ shallowest is part of every claim that follows one that reached the end.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -41,6 +43,15 @@ table it costs nothing, on a large one SHARE rules."""
 
 SHARE = 0.01
 """Of one connection's time, for each depth, over all workers."""
+ENDED_SHARE = 0.04
+"""The same for looks back after transactions that ended."""
+ENDED_PERIOD_S = (0.06, 0.5)
+"""The shortest and the longest time between two of these. The longest counts more than the share: a
+late commit is found within it."""
+ENDED_DEPTH_S = DEPTHS_S[-2]
+"""The jobs of a transaction that was under way for longer are left to the deeper looks back."""
+MARGIN_S = 0.05
+"""A job may be due a little before its transaction got its number: from the INSERT on."""
 
 
 @dataclass(slots=True)
@@ -52,14 +63,20 @@ class Frontier:
     """Whether the last scan came to the end of what is due."""
     due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
     """When each depth may be searched again, on the caller's monotonic clock."""
+    ended_from: float = math.inf
+    """Transactions that have ended since the last look back may have left jobs that are due from
+    here on, on the same clock; infinity: there are none."""
+    ended_due_at: float = 0.0
+    """When a look back after them may be made again."""
 
     def depth_s(self, now: float) -> float:
         """How far behind the frontier the next claim should search: the deepest look back that is
         due."""
+        depth_s = now - self.ended_from + MARGIN_S if now >= self.ended_due_at else 0.0
         for level in range(len(DEPTHS_S) - 1, -1, -1):
             if now >= self.due_at[level]:
-                return DEPTHS_S[level]
-        return DEPTHS_S[0] if self.reached_end else 0.0
+                return max(depth_s, DEPTHS_S[level])
+        return max(depth_s, DEPTHS_S[0] if self.reached_end else 0.0)
 
     def advance(
         self,
@@ -93,6 +110,12 @@ class Frontier:
                 self.due_at[level] = max(self.due_at[level], now + PERIODS_S[level])
             elif covered_s == depth_s:
                 self.due_at[level] = now + max(PERIODS_S[level], took_s * workers / SHARE)
+        has_looked = to_the_end or last is not None
+        if has_looked and self.ended_from < math.inf and depth_s >= now - took_s - self.ended_from:
+            self.ended_from = math.inf
+            least_s, most_s = ENDED_PERIOD_S
+            pause_s = max(least_s, took_s * workers / ENDED_SHARE)
+            self.ended_due_at = now + min(pause_s, most_s)
         if to_the_end:
             self.key = max(self.key, (started, 0))
             return False
@@ -108,9 +131,42 @@ class Frontier:
         """Go back to `to`: something became claimable behind."""
         self.key = min(self.key, (to, 0))
 
+    def look_back_for_ended(self, since: float, now: float) -> None:
+        """Look back soon to `since`: a transaction that was under way from then on has ended."""
+        if now - since <= ENDED_DEPTH_S:
+            self.ended_from = min(self.ended_from, since)
+
     def search_everything(self) -> None:
         """Let the next look back be the deepest, whatever it costs."""
         self.due_at[-1] = 0.0
+
+
+class UnderWay:
+    """The transactions that were under way at the last claim, and since when at the longest.
+
+    A job that such a transaction inserts becomes visible when it commits, behind the frontier.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """By transaction: the claim before the first one that saw it, in monotonic seconds."""
+        self._claimed_at = -math.inf
+
+    def learn(self, snapshot: str, at: float) -> float | None:
+        """Note which transactions a claim saw at `at`.
+
+        Return since when one may have been under way that has ended since the claim before; None:
+        none has ended.
+        """
+        seen = snapshot.rpartition(":")[2]
+        numbers = seen.split(",") if seen else []
+        before, self._claimed_at = self._claimed_at, at
+        if not self._since and not numbers:
+            return None
+        since = {number: self._since.get(number, before) for number in numbers}
+        ended = [self._since[number] for number in self._since.keys() - since.keys()]
+        self._since = since
+        return min(ended, default=None)
 
 
 @dataclass(slots=True)
@@ -138,6 +194,7 @@ class Frontiers:
         self._by_queue: dict[str, dict[int, Frontier]] = {queue: {} for queue in queues}
         self._asked_since = dict.fromkeys(self._by_queue, BEGINNING[0])
         """By queue: the newest request to look back, of any worker, that was read."""
+        self._under_way = UnderWay()
 
     @property
     def queues(self) -> list[str]:
@@ -212,6 +269,11 @@ class Frontiers:
             self._asked_since[queue] = asked_at
             for frontier in self._by_queue[queue].values():
                 frontier.look_back(to)
+        since = self._under_way.learn(claimed.snapshot, now - took_s)
+        if since is not None:
+            for frontiers in self._by_queue.values():
+                for frontier in frontiers.values():
+                    frontier.look_back_for_ended(since, now)
         return behind
 
     def search_everything(self) -> None:

@@ -10,6 +10,7 @@ import contextvars
 import inspect
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rota.declare.context import enter
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled
-from rota.model.outcome import End, Errored, HandedBack, Outcome, Succeeded
+from rota.model.outcome import NOTHING, End, Errored, HandedBack, Outcome, Succeeded
 
 if TYPE_CHECKING:
     from rota.declare.job_type import JobType
@@ -38,8 +39,6 @@ KILL_S = 10.0
 the slot, and may take a while on a busy machine."""
 UNSTARTED_S = 10.0
 """Seconds until a job may be claimed again for which no thread or process could be started."""
-
-_NOTHING = Succeeded(None)
 
 
 class Runner(Protocol):
@@ -93,11 +92,15 @@ class LoopRunner:
         self._context = context
 
     def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        attempt.task = self._parts.loop.create_task(
-            self._run(attempt, arguments),
-            context=self._context.copy(),
-            name=f"rota job {attempt.job.id}",
-        )
+        loop, run = self._parts.loop, self._run(attempt, arguments)
+        name, context = f"rota job {attempt.job.id}", self._context.copy()
+        if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+            # It takes its first step now: a handler that never waits costs the loop nothing.
+            attempt.task = asyncio.Task(
+                run, loop=loop, name=name, context=context, eager_start=True
+            )
+        else:
+            attempt.task = loop.create_task(run, name=name, context=context)
 
     def stop(self, attempt: Attempt) -> None:
         if attempt.task is not None and attempt.began_at is not None:
@@ -190,7 +193,7 @@ class ProcessRunner:
 def read_return(job: Job, result: Any) -> End:
     """Return the outcome of a handler that returned."""
     if result is None:
-        return _NOTHING
+        return NOTHING
     if isinstance(result, Outcome):
         return result
     if inspect.isawaitable(result):

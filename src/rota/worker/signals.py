@@ -10,17 +10,21 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rota.runtime import supervised
+from rota.runtime.child_process import is_hang_up_ignored
 
 if TYPE_CHECKING:
     from rota.worker.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""The first one stops a worker, the second one stops it now."""
 
 
 @contextmanager
 def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
     """For a block on the worker's loop, let the first signal stop the worker and the second stop it
-    now.
+    now. SIGHUP stops it too, but never now: both the kernel and the shell send one when a terminal
+    closes, and systemd one beside SIGTERM (`SendSIGHUP`). One that is ignored, as under `nohup`,
+    stays ignored.
 
     With several processes, only the parent can stop one now. A service manager that signals all
     processes of a service, as systemd does, stops each twice: directly and through the parent.
@@ -37,14 +41,16 @@ def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
 
     # Only the main thread receives signals.
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = SIGNALS if signals and is_main else ()
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
+    handlers = dict.fromkeys(SIGNALS, on_signal) if signals and is_main else {}
+    if handlers and not is_hang_up_ignored():
+        handlers[signal.SIGHUP] = worker.stop
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         with nullcontext() if own is None else own.command(worker, loop):
             yield
     finally:
-        for number in numbers:
+        for number in handlers:
             loop.remove_signal_handler(number)
 
 

@@ -372,6 +372,23 @@ def test_an_error_carries_the_constraint_the_table_and_the_whole_text(
     assert refused.value.summary == f"{refused.value.name}: not this one"
 
 
+@rule("M84", "M45")
+def test_what_is_logged_of_an_error_is_short_whatever_a_trigger_says(
+    adapter: Adapter, connection: Connection
+) -> None:
+    connection.execute(
+        "create function public.say_much() returns trigger language plpgsql as $$ begin "
+        "raise 'password=hunter2 %', repeat('x', 100000); end $$;"
+        "create trigger say_much before insert on rota.job for each row "
+        "execute function public.say_much()"
+    )
+    with pytest.raises(RowRefused) as refused:
+        adapter.run(ops.insert(row()))
+    assert len(str(refused.value)) > 100_000
+    assert 400 < len(refused.value.first_line) < len(refused.value.summary) < 600
+    assert "hunter2" not in refused.value.first_line
+
+
 @rule("M2", "M31")
 def test_a_row_that_another_transaction_holds_is_locked(
     adapter: Adapter,
@@ -468,7 +485,7 @@ def test_the_error_for_a_missing_privilege_says_where_the_grants_are(adapter: Ad
 
 @rule("M12")
 def test_a_payload_that_is_too_large_is_a_payload_error(adapter: Adapter) -> None:
-    with pytest.raises(PayloadError, match="larger than the limit"):
+    with pytest.raises(PayloadError, match="70009 bytes, over the limit of 65536"):
         adapter.ask(ops.insert(row(payload=f'{{"a": "{"x" * 70_000}"}}')))
 
 

@@ -24,6 +24,8 @@ LISTED = 10
 HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
+KEYS = 10_000
+"""Keys of live jobs that are read."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
@@ -131,6 +133,14 @@ def _clock(source: FactSource) -> Facts:
     return {"skew_s": at - (before + time.time()) / 2}
 
 
+def _privileges(source: FactSource) -> Facts:
+    creators = source.probe.rows("schema_creators", {}, ("role",))
+    return {
+        **source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
+        "creators": [row["role"] for row in creators],
+    }
+
+
 def _types(source: FactSource) -> Facts:
     return source.facts("doctor_types", heads=HEADS, limit=LISTED)
 
@@ -158,7 +168,7 @@ CHECKS = (
     Check(
         "privileges",
         "Does the role have the rights it needs?",
-        lambda source: source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
+        _privileges,
         server.privileges,
     ),
     Check("clock", "Does this machine's clock agree with the database's?", _clock, server.clock),
@@ -182,8 +192,14 @@ CHECKS = (
         server.partitions,
     ),
     Check(
+        "ids",
+        "Are new ids above all old ones?",
+        lambda source: source.facts("doctor_ids"),
+        server.ids,
+    ),
+    Check(
         "retention",
-        "Is old history dropped?",
+        "Is old history removed?",
         lambda source: source.facts("doctor_retention", margin=RETENTION_MARGIN),
         server.retention,
     ),
@@ -210,6 +226,12 @@ CHECKS = (
         "Do jobs end in time?",
         lambda source: source.facts("doctor_running", margin=LATE, limit=RUNNING),
         work.running,
+    ),
+    Check(
+        "keys",
+        "Does a job that is gone hold an idempotency key?",
+        lambda source: source.facts("doctor_keys", limit=KEYS),
+        work.keys,
     ),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),

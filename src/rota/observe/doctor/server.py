@@ -77,6 +77,13 @@ def listen(facts: Facts, limits: Limits) -> Finding:
 def privileges(facts: Facts, limits: Limits) -> Finding:
     """Judge the rights of this role and of the connected workers."""
     role, owner = facts["role"], facts["owner"]
+    if facts["creators"]:
+        creators = ", ".join(facts["creators"])
+        return bad(
+            f"others may create functions in the schema ({creators}), which can then run with the "
+            f"rights of {owner}",
+            f"REVOKE CREATE ON SCHEMA {facts['schema']} FROM {creators}",
+        )
     if facts["others"]:
         return bad(
             f"workers are connected as {', '.join(facts['others'])}, which does not own the "
@@ -259,12 +266,37 @@ def _days(days: list[int]) -> str:
     )
 
 
+def ids(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether a new job or action can get the id of an old one."""
+    if not facts["behind"]:
+        return ok("new ids are above all old ones")
+    behind = ", ".join(
+        f"{one['sequence']} is at {one['last_id']:,}, and an id is {one['highest_id']:,}"
+        for one in facts["behind"]
+    )
+    return bad(
+        f"{behind}: new jobs get the ids of old ones, or are refused",
+        "run `rota resume --copy`, or as the owner: SELECT * FROM rota.ids_ensure()",
+    )
+
+
 def retention(facts: Facts, limits: Limits) -> Finding:
     """Judge whether old history is dropped."""
     weight = (
         f"{plural(facts['days'], 'day')} of history, {size(facts['bytes'])}, "
         f"yesterday {size(facts['last_day_bytes'])}"
     )
+    archive = facts["archive"]
+    if archive:
+        days = plural(archive["days"], "partition")
+        weight += f", {days} in archive {archive['name']} ({size(archive['bytes'])})"
+    if archive and not archive["is_open"]:
+        return bad(
+            f"archive {archive['name']} is missing, or the schema's owner may not create tables "
+            f"there: expired partitions stay; {weight}",
+            f"run `rota migrate --archive {archive['name']}` as the owner of the schema, which "
+            "creates it, or says which right is missing; or `rota migrate --no-archive`",
+        )
     if facts["pending"]:
         return warn(
             f"{', '.join(facts['pending'])} is half detached: it waits for every older snapshot",
@@ -273,7 +305,7 @@ def retention(facts: Facts, limits: Limits) -> Finding:
         )
     if facts["overdue"]:
         return warn(
-            f"{', '.join(facts['overdue'])} should have been dropped; {weight}",
+            f"{', '.join(facts['overdue'])} should have been removed; {weight}",
             "look for `retention:` in the workers' logs: usually a long transaction, "
             "or a worker that does not own the schema",
         )

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Any
 
 from rota.model.bounds import COUNT_MAX
+from rota.model.failure import one_line
 from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
 
@@ -172,6 +173,7 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     """Judge whether schedules fire."""
     late = [
         f"{one['name']} by {words(one['late_s'])}"
+        + (f" ({one['last_error']})" if one["last_error"] else "")
         for one in facts["overdue"]
         if one["stopped_why"] is None
     ]
@@ -186,12 +188,27 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
         f"paused by Rota: {', '.join(stopped)}"
     ] * bool(stopped)
     do = [
-        "start a worker, or let cron run `rota work --drain` each minute: either fires schedules"
+        "fix the cause in brackets; without one start a worker, or let cron run "
+        "`rota work --drain` each minute: either fires schedules"
     ] * bool(late)
     do += [
         "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
     ] * bool(stopped)
     return bad("; ".join(text), "; ".join(do))
+
+
+def keys(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether jobs that were deleted by hand still hold their keys."""
+    count = facts["orphans"]
+    if not count:
+        return ok("no deleted job holds an idempotency key")
+    example = facts["example"]
+    return warn(
+        f"{count:,} live jobs were deleted from the table and still hold their idempotency keys, "
+        f"such as {one_line(example['key'], 100)!r} of {one_line(example['job_type'], 100)}",
+        "retention frees them within some hours; cancel jobs with `rota cancel` instead, which "
+        "frees the key at once",
+    )
 
 
 def dead(facts: Facts, limits: Limits) -> Finding:

@@ -26,7 +26,14 @@ from rota.observe.events.schedule import (
     ScheduleRefused,
     TicksMissed,
 )
-from rota.observe.events.upkeep import DeadArchived, PartitionDropped, PartitionKept, UpkeepRefused
+from rota.observe.events.upkeep import (
+    DeadArchived,
+    KeysFreed,
+    PartitionArchived,
+    PartitionDropped,
+    PartitionKept,
+    UpkeepRefused,
+)
 from rota.observe.events.worker import (
     DatabaseCopied,
     DatabaseLost,
@@ -54,9 +61,11 @@ __all__ = [
     "JobReaped",
     "JobSnoozed",
     "JobSucceeded",
+    "KeysFreed",
     "LeaseLost",
     "LoopBlocked",
     "OutcomeRefused",
+    "PartitionArchived",
     "PartitionDropped",
     "PartitionKept",
     "RunEnqueued",

@@ -32,16 +32,33 @@ class PartitionDropped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionArchived(Event):
+    """A day of history or attempts was moved to the archive: it is older than the setting."""
+
+    line = "retention: {partition} moved to the archive"
+    partition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionKept(Event):
-    """A day that is older than the setting could not be dropped yet.
+    """A day that is older than the setting could not be dropped or archived yet.
 
     Usually a transaction has been open for long. A later pass tries again.
     """
 
     level = logging.WARNING
-    line = "retention: {partition} not dropped yet: {reason}"
+    line = "retention: {partition} stays for now: {reason}"
     partition: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysFreed(Event):
+    """Idempotency keys were freed whose live jobs had been deleted from the table by hand."""
+
+    level = logging.WARNING
+    line = "retention: {keys} idempotency keys of deleted jobs were freed"
+    keys: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

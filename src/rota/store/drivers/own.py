@@ -17,7 +17,6 @@ from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rota.errors import ConfigurationError
-from rota.model.failure import message
 from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
 from rota.store.errors import ServerTrouble, StoreError, is_of_statement, unavailable
 
@@ -30,11 +29,38 @@ limit."""
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return the parameters of a libpq URL or connection string. Raises ConfigurationError."""
+    """Return the parameters of a libpq URL or connection string.
+
+    Raises ConfigurationError, which shows nothing of the URL: any part may be the password.
+    """
     try:
-        return conninfo_to_dict(url)
+        params: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise ConfigurationError(f"the database URL cannot be read: {message(error)}") from None
+        # libpq quotes what it was given, as far as the whole URL.
+        reason = str(error).partition('"')[0].strip().rstrip(":")
+        raise ConfigurationError(
+            f"the database URL cannot be read ({reason} …): it must look like "
+            "postgresql://user:password@host:5432/name; it may hold a password and is not shown"
+        ) from None
+    if _is_cut_wrong(url, params):
+        raise ConfigurationError(
+            "the database URL cannot be read: an @, : or / in its user or password must be written "
+            "as %40, %3A or %2F; it may hold a password and is not shown"
+        )
+    return params
+
+
+def _is_cut_wrong(url: str, params: dict[str, Any]) -> bool:
+    """Whether libpq takes a piece of the password for a host, a port or a database."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("postgresql", "postgres"):
+        return False
+    if "@" in rest.partition("/")[0]:  # libpq looks for the user no further than this
+        place = rest.partition("@")[2].partition("?")[0].partition("/")[0]
+    else:
+        place = rest.partition("?")[0]
+    port = str(params.get("port") or "").replace(",", "")
+    return "@" in place or not (port or "0").isdecimal()
 
 
 def format_conninfo(params: dict[str, Any]) -> str:

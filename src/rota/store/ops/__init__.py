@@ -35,7 +35,14 @@ from rota.store.ops.claim import (
     look_back,
     request_notify,
 )
-from rota.store.ops.enqueue import Inserted, NewRow, insert, insert_many, payload_bytes_max
+from rota.store.ops.enqueue import (
+    Inserted,
+    NewRow,
+    insert,
+    insert_alike,
+    insert_many,
+    payload_bytes_max,
+)
 from rota.store.ops.expire import Overdue, expire
 from rota.store.ops.figures import (
     Figures,
@@ -45,7 +52,7 @@ from rota.store.ops.figures import (
     roll_up_stats,
     stats,
 )
-from rota.store.ops.finish import Ending, Written, find_settled, finish, leave
+from rota.store.ops.finish import Ending, Written, find_settled, finish, finish_plain, leave
 from rota.store.ops.job_types import declare
 from rota.store.ops.lease import Refused, Renewed, progress, renew, start
 from rota.store.ops.partitions import (
@@ -79,7 +86,7 @@ from rota.store.ops.read import (
     table,
 )
 from rota.store.ops.reap import Reaped, reap
-from rota.store.ops.retention import archive_dead, expire_keys
+from rota.store.ops.retention import KeysRead, archive_dead, expire_keys, free_keys
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -89,6 +96,7 @@ from rota.store.ops.schedules import (
     announce,
     declare_schedules,
     disable_schedules,
+    fail_tick,
     forget_runs,
     put_schedule,
     refuse,
@@ -117,6 +125,7 @@ __all__ = [
     "Figures",
     "Filter",
     "Inserted",
+    "KeysRead",
     "NewRow",
     "News",
     "Overdue",
@@ -152,16 +161,20 @@ __all__ = [
     "ensure_partitions",
     "expire",
     "expire_keys",
+    "fail_tick",
     "find",
     "find_alert_matches",
     "find_settled",
     "finish",
+    "finish_plain",
     "forget_actions",
     "forget_alerts",
     "forget_figures",
     "forget_runs",
     "forget_workers",
+    "free_keys",
     "insert",
+    "insert_alike",
     "insert_many",
     "leave",
     "look_back",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -72,6 +71,8 @@ class Claimed:
     """
 
     started: datetime
+    snapshot: str
+    """Which transactions were under way before it looked, as `pg_current_snapshot()` says it."""
     jobs: list[Job]
     news: News
     unrecorded: frozenset[int] = frozenset()
@@ -92,6 +93,12 @@ class Claimed:
             else list(self.jobs)
         )
 
+
+# The columns of the function job_claim.
+_ID, _QUEUE, _PRIORITY, _RUN_AT = 0, 2, 6, 7
+_OF_THE_JOB = 18
+"""These are the first fields of a Job, in their order."""
+_START_RECORDED, _SUSPECTED, _REFUSAL = 18, 19, 20
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
@@ -141,49 +148,26 @@ def claim(
 
 
 def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
-    refused = tuple(
-        RefusedClaim(row[2], row[4], row[8], row[9], row[22]) for row in rows if row[22] is not None
-    )
-    if refused:
-        rows = [row for row in rows if row[22] is None] or [(*rows[0][:2], *[None] * 21)]
-    started, news = rows[0][0], rows[0][1]
-    jobs = [_job(row, who.worker) for row in rows if row[2] is not None]
+    *_, started, snapshot, news = rows[-1]
+    taken = [row for row in rows if row[_ID] is not None and row[_REFUSAL] is None]
+    # mypy counts the columns of a row as too many.
+    jobs = [Job(*row[:_OF_THE_JOB], who.worker, started) for row in taken]  # type: ignore[call-arg]
     jobs.sort(key=_start_order)
-    paused = frozenset(row[4] for row in rows if row[2] is None and row[4] is not None)
+    others = [row for row in rows if row[_ID] is None or row[_REFUSAL] is not None]
     return Claimed(
         started,
+        snapshot,
         jobs,
         _NO_NEWS if news is None else _news.decode(news),
-        unrecorded=frozenset(row[2] for row in rows if row[17] is False),
-        suspects=frozenset(row[2] for row in rows if row[19]),
-        paused=paused,
-        refused=refused,
+        unrecorded=frozenset([row[_ID] for row in taken if row[_START_RECORDED] is False]),
+        suspects=frozenset([row[_ID] for row in taken if row[_SUSPECTED]]),
+        paused=frozenset([row[_QUEUE] for row in others if row[_ID] is None and row[_QUEUE]]),
+        refused=tuple([_read_refused(row) for row in others if row[_ID] is not None]),
     )
 
 
-def _job(row: tuple[Any, ...], worker: str) -> Job:
-    return Job(
-        started_at=row[0],
-        id=row[2],
-        origin_id=row[3],
-        queue=row[4],
-        job_type=row[5],
-        payload_json=row[6],
-        payload_version=row[7],
-        priority=row[8],
-        run_at=row[9],
-        expires_at=row[10],
-        attempts=row[11],
-        max_attempts=row[12],
-        claims=row[13],
-        idempotency_key=row[14],
-        meta_json=row[15],
-        created_at=row[16],
-        losses=row[18] or 0,
-        schedule=row[20],
-        scheduled_for=row[21],
-        locked_by=worker,
-    )
+def _read_refused(row: Row) -> RefusedClaim:
+    return RefusedClaim(row[_ID], row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_REFUSAL])
 
 
 def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:

@@ -62,6 +62,20 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
     return _settle(endings, partial(_leave, release), careful=careful)
 
 
+def finish_plain(claims: Sequence[tuple[int, int, float]], release: str) -> Operation[set[int]]:
+    """Move jobs to history whose handlers just returned; return the ids of those that it moved.
+
+    Each is (id, claims, seconds since the handler began). It does what `finish` does with the same
+    jobs, in one statement and without an object for each. It moves none of them if the database
+    refuses one, or if one is locked: `finish` finds out which.
+    """
+    try:
+        rows = yield _ask_to_finish(claims, release)
+    except (RowRefused, RowLocked, PartitionMissing):
+        return set()
+    return {row[0] for row in rows}
+
+
 Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 
@@ -121,18 +135,12 @@ def _finish(
     are_alike = statuses.count(Status.SUCCEEDED) == len(statuses)
     results = [ending.transition.result_json for ending in endings] if with_results else []
     reasons = [ending.transition.reason for ending in endings] if with_results else []
-    rows = yield Query(
-        "job_finish",
-        {
-            "ids": format_numbers([ending.job.id for ending in endings]),
-            "claims": format_numbers([ending.job.claims for ending in endings]),
-            "statuses": None if are_alike else [status.value for status in statuses],
-            "ran_s": format_numbers([ending.ran_s for ending in endings]),
-            "results": results if any(results) else None,
-            "reasons": reasons if any(reasons) else None,
-            "resolutions": None,
-            "release": release,
-        },
+    rows = yield _ask_to_finish(
+        [(ending.job.id, ending.job.claims, ending.ran_s) for ending in endings],
+        release,
+        statuses=None if are_alike else [status.value for status in statuses],
+        results=results if any(results) else None,
+        reasons=reasons if any(reasons) else None,
     )
     ended = {row[0] for row in rows}
     return {
@@ -140,6 +148,31 @@ def _finish(
         for ending, status in zip(endings, statuses, strict=True)
         if ending.job.id in ended
     }
+
+
+def _ask_to_finish(
+    claims: Sequence[tuple[int, int, float | None]],
+    release: str,
+    *,
+    statuses: list[str] | None = None,
+    results: list[str | None] | None = None,
+    reasons: list[str | None] | None = None,
+) -> Query:
+    """Return the statement for (id, claims, seconds since the handler began); by default all have
+    succeeded without a result."""
+    ids, numbers, ran_s = zip(*claims, strict=True)
+    ran_us = [None if value is None else int(1e6 * value) for value in ran_s]
+    params = {
+        "ids": format_numbers(ids),
+        "claims": format_numbers(numbers),
+        "statuses": statuses,
+        "ran_us": format_numbers(ran_us),
+        "results": results,
+        "reasons": reasons,
+        "resolutions": None,
+        "release": release,
+    }
+    return Query("job_finish", params)
 
 
 def _leave(

@@ -45,7 +45,7 @@ def retry_with_partitions(
 
 @dataclass(frozen=True, slots=True)
 class PartitionStep:
-    """A partition to detach or to drop now."""
+    """A partition to `detach`, to `drop` or to `archive` now."""
 
     step: str
     name: str
@@ -55,6 +55,7 @@ class PartitionStep:
 _NOT_NOW = (
     "55000",  # another worker has half detached a partition of this table
     "2BP01",  # a view depends on it
+    "42P07",  # the archive has a table of this name
 )
 
 
@@ -64,15 +65,15 @@ def partitions_due() -> Operation[list[PartitionStep]]:
 
 
 def take_step(step: PartitionStep) -> Operation[str | None]:
-    """Detach or drop a partition; return None when that is done, otherwise why it must wait.
+    """Take the step; return None when that is done, otherwise why it must wait.
 
     A detach that is interrupted stays pending.
     """
     try:
         yield Query(step.step, command=step.command)
     except (RowLocked, ObjectMissing, PrivilegeMissing) as error:
-        # A reader, a snapshot or another worker blocks it; another worker has done it; or
-        # the role is not the owner.
+        # A reader, a snapshot or another worker blocks it; another worker has done it; the role
+        # is not the owner; or the archive is missing, or closed to the role.
         return one_line(str(error))
     except RowRefused as error:
         if error.sqlstate not in _NOT_NOW:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
 from rota.store.ops.batch import take_batch
@@ -18,3 +20,19 @@ def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
 def expire_keys(limit: int) -> Operation[int]:
     """Delete keys that have expired; return how many."""
     return (yield Query("keys_expire", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysRead:
+    """How many keys of live jobs were read, and how many of them freed."""
+
+    read: int
+    freed: int
+    last_job: int | None
+    """The last job; None: there was none."""
+
+
+def free_keys(after: int, limit: int) -> Operation[KeysRead]:
+    """Free keys whose job was deleted by hand, among those of the jobs after this one."""
+    rows = yield Query("keys_free", {"after": after, "limit": limit})
+    return KeysRead(*rows[0])

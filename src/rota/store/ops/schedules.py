@@ -44,11 +44,13 @@ def schedules_due(after: datetime, limit: int) -> Operation[Agenda]:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRun:
-    """The database's error for a job that it does not accept."""
+    """The database's error for a job that it does not accept.
+
+    The definition is checked when it is read, so the fault is elsewhere: a trigger or a constraint
+    of the user's, or a role without a right. A retry may help.
+    """
 
     reason: str
-    is_for_good: bool
-    """Whether the fault is in the schedule, so that a retry does not help."""
 
 
 def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
@@ -70,13 +72,8 @@ def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
     try:
         rows = yield query
     except RowRefused as error:
-        is_own = error.sqlstate is None or error.sqlstate.startswith(_OWN_FAULT)
-        return RefusedRun(f"its job cannot be enqueued: {error.first_line}", is_own)
+        return RefusedRun(f"its job cannot be enqueued: {error.first_line}")
     return [Done(*row) for row in rows[1:]] if rows else None
-
-
-_OWN_FAULT = ("22", "23")
-"""An invalid value, or a constraint that forbids the job."""
 
 
 def announce(due: Due, next_run_at: datetime) -> Operation[bool]:
@@ -86,9 +83,14 @@ def announce(due: Due, next_run_at: datetime) -> Operation[bool]:
     return isinstance(answer, list)
 
 
+def fail_tick(due: Due, why: str) -> Operation[None]:
+    """Record why the job of a tick could not be enqueued; the tick stays due."""
+    params = {"name": due.name, "next_run_at": due.next_run_at, "since": due.since, "why": why}
+    yield Query("schedule_fail", params)
+
+
 def refuse(due: Due, why: str) -> Operation[bool]:
-    """Pause a schedule that cannot be planned or enqueued as it is; return whether it was
-    unchanged."""
+    """Pause a schedule whose definition is wrong; return whether it was unchanged."""
     params = {"name": due.name, "next_run_at": due.next_run_at, "since": due.since, "why": why}
     return (yield Query("schedule_refuse", params))[0][0]  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@
 -- that committed late, and further behind where that was requested.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. The worker's row, not waited for.
 -- Keeps: M15, a program that can run SQL can be a worker; M30; M31.
-create or replace function claim(
+create or replace function {schema}.claim(
   queue text,
   types text[],
   worker text,
@@ -36,11 +36,12 @@ returns table (
   seen jsonb
 )
 language plpgsql security definer
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_wrong text := claim_refusal(
+  v_wrong text := {schema}.claim_refusal(
     claim.queue, claim.types, claim.worker, claim.n, claim.release
   );
   v_copied text;
@@ -54,7 +55,7 @@ begin
   if v_wrong is not null then
     raise exception 'rota.claim: %', v_wrong using errcode = '22023';
   end if;
-  v_copied := copy_check();  -- the only check where no worker in Python runs
+  v_copied := {schema}.copy_check();  -- the only check where no worker in Python runs
   if v_copied is not null then
     raise warning 'rota.claim: nothing is claimed, because this is a restored copy: %', v_copied
       using hint = 'To let this copy run its jobs: select rota.resume_copy()';
@@ -64,36 +65,36 @@ begin
     select unnest(claim.types)
     union
     select unnest(t.aliases)
-    from job_type t
+    from {schema}.job_type t
     where t.name = any (claim.types)
     order by 1
   );
-  v_seen := claim_position(claim.queue, v_names, claim.after);
-  perform worker_seen(claim.worker, claim.queue, v_names, claim.release);
+  v_seen := {schema}.claim_position(claim.queue, v_names, claim.after);
+  perform {schema}.worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
     select c.ids, c.seen into v_claimed, v_seen
-    from claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;
-    v_ids := claims_expire(v_claimed, claim.release);
+    from {schema}.claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;
+    v_ids := {schema}.claims_expire(v_claimed, claim.release);
     exit when v_ids <> '{}' or v_claimed = '{}';
   end loop;
   select array_agg(j.id), array_agg(j.claims) into v_begin, v_begin_claims
-  from job j
+  from {schema}.job j
   where j.id = any (v_ids) and not j.start_recorded;
   if v_begin is not null then
-    perform job_start(v_begin, v_begin_claims);
+    perform {schema}.job_start(v_begin, v_begin_claims);
   end if;
   return query
   select
     j.id, j.claims,
-    canonical_type(j.job_type),
+    {schema}.canonical_type(j.job_type),
     j.payload, j.payload_version, j.attempts,
     coalesce(j.max_attempts, t.max_attempts, 10),
     j.run_at, j.expires_at, j.locked_until,
     coalesce(j.origin_id, j.id),
     j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
     v_seen
-  from job j
-  left join job_type t on t.name = canonical_type(j.job_type)
+  from {schema}.job j
+  left join {schema}.job_type t on t.name = {schema}.canonical_type(j.job_type)
   where j.id = any (v_ids)
   order by j.priority desc, j.run_at, j.id;
   if not found and claim.after is not null then
@@ -101,4 +102,4 @@ begin
     return next;
   end if;
 end $$;
-revoke execute on function claim(text, text[], text, int, text, jsonb) from public;
+revoke execute on function {schema}.claim(text, text[], text, int, text, jsonb) from public;

@@ -1,11 +1,11 @@
 -- Declares a job type, as Python's `@app.job(…)` does. The last declaration of a name is in force.
 -- It has the same defaults as Python.
-create or replace function declare(
+create or replace function {schema}.declare(
   job_type text,
   queue text default 'default',
   priority int default 0,
   max_attempts int default 10,
-  lease interval default lease_default(),
+  lease interval default {schema}.lease_default(),
   retry_after interval[]
     default '{10 s,20 s,40 s,80 s,160 s,320 s,640 s,1280 s,2560 s,1 h}',
   expires interval default null,
@@ -19,7 +19,7 @@ create or replace function declare(
 )
 returns void
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
@@ -69,7 +69,7 @@ begin
   if v_wrong is not null then
     raise exception 'rota.declare: %', v_wrong using errcode = '22023';
   end if;
-  perform job_type_declare(
+  perform {schema}.job_type_declare(
     jsonb_build_array(jsonb_build_object(
       'name', job_type,
       'aliases', aliases,
@@ -91,7 +91,7 @@ begin
     release
   );
 end $$;
-revoke execute on function declare(
+revoke execute on function {schema}.declare(
   text, text, int, int, interval, interval[], interval, interval,
   text, text, interval, text[], int, text
 ) from public;

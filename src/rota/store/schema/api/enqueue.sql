@@ -1,6 +1,6 @@
 -- Enqueues one job, and answers as Python's `enqueue` does: with its id or, when its key is taken,
 -- with the id and status of the job that holds the key.
-create or replace function enqueue(
+create or replace function {schema}.enqueue(
   job_type text,
   payload jsonb default '{}',
   queue text default null,
@@ -14,29 +14,20 @@ create or replace function enqueue(
 )
 returns table (id bigint, created boolean, status text)
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
-declare
-  v_wrong text := job_refusal(
-    enqueue.job_type, enqueue.payload, enqueue.queue, enqueue.priority,
-    enqueue.run_at, enqueue.expires_at, enqueue.max_attempts,
-    enqueue.idempotency_key, enqueue.meta, enqueue.payload_version
-  );
 begin
-  if v_wrong is not null then
-    raise exception 'rota.enqueue: %; nothing was inserted', v_wrong using errcode = '22023';
-  end if;
   for attempt in 1 .. 5 loop
     return query
-    insert into job (
+    insert into {schema}.job (
       job_type, payload, queue, priority,
       run_at, expires_at, max_attempts,
       idempotency_key, meta, payload_version
     )
     values (
       enqueue.job_type, coalesce(enqueue.payload, '{}'), enqueue.queue, enqueue.priority,
-      coalesce(enqueue.run_at, clock()), enqueue.expires_at, enqueue.max_attempts,
+      coalesce(enqueue.run_at, {schema}.clock()), enqueue.expires_at, enqueue.max_attempts,
       enqueue.idempotency_key, enqueue.meta, enqueue.payload_version
     )
     returning job.id, true, job.status;
@@ -45,7 +36,7 @@ begin
     end if;
     return query
     select holder.id, false, holder.status
-    from key_holders(array[enqueue.job_type], array[enqueue.idempotency_key]) holder;
+    from {schema}.key_holders(array[enqueue.job_type], array[enqueue.idempotency_key]) holder;
     if found then
       return;
     end if;
@@ -57,6 +48,6 @@ begin
     enqueue.idempotency_key, enqueue.job_type
     using errcode = '40001';
 end $$;
-revoke execute on function enqueue(
+revoke execute on function {schema}.enqueue(
   text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int
 ) from public;

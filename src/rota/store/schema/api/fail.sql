@@ -1,7 +1,7 @@
 -- Ends an attempt that failed. By the retry rules stored with the type the job is retried, after a
 -- delay with ±25 % jitter, or it is dead. fatal: dead at once. retry_after replaces the rules'
 -- delay. A second call for the same claim answers the same.
-create or replace function fail(
+create or replace function {schema}.fail(
   id bigint,
   claims int,
   error_type text,
@@ -13,13 +13,13 @@ create or replace function fail(
 )
 returns table (status text, run_at timestamptz)
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_by_claim(fail.id, fail.claims, false);
-  v_kind text := coalesce(nullif(redact(fail.error_type, 200), ''), 'Error');
-  v_type job_type;
+  v_job {schema}.job := {schema}.job_by_claim(fail.id, fail.claims, false);
+  v_kind text := coalesce(nullif({schema}.redact(fail.error_type, 200), ''), 'Error');
+  v_type {schema}.job_type;
   v_gives_up boolean;
   v_delay_s float8;
 begin
@@ -29,18 +29,18 @@ begin
   if v_job.id is null then
     return query
     select a.outcome, a.next_run_at
-    from attempt a
+    from {schema}.attempt a
     where a.job = fail.id
       and a.claim = fail.claims
       and a.verdict_rule like 'the worker said %';
     if found then
       return;
     end if;
-    perform lease_lost(fail.id, fail.claims);
+    perform {schema}.lease_lost(fail.id, fail.claims);
   end if;
   select t.* into v_type
-  from job_type t
-  where t.name = canonical_type(v_job.job_type);
+  from {schema}.job_type t
+  where t.name = {schema}.canonical_type(v_job.job_type);
   v_gives_up := coalesce(fail.fatal, false)
     or v_job.attempts >= coalesce(v_job.max_attempts, v_type.max_attempts, 10);
   v_delay_s := coalesce(
@@ -53,31 +53,33 @@ begin
     )::float8
     * (0.75 + 0.5 * random())
   );
-  perform partitions_ensure(0);
+  perform {schema}.partitions_ensure(0);
   return query
   select r.status, r.run_at
-  from job_leave(
+  from {schema}.job_leave(
     jsonb_build_array(jsonb_build_object(
       'id', fail.id,
       'claims', fail.claims,
       'status', case when v_gives_up then 'dead' else 'failed' end,
       'charged', true,
       'delay_s', greatest(1, v_delay_s),
-      'ran_s', extract(epoch from clock() - v_job.started_at),
+      'ran_s', extract(epoch from {schema}.clock() - v_job.started_at),
       'error_type', v_kind,
-      'message', coalesce(nullif(redact(fail.message, 500), ''), v_kind),
+      'message', coalesce(nullif({schema}.redact(fail.message, 500), ''), v_kind),
       'verdict', case when fail.fatal then 'fatal' else 'transient' end,
       'verdict_rule', case
         when fail.fatal then 'the worker said fatal'
         else 'the worker said so'
       end,
       'response_code', fail.response_code,
-      'stack', redact(fail.stack, 4096, true)
+      'stack', {schema}.redact(fail.stack, 4096, true)
     )),
-    worker_release(v_job.locked_by)
+    {schema}.worker_release(v_job.locked_by)
   ) r;
   if not found then
-    perform lease_lost(fail.id, fail.claims);
+    perform {schema}.lease_lost(fail.id, fail.claims);
   end if;
 end $$;
-revoke execute on function fail(bigint, int, text, text, boolean, interval, int, text) from public;
+revoke execute on function {schema}.fail(
+  bigint, int, text, text, boolean, interval, int, text
+) from public;

@@ -1,11 +1,11 @@
 -- Hands a running job back, so that another worker can claim it at once. The attempt does not
 -- count.
-create or replace function hand_back(id bigint, claims int)
+create or replace function {schema}.hand_back(id bigint, claims int)
 returns table (status text, run_at timestamptz)
 language sql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select b.status, b.run_at
-  from job_put_back(id, claims, null) b
+  from {schema}.job_put_back(id, claims, null) b
 $$;
-revoke execute on function hand_back(bigint, int) from public;
+revoke execute on function {schema}.hand_back(bigint, int) from public;

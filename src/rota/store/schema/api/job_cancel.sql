@@ -6,7 +6,7 @@
 -- table. No role is by default.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M87; M51, a cancelled job frees its key.
-create or replace function job_cancel(
+create or replace function {schema}.job_cancel(
   p_ids bigint[],
   p_why text default null,
   p_by text default null
@@ -14,19 +14,19 @@ create or replace function job_cancel(
 returns table (id bigint, answer text, status text)
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_why text := one_line(p_why, 500);
+  v_why text := {schema}.one_line(p_why, 500);
   v_waiting bigint[];
   v_workers text[];
 begin
-  perform today_ensure();
+  perform {schema}.today_ensure();
   with asked as (
-    update job j
+    update {schema}.job j
     set
-      cancel_requested_at = clock(),
+      cancel_requested_at = {schema}.clock(),
       cancel_reason = v_why
     where j.id = any (p_ids)
       and j.cancel_requested_at is null
@@ -34,11 +34,11 @@ begin
     returning j.id, j.locked_by, j.status as was
   ),
   logged as (
-    insert into action (verb, job, by, why, detail)
+    insert into {schema}.action (verb, job, by, why, detail)
     select
       'cancel',
       a.id,
-      coalesce(one_line(p_by, 200), session_user),
+      coalesce({schema}.one_line(p_by, 200), session_user),
       v_why,
       jsonb_strip_nulls(jsonb_build_object('was', a.was, 'worker', a.locked_by))
     from asked a
@@ -49,8 +49,8 @@ begin
     array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
   into v_waiting, v_workers
   from asked a;
-  v_waiting := array(select job_archive(v_waiting, 'cancelled'));
-  perform pg_notify(current_schema() || '.workers', worker) from unnest(v_workers) worker;
+  v_waiting := array(select {schema}.job_archive(v_waiting, 'cancelled'));
+  perform pg_notify('{schema}.workers', worker) from unnest(v_workers) worker;
   return query
   select
     a.id,
@@ -60,6 +60,6 @@ begin
       else a.answer
     end,
     a.status
-  from job_answers(p_ids, '{}', null) a;
+  from {schema}.job_answers(p_ids, '{}', null) a;
 end $$;
-revoke execute on function job_cancel(bigint[], text, text) from public;
+revoke execute on function {schema}.job_cancel(bigint[], text, text) from public;

@@ -5,7 +5,7 @@
 -- refused, the id as which it was requeued before.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.
-create or replace function job_requeue(
+create or replace function {schema}.job_requeue(
   p_ids bigint[],
   p_why text default null,
   p_by text default null,
@@ -15,18 +15,17 @@ create or replace function job_requeue(
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_by text := coalesce(one_line(p_by, 200), session_user);
+  v_by text := coalesce({schema}.one_line(p_by, 200), session_user);
   v_as text := case when p_payload is null then 'requeued' else 'fixed' end;
   v_wrong text := case
     when p_payload is not null and cardinality(p_ids) <> 1
       then format('a corrected payload is for one job, not for %s', cardinality(p_ids))
     when p_payload_version not between 1 and 32767
       then format('p_payload_version must be from 1 to 32767, not %s', p_payload_version)
-    else json_refusal('payload', p_payload)
   end;
   v_dead bigint[];
   v_new bigint[];
@@ -35,11 +34,11 @@ begin
     raise exception 'rota.job_requeue: %; nothing was changed', v_wrong
       using errcode = 'invalid_parameter_value';
   end if;
-  perform today_ensure();
-  v_dead := dead_lock(p_ids);
-  v_new := array(select job_reserve(cardinality(v_dead)));
+  perform {schema}.today_ensure();
+  v_dead := {schema}.dead_lock(p_ids);
+  v_new := array(select {schema}.job_reserve(cardinality(v_dead)));
   -- Without the key, which the old job still holds.
-  insert into job (
+  insert into {schema}.job (
     id, origin_id, queue, job_type,
     payload,
     payload_version,
@@ -54,39 +53,43 @@ begin
       when p_payload is null then d.payload_version
       else coalesce(
         p_payload_version,
-        (select t.version from job_type t where t.name = canonical_type(d.job_type))
+        (
+          select t.version
+          from {schema}.job_type t
+          where t.name = {schema}.canonical_type(d.job_type)
+        )
       )
     end,
-    d.priority, clock(),
-    expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
+    d.priority, {schema}.clock(),
+    {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
     d.max_attempts, d.progress, d.meta, d.schedule, d.scheduled_for
   from unnest(v_dead, v_new) p(id, new_id)
-  join job d on d.id = p.id;
+  join {schema}.job d on d.id = p.id;
   with moved as (
-    update idempotency i
+    update {schema}.idempotency i
     set
       job = p.new_id,
       expires_at = null
     from unnest(v_dead, v_new) p(id, new_id)
-    join job d on d.id = p.id
+    join {schema}.job d on d.id = p.id
     where d.idempotency_key is not null
-      and i.job_type in (d.job_type, canonical_type(d.job_type))
+      and i.job_type in (d.job_type, {schema}.canonical_type(d.job_type))
       and i.key = d.idempotency_key
       and i.job = d.id
     returning i.job, i.key
   )
-  update job j
+  update {schema}.job j
   set idempotency_key = m.key
   from moved m
   where j.id = m.job;
-  perform dead_resolve(
+  perform {schema}.dead_resolve(
     v_dead,
     array(select jsonb_build_object('as', v_as, 'requeued_as', n.id) from unnest(v_new) n(id)),
-    one_line(p_why, 500),
+    {schema}.one_line(p_why, 500),
     v_by
   );
   return query
   select a.id, a.answer, a.status, a.new_id
-  from job_answers(p_ids, v_dead, 'done') a;
+  from {schema}.job_answers(p_ids, v_dead, 'done') a;
 end $$;
-revoke execute on function job_requeue(bigint[], text, text, jsonb, smallint) from public;
+revoke execute on function {schema}.job_requeue(bigint[], text, text, jsonb, smallint) from public;

@@ -10,16 +10,16 @@
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of the keys of those that
 --   had a request to cancel.
 -- Keeps: M87; M32, a worker that loses the job to it writes nothing.
-create or replace function job_retry_now(
+create or replace function {schema}.job_retry_now(
   p_ids bigint[],
   p_why text default null,
   p_by text default null
 )
 returns table (id bigint, answer text, status text)
 language sql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select *
-  from job_take_over('retry_now', p_ids, p_why, p_by)
+  from {schema}.job_take_over('retry_now', p_ids, p_why, p_by)
 $$;
-revoke execute on function job_retry_now(bigint[], text, text) from public;
+revoke execute on function {schema}.job_retry_now(bigint[], text, text) from public;

@@ -2,7 +2,7 @@
 -- and no key. The old jobs are unchanged.
 -- Locks: none; indexes job_pkey and job_history_id.
 -- Keeps: M87.
-create or replace function job_run_again(
+create or replace function {schema}.job_run_again(
   p_ids bigint[],
   p_why text default null,
   p_by text default null
@@ -10,7 +10,7 @@ create or replace function job_run_again(
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -19,13 +19,13 @@ declare
 begin
   v_old := array(
     select j.id
-    from jobs j
+    from {schema}.jobs j
     where j.id = any (p_ids)
       and j.status in ('dead', 'succeeded', 'cancelled')
     order by j.id
   );
-  v_new := array(select nextval(pg_get_serial_sequence('job', 'id')) from unnest(v_old));
-  insert into job (
+  v_new := array(select nextval(pg_get_serial_sequence('{schema}.job', 'id')) from unnest(v_old));
+  insert into {schema}.job (
     id, queue, job_type, payload, payload_version,
     priority, run_at,
     expires_at,
@@ -33,8 +33,8 @@ begin
   )
   select
     p.new_id, o.queue, o.job_type, o.payload, o.payload_version,
-    o.priority, clock(),
-    expires_anew(o.expires_at, o.run_at, o.created_at, o.claims),
+    o.priority, {schema}.clock(),
+    {schema}.expires_anew(o.expires_at, o.run_at, o.created_at, o.claims),
     o.max_attempts, o.meta, o.schedule, o.scheduled_for
   from unnest(v_old, v_new) p(id, new_id)
   join lateral (
@@ -42,30 +42,30 @@ begin
       j.queue, j.job_type, j.payload, j.payload_version,
       j.priority, j.expires_at, j.run_at, j.created_at, j.claims,
       j.max_attempts, j.meta, j.schedule, j.scheduled_for
-    from job j
+    from {schema}.job j
     where j.id = p.id
     union all
     select
       h.queue, h.job_type, h.payload, h.payload_version,
       h.priority, h.expires_at, h.run_at, h.created_at, h.claims,
       h.max_attempts, h.meta, h.schedule, h.scheduled_for
-    from job_history h
+    from {schema}.job_history h
     where h.id = p.id
     limit 1
   ) o on true;
-  insert into action (verb, job, by, why, detail)
+  insert into {schema}.action (verb, job, by, why, detail)
   select
     'run_again',
     p.id,
-    coalesce(one_line(p_by, 200), session_user),
-    one_line(p_why, 500),
+    coalesce({schema}.one_line(p_by, 200), session_user),
+    {schema}.one_line(p_why, 500),
     jsonb_build_object('run_again_as', p.new_id)
   from unnest(v_old, v_new) p(id, new_id)
   order by p.id;
   return query
   select a.id, a.answer, a.status, coalesce(p.new_id, a.new_id)
-  from job_answers(p_ids, v_old, 'done') a
+  from {schema}.job_answers(p_ids, v_old, 'done') a
   left join unnest(v_old, v_new) p(id, new_id) on p.id = a.id
   order by a.id;
 end $$;
-revoke execute on function job_run_again(bigint[], text, text) from public;
+revoke execute on function {schema}.job_run_again(bigint[], text, text) from public;

@@ -1,5 +1,5 @@
 -- Pauses everything: no worker claims from any queue, and no schedule ticks.
-create or replace function pause_all(
+create or replace function {schema}.pause_all(
   p_until timestamptz default null,
   p_why text default null,
   p_by text default null
@@ -12,23 +12,23 @@ returns table (
   paused_why text
 )
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  perform pause_refuse_past(p_until);
-  perform installation_ensure();
+  perform {schema}.pause_refuse_past(p_until);
+  perform {schema}.installation_ensure();
   return query
-  update installation i
+  update {schema}.installation i
   set
-    paused_at = coalesce(paused_since(i.paused_at, i.paused_until), clock()),
+    paused_at = coalesce({schema}.paused_since(i.paused_at, i.paused_until), {schema}.clock()),
     paused_until = p_until,
-    paused_by = coalesce(one_line(p_by, 200), session_user),
-    paused_why = one_line(p_why, 500)
+    paused_by = coalesce({schema}.one_line(p_by, 200), session_user),
+    paused_why = {schema}.one_line(p_why, 500)
   returning null::text, i.paused_at, i.paused_until, i.paused_by, i.paused_why;
-  perform log_action(
+  perform {schema}.log_action(
     'pause', p_why, p_by,
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
   );
 end $$;
-revoke execute on function pause_all(timestamptz, text, text) from public;
+revoke execute on function {schema}.pause_all(timestamptz, text, text) from public;

@@ -1,5 +1,5 @@
 -- Writes the progress of a running job.
-create or replace function progress(
+create or replace function {schema}.progress(
   id bigint,
   claims int,
   done float8,
@@ -8,30 +8,30 @@ create or replace function progress(
 )
 returns void
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  perform job_by_claim(progress.id, progress.claims);
+  perform {schema}.job_by_claim(progress.id, progress.claims);
   if progress.done is null
     or progress.done not between 0 and 9007199254740992
     or progress.total not between 0 and 9007199254740992
   then
     raise exception 'rota.progress: done and total must be from 0 to 2^53' using errcode = '22023';
   end if;
-  perform job_progress(
+  perform {schema}.job_progress(
     array[progress.id],
     array[progress.claims],
     array[
       jsonb_build_object(
         'done', progress.done,
         'total', progress.total,
-        'note', nullif(redact(progress.note, 200), '')
+        'note', nullif({schema}.redact(progress.note, 200), '')
       )::text
     ]
   );
   if not found then
-    perform lease_lost(progress.id, progress.claims);
+    perform {schema}.lease_lost(progress.id, progress.claims);
   end if;
 end $$;
-revoke execute on function progress(bigint, int, float8, float8, text) from public;
+revoke execute on function {schema}.progress(bigint, int, float8, float8, text) from public;

@@ -1,7 +1,7 @@
 -- Pauses a queue: once this is committed, no job of it is claimed until p_until has passed (NULL:
 -- until a person resumes it). Running jobs continue. The queue need not have had a job yet.
 -- SECURITY DEFINER: a role that is granted this function needs no right on a table.
-create or replace function queue_pause(
+create or replace function {schema}.queue_pause(
   p_queue text,
   p_until timestamptz default null,
   p_why text default null,
@@ -15,32 +15,32 @@ returns table (
   paused_why text
 )
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   if p_queue is null or length(p_queue) not between 1 and 100 then
     raise invalid_parameter_value using message = 'a queue''s name has 1 to 100 characters';
   end if;
-  perform pause_refuse_past(p_until);
+  perform {schema}.pause_refuse_past(p_until);
   return query
-  insert into queue as q (name, paused_at, paused_until, paused_by, paused_why)
+  insert into {schema}.queue as q (name, paused_at, paused_until, paused_by, paused_why)
   values (
-    p_queue, clock(), p_until,
-    coalesce(one_line(p_by, 200), session_user),
-    one_line(p_why, 500)
+    p_queue, {schema}.clock(), p_until,
+    coalesce({schema}.one_line(p_by, 200), session_user),
+    {schema}.one_line(p_why, 500)
   )
   on conflict (name) do update
   set
-    paused_at = coalesce(paused_since(q.paused_at, q.paused_until), excluded.paused_at),
+    paused_at = coalesce({schema}.paused_since(q.paused_at, q.paused_until), excluded.paused_at),
     paused_until = excluded.paused_until,
     paused_by = excluded.paused_by,
     paused_why = excluded.paused_why
   returning q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why;
-  perform log_action(
+  perform {schema}.log_action(
     'pause', p_why, p_by,
     p_queue => p_queue,
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
   );
 end $$;
-revoke execute on function queue_pause(text, timestamptz, text, text) from public;
+revoke execute on function {schema}.queue_pause(text, timestamptz, text, text) from public;

@@ -2,26 +2,26 @@
 -- frontiers did not move during the pause; the workers are woken.
 -- Locks: the row of the queue.
 -- Keeps: M87.
-create or replace function queue_resume(
+create or replace function {schema}.queue_resume(
   p_queue text,
   p_why text default null,
   p_by text default null
 )
 returns boolean
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_was_paused boolean;
 begin
   with before as (
-    select q.name, paused_since(q.paused_at, q.paused_until) is not null as was_paused
-    from queue q
+    select q.name, {schema}.paused_since(q.paused_at, q.paused_until) is not null as was_paused
+    from {schema}.queue q
     where q.name = p_queue
       and q.paused_at is not null
     for update
   )
-  update queue q
+  update {schema}.queue q
   set
     paused_at = null,
     paused_until = null,
@@ -33,8 +33,8 @@ begin
   if v_was_paused is not true then  -- a pause that had run out is cleared, but was no pause
     return false;
   end if;
-  perform log_action('resume', p_why, p_by, p_queue => p_queue);
-  perform pg_notify(current_schema(), p_queue);
+  perform {schema}.log_action('resume', p_why, p_by, p_queue => p_queue);
+  perform pg_notify('{schema}', p_queue);
   return true;
 end $$;
-revoke execute on function queue_resume(text, text, text) from public;
+revoke execute on function {schema}.queue_resume(text, text, text) from public;

@@ -2,21 +2,21 @@
 -- were paused by name stay paused.
 -- Locks: the row of `installation`.
 -- Keeps: M87.
-create or replace function resume_all(p_why text default null, p_by text default null)
+create or replace function {schema}.resume_all(p_why text default null, p_by text default null)
 returns boolean
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_was_paused boolean;
 begin
   with before as (
-    select paused_since(i.paused_at, i.paused_until) is not null as was_paused
-    from installation i
+    select {schema}.paused_since(i.paused_at, i.paused_until) is not null as was_paused
+    from {schema}.installation i
     where i.paused_at is not null
     for update
   )
-  update installation i
+  update {schema}.installation i
   set
     paused_at = null,
     paused_until = null,
@@ -27,8 +27,8 @@ begin
   if v_was_paused is not true then
     return false;
   end if;
-  perform log_action('resume', p_why, p_by);
-  perform wake_up_all();
+  perform {schema}.log_action('resume', p_why, p_by);
+  perform {schema}.wake_up_all();
   return true;
 end $$;
-revoke execute on function resume_all(text, text) from public;
+revoke execute on function {schema}.resume_all(text, text) from public;

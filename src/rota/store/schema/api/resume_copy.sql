@@ -1,21 +1,25 @@
--- Lets this copy work: records its own identity. Returns false, and writes nothing, when the
--- recorded identity is right already.
--- Locks: the row of `installation`.
+-- Lets this copy work: records its own identity. Returns false when the recorded identity is right
+-- already. In either case it moves sequences that are behind their ids, because a copy may come
+-- without them.
+-- Locks: the row of `installation`; as ids_ensure.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
-create or replace function resume_copy(p_why text default null, p_by text default null)
+create or replace function {schema}.resume_copy(p_why text default null, p_by text default null)
 returns boolean
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_copied text := copy_check();
+  v_copied text := {schema}.copy_check();
 begin
+  perform {schema}.ids_ensure();
   if v_copied is null then
     return false;
   end if;
-  perform installation_record(system_identifier());
-  perform log_action('resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied));
-  perform wake_up_all();
+  perform {schema}.installation_record({schema}.system_identifier());
+  perform {schema}.log_action(
+    'resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied)
+  );
+  perform {schema}.wake_up_all();
   return true;
 end $$;
-revoke execute on function resume_copy(text, text) from public;
+revoke execute on function {schema}.resume_copy(text, text) from public;

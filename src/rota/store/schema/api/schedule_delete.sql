@@ -2,26 +2,26 @@
 -- would create it again) or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_delete(
+create or replace function {schema}.schedule_delete(
   p_name text,
   p_why text default null,
   p_by text default null
 )
 returns text
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from schedule s
+  delete from {schema}.schedule s
   where s.name = p_name
     and (s.origin <> 'code' or s.disabled_at is not null);
   if not found then
     return case
-      when exists (select from schedule s where s.name = p_name) then 'code'
+      when exists (select from {schema}.schedule s where s.name = p_name) then 'code'
       else 'not found'
     end;
   end if;
-  perform log_action('delete', p_why, p_by, p_name);
+  perform {schema}.log_action('delete', p_why, p_by, p_name);
   return 'deleted';
 end $$;
-revoke execute on function schedule_delete(text, text, text) from public;
+revoke execute on function {schema}.schedule_delete(text, text, text) from public;

@@ -2,27 +2,27 @@
 -- second pause replaces p_why and p_by; paused_at stays. Returns `paused` or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_pause(
+create or replace function {schema}.schedule_pause(
   p_name text,
   p_why text default null,
   p_by text default null
 )
 returns text
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update schedule s
+  update {schema}.schedule s
   set
-    paused_at = coalesce(s.paused_at, clock()),
-    paused_by = coalesce(one_line(p_by, 200), session_user),
-    paused_why = one_line(p_why, 500),
+    paused_at = coalesce(s.paused_at, {schema}.clock()),
+    paused_by = coalesce({schema}.one_line(p_by, 200), session_user),
+    paused_why = {schema}.one_line(p_why, 500),
     refused = false
   where s.name = p_name;
   if not found then
     return 'not found';
   end if;
-  perform log_action('pause', p_why, p_by, p_name);
+  perform {schema}.log_action('pause', p_why, p_by, p_name);
   return 'paused';
 end $$;
-revoke execute on function schedule_pause(text, text, text) from public;
+revoke execute on function {schema}.schedule_pause(text, text, text) from public;

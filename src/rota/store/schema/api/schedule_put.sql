@@ -3,7 +3,7 @@
 -- schedule, and nothing was changed.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_put(
+create or replace function {schema}.schedule_put(
   p_schedule jsonb,
   p_origin text,
   p_why text default null,
@@ -11,13 +11,13 @@ create or replace function schedule_put(
 )
 returns text
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := p_schedule ->> 'name';
   v_made boolean;
 begin
-  insert into schedule as s (
+  insert into {schema}.schedule as s (
     name, origin, job_type, payload, payload_version,
     queue, priority, max_attempts, expires, meta,
     cron, timezone, catch_up, overlap, jitter
@@ -30,7 +30,7 @@ begin
     coalesce(d.catch_up, 'latest'),
     coalesce(d.overlap, 'skip'),
     make_interval(secs => d.jitter_s)
-  from schedules_read(jsonb_build_array(p_schedule)) d
+  from {schema}.schedules_read(jsonb_build_array(p_schedule)) d
   on conflict (name) do update
   set
     origin = excluded.origin,
@@ -54,7 +54,7 @@ begin
   if v_made is null then
     return 'code';
   end if;
-  perform log_action('put', p_why, p_by, v_name, p_detail => p_schedule);
+  perform {schema}.log_action('put', p_why, p_by, v_name, p_detail => p_schedule);
   return case when v_made then 'made' else 'changed' end;
 end $$;
-revoke execute on function schedule_put(jsonb, text, text, text) from public;
+revoke execute on function {schema}.schedule_put(jsonb, text, text, text) from public;

@@ -2,17 +2,17 @@
 -- `not paused` or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_resume(
+create or replace function {schema}.schedule_resume(
   p_name text,
   p_why text default null,
   p_by text default null
 )
 returns text
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update schedule s
+  update {schema}.schedule s
   set
     paused_at = null,
     paused_by = null,
@@ -21,11 +21,11 @@ begin
     and s.paused_at is not null;
   if not found then
     return case
-      when exists (select from schedule s where s.name = p_name) then 'not paused'
+      when exists (select from {schema}.schedule s where s.name = p_name) then 'not paused'
       else 'not found'
     end;
   end if;
-  perform log_action('resume', p_why, p_by, p_name);
+  perform {schema}.log_action('resume', p_why, p_by, p_name);
   return 'resumed';
 end $$;
-revoke execute on function schedule_resume(text, text, text) from public;
+revoke execute on function {schema}.schedule_resume(text, text, text) from public;

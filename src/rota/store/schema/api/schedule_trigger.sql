@@ -2,33 +2,35 @@
 -- not over. Returns the job's id; NULL: there is no such schedule.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
-create or replace function schedule_trigger(
+create or replace function {schema}.schedule_trigger(
   p_name text,
   p_why text default null,
   p_by text default null
 )
 returns bigint
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_schedule schedule;
+  v_schedule {schema}.schedule;
   v_job bigint;
 begin
   select * into v_schedule
-  from schedule s
+  from {schema}.schedule s
   where s.name = p_name
   for no key update;
   if not found then
     return null;
   end if;
-  v_job := schedule_enqueue(v_schedule, null, clock());
-  update schedule s
+  v_job := {schema}.schedule_enqueue(v_schedule, null, {schema}.clock());
+  update {schema}.schedule s
   set
-    last_run_at = clock(),
+    last_run_at = {schema}.clock(),
     last_job = v_job
   where s.name = p_name;
-  perform log_action('trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job));
+  perform {schema}.log_action(
+    'trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job)
+  );
   return v_job;
 end $$;
-revoke execute on function schedule_trigger(text, text, text) from public;
+revoke execute on function {schema}.schedule_trigger(text, text, text) from public;

@@ -1,8 +1,8 @@
 -- Delays a running job by at least a second. The attempt does not count.
-create or replace function snooze(id bigint, claims int, after interval)
+create or replace function {schema}.snooze(id bigint, claims int, after interval)
 returns table (status text, run_at timestamptz)
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
@@ -13,10 +13,10 @@ begin
   end if;
   return query
   select b.status, b.run_at
-  from job_put_back(
+  from {schema}.job_put_back(
     snooze.id,
     snooze.claims,
     greatest(1, extract(epoch from snooze.after)::float8)
   ) b;
 end $$;
-revoke execute on function snooze(bigint, int, interval) from public;
+revoke execute on function {schema}.snooze(bigint, int, interval) from public;

@@ -1,44 +1,44 @@
 -- Ends a job that succeeded. A second call for the same claim, as after a lost connection, answers
 -- the same.
-create or replace function succeed(id bigint, claims int, result jsonb default null)
+create or replace function {schema}.succeed(id bigint, claims int, result jsonb default null)
 returns text
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_by_claim(succeed.id, succeed.claims, false);
+  v_job {schema}.job := {schema}.job_by_claim(succeed.id, succeed.claims, false);
   v_kept jsonb := succeed.result;
 begin
   if v_job.id is null then
     if exists (
-      select from job_history h
+      select from {schema}.job_history h
       where h.id = succeed.id
         and h.claims = succeed.claims
         and h.status = 'succeeded'
     ) then
       return 'succeeded';
     end if;
-    perform lease_lost(succeed.id, succeed.claims);
+    perform {schema}.lease_lost(succeed.id, succeed.claims);
   end if;
   if octet_length(v_kept::text) > 65536 then
     raise warning 'the result of job % is over 64 KiB and is not kept', succeed.id;
     v_kept := null;
   end if;
-  perform partitions_ensure(0);
-  perform job_finish(
+  perform {schema}.partitions_ensure(0);
+  perform {schema}.job_finish(
     array[succeed.id],
     array[succeed.claims],
     null,
-    array[extract(epoch from clock() - v_job.started_at)::float8],
+    array[(1e6 * extract(epoch from {schema}.clock() - v_job.started_at))::bigint],
     array[v_kept::text],
     null,
     null,
-    worker_release(v_job.locked_by)
+    {schema}.worker_release(v_job.locked_by)
   );
   if not found then
-    perform lease_lost(succeed.id, succeed.claims);
+    perform {schema}.lease_lost(succeed.id, succeed.claims);
   end if;
   return 'succeeded';
 end $$;
-revoke execute on function succeed(bigint, int, jsonb) from public;
+revoke execute on function {schema}.succeed(bigint, int, jsonb) from public;

@@ -1,10 +1,10 @@
 -- Returns whether too many jobs died within the period of a rule and wait for a person (for
 -- alert_matches). It reads the newest of them, at most 1,000 or as many as the rule asks for.
-create or replace function alert_dead(p_rule alert_rule)
+create or replace function {schema}.alert_dead(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select
     '',
@@ -12,15 +12,15 @@ as $$
     format(
       '%s%s jobs died within %s and wait for a person: %s',
       case when dead.jobs >= greatest(p_rule.at_least, 1000) then 'at least ' else '' end,
-      dead.jobs, p_rule.period, alert_names(dead.job_types)
+      dead.jobs, p_rule.period, {schema}.alert_names(dead.job_types)
     )
   from (
     select count(*) as jobs, array_agg(died.job_type) as job_types
     from (
       select j.job_type
-      from job j
+      from {schema}.job j
       where j.status = 'dead'
-        and j.failed_at > clock() - p_rule.period
+        and j.failed_at > {schema}.clock() - p_rule.period
         and (p_rule.job_type is null or j.job_type = p_rule.job_type)
       order by j.failed_at desc
       limit greatest(p_rule.at_least, 1000)

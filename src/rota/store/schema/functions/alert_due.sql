@@ -8,7 +8,7 @@
 -- started, such as a drain or a restarted worker, is about to take what it finds. The worker must
 -- also have started after the jobs became claimable, or have been alive for a minute after that:
 -- one that ended before the jobs were handed back, or before a pause ended, has not tried them.
-create or replace function alert_due(p_queue text, p_period interval)
+create or replace function {schema}.alert_due(p_queue text, p_period interval)
 returns table (
   queue text,
   job_type text,
@@ -19,7 +19,8 @@ returns table (
   tried boolean
 )
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
   with seen as materialized (
     select
@@ -27,18 +28,18 @@ as $$
       w.queues,
       -- The worker has tried what was claimable before this moment; NULL: nothing.
       case
-        when w.started_at < clock() - least(p_period, interval '1 minute')
+        when w.started_at < {schema}.clock() - least(p_period, interval '1 minute')
           then greatest(
             w.started_at,
-            last_seen(w.heartbeat_at, w.stopped_at) - least(p_period, interval '1 minute')
+            {schema}.last_seen(w.heartbeat_at, w.stopped_at) - least(p_period, interval '1 minute')
           )
       end as tried_to
-    from worker w
-    where last_seen(w.heartbeat_at, w.stopped_at) > clock() - p_period
+    from {schema}.worker w
+    where {schema}.last_seen(w.heartbeat_at, w.stopped_at) > {schema}.clock() - p_period
   ),
   resumed as materialized (
     select a.queue, a.at
-    from alert_resumed(p_period) a
+    from {schema}.alert_resumed(p_period) a
   ),
   due as materialized (
     select
@@ -50,22 +51,22 @@ as $$
         min(b.updated_at),
         (select max(u.at) from resumed u where u.queue is null or u.queue = b.queue)
       ) as free_at
-    from ready_queues() r(queue, priority)
+    from {schema}.ready_queues() r(queue, priority)
     cross join lateral (
       select r.queue, j.job_type, j.run_at, j.updated_at
-      from job j
+      from {schema}.job j
       where j.queue = r.queue
         and j.priority = r.priority
         and j.status in ('queued', 'failed')
-        and j.run_at < clock() - p_period
+        and j.run_at < {schema}.clock() - p_period
       order by j.run_at
       limit 1000
     ) b
     where (p_queue is null or r.queue = p_queue)
       and not exists (
-        select from queue q
+        select from {schema}.queue q
         where q.name = r.queue
-          and is_in_force(q.paused_at, q.paused_until)
+          and {schema}.is_in_force(q.paused_at, q.paused_until)
       )
     group by b.queue, b.job_type
   )

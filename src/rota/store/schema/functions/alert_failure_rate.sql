@@ -1,10 +1,10 @@
 -- Returns whether attempts fail more often within the period of a rule than over the day before it
 -- (for alert_matches). It reads that day only if enough attempts failed.
-create or replace function alert_failure_rate(p_rule alert_rule)
+create or replace function {schema}.alert_failure_rate(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_minutes float8 := extract(epoch from p_rule.period) / 60;
@@ -17,9 +17,9 @@ begin
   select
     count(*),
     array_agg(f.job_type),
-    extract(epoch from clock() - min(f.finished_at)) / 60
+    extract(epoch from {schema}.clock() - min(f.finished_at)) / 60
   into v_count, v_types, v_span
-  from alert_failures(clock() - p_rule.period, clock()) f
+  from {schema}.alert_failures({schema}.clock() - p_rule.period, {schema}.clock()) f
   where p_rule.job_type is null
     or f.job_type = p_rule.job_type;
   if v_count < p_rule.at_least then
@@ -33,10 +33,13 @@ begin
   select
     count(*) / greatest(
       60,
-      extract(epoch from clock() - p_rule.period - min(f.finished_at)) / 60
+      extract(epoch from {schema}.clock() - p_rule.period - min(f.finished_at)) / 60
     )
   into v_usual
-  from alert_failures(clock() - p_rule.period - interval '1 day', clock() - p_rule.period) f
+  from {schema}.alert_failures(
+    {schema}.clock() - p_rule.period - interval '1 day',
+    {schema}.clock() - p_rule.period
+  ) f
   where p_rule.job_type is null
     or f.job_type = p_rule.job_type;
   if v_rate >= p_rule.factor * coalesce(v_usual, 0) then
@@ -45,7 +48,7 @@ begin
     message := format(
       '%s failures a minute over %s, usually %s: %s',
       round(v_rate::numeric, 1), p_rule.period,
-      round(coalesce(v_usual, 0)::numeric, 2), alert_names(v_types)
+      round(coalesce(v_usual, 0)::numeric, 2), {schema}.alert_names(v_types)
     );
     return next;
   end if;

@@ -1,15 +1,15 @@
 -- Returns the newest 10,000 attempts that failed between p_since and p_until. They are enough to
 -- recognise many similar failures.
-create or replace function alert_failures(p_since timestamptz, p_until timestamptz)
+create or replace function {schema}.alert_failures(p_since timestamptz, p_until timestamptz)
 returns table (job bigint, job_type text, error_type text, finished_at timestamptz)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select newest.job, newest.job_type, newest.error_type, newest.finished_at
   from (
     select a.job, a.job_type, a.error_type, a.finished_at, a.outcome
-    from attempt a
+    from {schema}.attempt a
     where a.finished_at > p_since
       and a.finished_at <= p_until
     order by a.finished_at desc

@@ -3,34 +3,34 @@
 -- needs no right to read payloads. The function shows only names of types, queues and errors.
 -- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
 -- Keeps: M86, the cost does not grow with the number of jobs.
-create or replace function alert_matches(p_rule text)
+create or replace function {schema}.alert_matches(p_rule text)
 returns table (subject text, value float8, message text)
 language plpgsql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_rule alert_rule;
+  v_rule {schema}.alert_rule;
 begin
   select r.* into v_rule
-  from alert_rule r
+  from {schema}.alert_rule r
   where r.name = p_rule;
   if v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker', 'schedule_overdue')
-    and is_paused()
+    and {schema}.is_paused()
   then
     return;  -- everything is paused
   end if;
   case
     when v_rule.kind = 'dead' then
-      return query select * from alert_dead(v_rule);
+      return query select * from {schema}.alert_dead(v_rule);
     when v_rule.kind = 'same_error' then
-      return query select * from alert_same_error(v_rule);
+      return query select * from {schema}.alert_same_error(v_rule);
     when v_rule.kind = 'failure_rate' then
-      return query select * from alert_failure_rate(v_rule);
+      return query select * from {schema}.alert_failure_rate(v_rule);
     when v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker') then
-      return query select * from alert_waiting(v_rule);
+      return query select * from {schema}.alert_waiting(v_rule);
     when v_rule.kind = 'schedule_overdue' then
-      return query select * from alert_overdue(v_rule);
+      return query select * from {schema}.alert_overdue(v_rule);
     else
       null;  -- there is no such rule
   end case;

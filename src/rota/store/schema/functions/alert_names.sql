@@ -1,5 +1,5 @@
 -- Formats the three most frequent names with their counts.
-create or replace function alert_names(p_names text[])
+create or replace function {schema}.alert_names(p_names text[])
 returns text
 language sql immutable
 as $$

@@ -1,15 +1,16 @@
 -- Returns which pauses ended, and when: those that a person ended within p_period, among the newest
 -- 10,000 actions, and those whose `until` has passed. queue NULL: everything.
-create or replace function alert_resumed(p_period interval)
+create or replace function {schema}.alert_resumed(p_period interval)
 returns table (queue text, at timestamptz)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
   select a.queue, a.at
   from (
     select l.*
-    from action l
-    where l.at > clock() - p_period
+    from {schema}.action l
+    where l.at > {schema}.clock() - p_period
     order by l.at desc
     limit 10000
   ) a
@@ -18,12 +19,12 @@ as $$
     and a.schedule is null
   union all
   select q.name, q.paused_until
-  from queue q
+  from {schema}.queue q
   where q.paused_at is not null
-    and q.paused_until <= clock()
+    and q.paused_until <= {schema}.clock()
   union all
   select null, i.paused_until
-  from installation i
+  from {schema}.installation i
   where i.paused_at is not null
-    and i.paused_until <= clock()
+    and i.paused_until <= {schema}.clock()
 $$;

@@ -1,10 +1,10 @@
 -- Returns the errors with which too many different jobs failed within the period of a rule (for
 -- alert_matches).
-create or replace function alert_same_error(p_rule alert_rule)
+create or replace function {schema}.alert_same_error(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select
     coalesce(one.error_type, '?'),
@@ -12,11 +12,11 @@ as $$
     format(
       '%s different jobs failed with %s within %s: %s',
       count(*), coalesce(one.error_type, '?'), p_rule.period,
-      alert_names(array_agg(one.job_type))
+      {schema}.alert_names(array_agg(one.job_type))
     )
   from (
     select distinct f.error_type, f.job_type, f.job
-    from alert_failures(clock() - p_rule.period, clock()) f
+    from {schema}.alert_failures({schema}.clock() - p_rule.period, {schema}.clock()) f
     where p_rule.job_type is null
       or f.job_type = p_rule.job_type
   ) one

@@ -2,34 +2,34 @@
 -- the next 50 s. The alerts of a disabled rule end.
 -- Locks: the rows of the rules, with SKIP LOCKED.
 -- Keeps: M86, one of all workers evaluates a rule at a time.
-create or replace function alert_take()
+create or replace function {schema}.alert_take()
 returns table (name text, repeat_after interval)
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  update alert a
+  update {schema}.alert a
   set
-    over_at = clock(),
+    over_at = {schema}.clock(),
     state = 'over',
     notifications = a.notifications + 1,
     posted = a.notifications + 1
-  from alert_rule r
+  from {schema}.alert_rule r
   where r.name = a.rule
     and not r.enabled
     and a.over_at is null;
   return query
-  update alert_rule r
-  set due_at = clock() + interval '50 seconds'
+  update {schema}.alert_rule r
+  set due_at = {schema}.clock() + interval '50 seconds'
   where r.name = any (array(
     select d.name
-    from alert_rule d
+    from {schema}.alert_rule d
     where d.enabled
       and (
         d.due_at is null
-        or d.due_at <= clock()
-        or d.due_at > clock() + interval '1 day'
+        or d.due_at <= {schema}.clock()
+        or d.due_at > {schema}.clock() + interval '1 day'
       )
     order by d.name
     for update skip locked

@@ -3,7 +3,7 @@
 -- those that were not tried, so that a few that the URL refuses do not block all others.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
 -- Keeps: M86, one of all workers posts it; a failed post is retried.
-create or replace function alert_unposted(p_limit int)
+create or replace function {schema}.alert_unposted(p_limit int)
 returns table (
   rule text,
   subject text,
@@ -16,22 +16,22 @@ returns table (
   message text
 )
 language sql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  update alert a
-  set post_at = clock() + interval '50 seconds'
-  from alert_rule r
+  update {schema}.alert a
+  set post_at = {schema}.clock() + interval '50 seconds'
+  from {schema}.alert_rule r
   where r.name = a.rule
     and (a.rule, a.subject) in (
       select u.rule, u.subject
-      from alert u
+      from {schema}.alert u
       where u.posted < u.notifications
         and (
           u.post_at is null
-          or u.post_at <= clock()
-          or u.post_at > clock() + interval '1 day'
+          or u.post_at <= {schema}.clock()
+          or u.post_at > {schema}.clock() + interval '1 day'
         )
-        and (u.over_at is null or u.over_at > clock() - interval '1 day')
+        and (u.over_at is null or u.over_at > {schema}.clock() - interval '1 day')
       order by u.post_at nulls first, u.last_notified_at
       limit p_limit
       for update skip locked

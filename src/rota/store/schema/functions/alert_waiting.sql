@@ -1,32 +1,32 @@
 -- Returns the queues, or the types of an unknown_type rule, whose jobs have been due for longer
 -- than the period of the rule (for alert_matches): though workers could have taken them
 -- (unclaimed), because no worker knows the type, or because no worker serves the queue.
-create or replace function alert_waiting(p_rule alert_rule)
+create or replace function {schema}.alert_waiting(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select
     late.subject,
     case
       when p_rule.kind = 'unknown_type' then late.jobs::float8
-      else extract(epoch from clock() - late.oldest)::float8
+      else extract(epoch from {schema}.clock() - late.oldest)::float8
     end,
     case p_rule.kind
       when 'unclaimed'
         then format(
           'the oldest due job of queue %s has been waiting since %s, though workers serve it',
-          late.subject, utc_text(late.oldest)
+          late.subject, {schema}.utc_text(late.oldest)
         )
       when 'unknown_type'
         then format(
           'no worker seen within %s knows type %s, and jobs of it have been due since %s',
-          p_rule.period, late.subject, utc_text(late.oldest)
+          p_rule.period, late.subject, {schema}.utc_text(late.oldest)
         )
       else format(
         'no worker seen within %s serves queue %s, and jobs in it have been due since %s',
-        p_rule.period, late.subject, utc_text(late.oldest)
+        p_rule.period, late.subject, {schema}.utc_text(late.oldest)
       )
     end
   from (
@@ -34,7 +34,7 @@ as $$
       case when p_rule.kind = 'unknown_type' then d.job_type else d.queue end as subject,
       sum(d.jobs) as jobs,
       min(d.oldest) as oldest
-    from alert_due(p_rule.queue, p_rule.period) d
+    from {schema}.alert_due(p_rule.queue, p_rule.period) d
     where (p_rule.job_type is null or d.job_type = p_rule.job_type)
       and case p_rule.kind
         when 'unclaimed'

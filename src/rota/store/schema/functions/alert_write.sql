@@ -6,7 +6,7 @@
 -- evaluated again before p_pause has passed.
 -- Locks: the row of the rule, then those of its alerts, by subject.
 -- Keeps: M86, each notification is written once: the statement names the count that was read.
-create or replace function alert_write(p_rule text, p_steps jsonb, p_pause interval)
+create or replace function {schema}.alert_write(p_rule text, p_steps jsonb, p_pause interval)
 returns table (
   subject text,
   state text,
@@ -18,15 +18,15 @@ returns table (
   problem text
 )
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_rule alert_rule;
+  v_rule {schema}.alert_rule;
   v_step record;
 begin
-  update alert_rule r
-  set due_at = greatest(r.due_at, clock() + p_pause)
+  update {schema}.alert_rule r
+  set due_at = greatest(r.due_at, {schema}.clock() + p_pause)
   where r.name = p_rule
   returning r.* into v_rule;
   if not found then
@@ -39,7 +39,7 @@ begin
     order by s.subject
   loop
     if v_step.step in ('missed', 'still') then
-      update alert a
+      update {schema}.alert a
       set
         missed = case when v_step.step = 'missed' then a.missed + 1 else 0 end,
         value = coalesce(v_step.value, a.value),
@@ -49,24 +49,24 @@ begin
         and a.notifications = v_step.notifications;
       continue;
     end if;
-    insert into alert as a (
+    insert into {schema}.alert as a (
       rule, subject, state, since, last_notified_at, notifications, value, message
     )
     select
       p_rule, v_step.subject, v_step.step,
-      clock(), clock(), 1,
+      {schema}.clock(), {schema}.clock(), 1,
       coalesce(v_step.value, 0), coalesce(v_step.message, '')
     where v_step.step = 'fires'
-      or exists (select from alert e where e.rule = p_rule and e.subject = v_step.subject)
+      or exists (select from {schema}.alert e where e.rule = p_rule and e.subject = v_step.subject)
     on conflict (rule, subject) do update
     set
       state = excluded.state,
-      last_notified_at = clock(),
+      last_notified_at = {schema}.clock(),
       notifications = a.notifications + 1,
       missed = 0,
       post_at = null,
-      since = case when excluded.state = 'fires' then clock() else a.since end,
-      over_at = case when excluded.state = 'over' then clock() end,
+      since = case when excluded.state = 'fires' then {schema}.clock() else a.since end,
+      over_at = case when excluded.state = 'over' then {schema}.clock() end,
       value = case when excluded.state = 'over' then a.value else excluded.value end,
       message = case when excluded.state = 'over' then a.message else excluded.message end
     where a.notifications = v_step.notifications
@@ -77,7 +77,7 @@ begin
     problem := null;
     if v_rule.notify_job is not null then
       begin
-        insert into job (job_type, payload, idempotency_key)
+        insert into {schema}.job (job_type, payload, idempotency_key)
         values (
           v_rule.notify_job,
           jsonb_build_object(

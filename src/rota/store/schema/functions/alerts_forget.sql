@@ -1,22 +1,22 @@
 -- Deletes alerts that have been over for 30 days. Returns how many.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
 -- Keeps: M13, the table of alerts stops growing.
-create or replace function alerts_forget(p_limit int)
+create or replace function {schema}.alerts_forget(p_limit int)
 returns int
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;
 begin
   with old as materialized (
     select a.rule, a.subject
-    from alert a
-    where a.over_at < clock() - interval '30 days'
+    from {schema}.alert a
+    where a.over_at < {schema}.clock() - interval '30 days'
     limit p_limit
     for update skip locked
   )
-  delete from alert a
+  delete from {schema}.alert a
   using old o
   where a.rule = o.rule
     and a.subject = o.subject;

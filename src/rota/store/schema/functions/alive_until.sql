@@ -1,6 +1,9 @@
 -- Returns until when a worker counts as alive: until it stopped, otherwise until a minute after its
 -- last heartbeat. The body is SQL, not text, so that the planner inlines it.
-create or replace function alive_until(p_heartbeat_at timestamptz, p_stopped_at timestamptz)
+create or replace function {schema}.alive_until(
+  p_heartbeat_at timestamptz,
+  p_stopped_at timestamptz
+)
 returns timestamptz
 language sql stable parallel safe
 return coalesce(p_stopped_at, p_heartbeat_at + interval '1 minute');

@@ -1,5 +1,5 @@
 -- Adds two histograms, bucket by bucket.
-create or replace function buckets_sum(p_one jsonb, p_other jsonb)
+create or replace function {schema}.buckets_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable parallel safe
 as $$

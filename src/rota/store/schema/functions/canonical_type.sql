@@ -1,15 +1,15 @@
 -- Returns the name under which a type's keys and settings are stored. A former name leads to the
 -- type that lists it among its aliases. SECURITY DEFINER: the view calls it, and a reader has no
 -- right on job_type.
-create or replace function canonical_type(p_name text)
+create or replace function {schema}.canonical_type(p_name text)
 returns text
 language sql stable parallel safe security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
     (
       select t.name
-      from job_type t
+      from {schema}.job_type t
       where p_name = any (t.aliases)
       order by t.declared_at desc
       limit 1

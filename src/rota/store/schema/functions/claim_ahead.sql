@@ -1,6 +1,6 @@
 -- Claims jobs of one queue from a position on, around those that the database refuses (for claim).
 -- Returns their ids, and the position at which the next claim continues.
-create or replace function claim_ahead(
+create or replace function {schema}.claim_ahead(
   p_worker text,
   p_release text,
   p_queue text,
@@ -10,18 +10,18 @@ create or replace function claim_ahead(
 )
 returns table (ids bigint[], seen jsonb)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_back_to timestamptz := (p_seen ->> 'back_to')::timestamptz;
-  v_depth interval := clock() - v_back_to;
+  v_depth interval := {schema}.clock() - v_back_to;
   v_priorities smallint[];
   v_run_ats timestamptz[];
   v_after_ids bigint[];
   v_leases interval[];
   v_records boolean[];
   v_id bigint;
-  v_status text;
   v_priority smallint;
   v_run_at timestamptz;
   v_refusal text;
@@ -41,24 +41,24 @@ begin
     from jsonb_each(p_seen -> 'priorities') s
     union all
     select u.priority, '1970-01-01 00:00:00+00', 0
-    from unknown_priorities(
+    from {schema}.unknown_priorities(
       p_queue,
       array(select s::smallint from jsonb_object_keys(p_seen -> 'priorities') s)
     ) u(priority)
   ) k(priority, run_at, id);
   select
-    array_agg(coalesce(t.lease, lease_default()) order by n.place),
-    array_agg(must_record_start(null, t.max_attempts, t.on_lost) order by n.place)
+    array_agg(coalesce(t.lease, {schema}.lease_default()) order by n.place),
+    array_agg({schema}.must_record_start(null, t.max_attempts, t.on_lost) order by n.place)
   into v_leases, v_records
   from unnest(p_types) with ordinality n(name, place)
-  left join job_type t on t.name = canonical_type(n.name);
+  left join {schema}.job_type t on t.name = {schema}.canonical_type(n.name);
   ids := '{}';
   seen := p_seen;
   loop
     v_known := cardinality(v_refused);
-    for v_id, v_status, v_priority, v_run_at, v_refusal in
-      select c.id, c.status, c.priority, c.run_at, c.last_error
-      from job_claim(
+    for v_id, v_priority, v_run_at, v_refusal in
+      select c.id, c.priority, c.run_at, c.refusal
+      from {schema}.job_claim(
         p_worker, p_release,
         p_types, v_leases, v_records,
         array[p_queue], array[p_count - cardinality(ids)],
@@ -67,6 +67,7 @@ begin
         array_fill(v_depth, array[cardinality(v_priorities)]),
         p_count - cardinality(ids), v_refused, false
       ) c
+      where c.queue is not null
       order by c.priority desc nulls first, c.run_at, c.id
     loop
       if v_id is null then
@@ -76,11 +77,11 @@ begin
       v_last_priority := v_priority;
       v_last_run_at := v_run_at;
       v_last_id := v_id;
-      if v_status = 'running' then
+      if v_refusal is null then
         ids := ids || v_id;
       else
         raise warning 'rota.claim: the database refuses job %, which stays as it is for now: %',
-          v_id, redact(v_refusal, 500);
+          v_id, {schema}.redact(v_refusal, 500);
         v_refused := v_refused || v_id;
       end if;
     end loop;
@@ -100,8 +101,8 @@ begin
             case
               when cardinality(ids) < p_count or k.priority > v_last_priority
                 then jsonb_build_array(
-                  greatest(k.run_at, clock()),
-                  case when k.run_at < clock() then 0 else k.id end
+                  greatest(k.run_at, {schema}.clock()),
+                  case when k.run_at < {schema}.clock() then 0 else k.id end
                 )
               when k.priority = v_last_priority
                 then jsonb_build_array(v_last_run_at, v_last_id)

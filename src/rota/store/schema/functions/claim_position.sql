@@ -2,10 +2,10 @@
 -- beginning). A position holds the queue and types that it is for, `whole_at` (when everything was
 -- searched), `asked_at` (the newest request to look back that it has honoured), `back_to` (how far
 -- back to look) and `priorities`, each with the (run_at, id) up to which it was searched.
-create or replace function claim_position(p_queue text, p_types text[], p_after jsonb)
+create or replace function {schema}.claim_position(p_queue text, p_types text[], p_after jsonb)
 returns jsonb
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select
     jsonb_build_object(
@@ -17,12 +17,12 @@ as $$
       when p_after ->> 'queue' = p_queue
         and p_after -> 'types' = to_jsonb(p_types)
         and (p_after ->> 'whole_at')::timestamptz
-          between clock() - interval '10 seconds' and clock()
+          between {schema}.clock() - interval '10 seconds' and {schema}.clock()
         then jsonb_build_object(
           'whole_at', p_after -> 'whole_at',
           'priorities', p_after -> 'priorities',
           'back_to', least(
-            clock() - interval '5 seconds',
+            {schema}.clock() - interval '5 seconds',
             case
               when asked.at > coalesce((p_after ->> 'asked_at')::timestamptz, '-infinity')
                 then asked.back_to
@@ -30,7 +30,7 @@ as $$
           )
         )
       else jsonb_build_object(
-        'whole_at', clock(),
+        'whole_at', {schema}.clock(),
         'priorities', '{}'::jsonb,
         'back_to', '1970-01-01 00:00:00+00'::timestamptz
       )
@@ -38,7 +38,7 @@ as $$
   from (select) one
   left join (
     select q.look_back_asked_at, q.look_back_to
-    from queue q
+    from {schema}.queue q
     where q.name = p_queue
   ) asked(at, back_to) on true
 $$;

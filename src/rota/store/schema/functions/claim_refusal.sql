@@ -1,5 +1,5 @@
 -- Says what is wrong with the arguments of a claim in SQL; NULL: nothing.
-create or replace function claim_refusal(
+create or replace function {schema}.claim_refusal(
   p_queue text,
   p_types text[],
   p_worker text,

@@ -2,10 +2,11 @@
 -- (for a claim in SQL; a worker in Python does it before a job begins).
 -- Locks: the rows of the jobs, which the claim has locked.
 -- Keeps: M36, past its expiry a job is not started.
-create or replace function claims_expire(p_ids bigint[], p_release text)
+create or replace function {schema}.claims_expire(p_ids bigint[], p_release text)
 returns bigint[]
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_late jsonb;
@@ -21,16 +22,16 @@ begin
         'error_type', 'Expired',
         'verdict', 'fatal',
         'verdict_rule', 'expired',
-        'message', expiry_message(j, 'it was claimed too late')
+        'message', {schema}.expiry_message(j, 'it was claimed too late')
       )
-    ) filter (where j.expires_at <= clock()),
-    array_agg(j.id) filter (where (j.expires_at <= clock()) is not true)
+    ) filter (where j.expires_at <= {schema}.clock()),
+    array_agg(j.id) filter (where (j.expires_at <= {schema}.clock()) is not true)
   into v_late, v_ids
-  from job j
+  from {schema}.job j
   where j.id = any (p_ids);
   if v_late is not null then
-    perform partitions_ensure(0);
-    perform job_leave(v_late, p_release);
+    perform {schema}.partitions_ensure(0);
+    perform {schema}.job_leave(v_late, p_release);
   end if;
   return coalesce(v_ids, '{}');
 end $$;

@@ -3,18 +3,18 @@
 -- all others. Its claim is still held, and no other worker can take the job meanwhile.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, a worker that lost a job writes nothing for it.
-create or replace function claims_lock(p_ids bigint[], p_claims int[])
+create or replace function {schema}.claims_lock(p_ids bigint[], p_claims int[])
 returns table (id bigint, is_free boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   return query
   with free as materialized (
     select j.id
-    from job j
+    from {schema}.job j
     where j.id = any (p_ids)
       and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
     order by j.id
@@ -25,7 +25,7 @@ begin
     j.id in (select f.id from free f),
     j.cancel_requested_at is not null,
     j.cancel_reason
-  from job j
+  from {schema}.job j
   where j.id = any (p_ids)
     and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true;
 end $$;

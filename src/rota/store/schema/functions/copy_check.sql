@@ -1,36 +1,39 @@
 -- Checks whether this is a restored copy, as a worker does, and writes what has changed.
 -- Locks: the row of `installation`, when the check finds something other than the row says.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
-create or replace function copy_check()
+create or replace function {schema}.copy_check()
 returns text
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_installation installation;
+  v_installation {schema}.installation;
   v_copied text;
 begin
-  perform installation_ensure();
+  perform {schema}.installation_ensure();
   select * into v_installation
-  from installation;
-  v_copied := copy_seen();
+  from {schema}.installation;
+  v_copied := {schema}.copy_seen();
   if v_copied is distinct from v_installation.copied
     or v_copied is null
       and (v_installation.worked_at is null or v_installation.database_name <> current_database())
   then
     -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If
     -- another session recorded the identity in the meantime, that record wins.
-    perform from installation i
+    perform from {schema}.installation i
     where i.recorded_at = v_installation.recorded_at
     for no key update skip locked;
     if found then
       if v_copied is null and v_installation.database_name <> current_database() then
-        perform installation_record(system_identifier());
+        perform {schema}.installation_record({schema}.system_identifier());
       end if;
-      update installation
+      update {schema}.installation
       set
         copied = v_copied,
-        worked_at = case when v_copied is null then coalesce(worked_at, clock()) else worked_at end;
+        worked_at = case
+          when v_copied is null then coalesce(worked_at, {schema}.clock())
+          else worked_at
+        end;
     end if;
   end if;
   return v_copied;

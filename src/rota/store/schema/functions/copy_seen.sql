@@ -6,19 +6,19 @@
 -- ages of rows show it. In such a copy the rows of `migration` are older than the database; in a
 -- restored dump they are younger. And none of the oldest thousand jobs may be as old as the
 -- database.
-create or replace function copy_seen()
+create or replace function {schema}.copy_seen()
 returns text
 language plpgsql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_installation installation;
-  v_system bigint := system_identifier();
+  v_installation {schema}.installation;
+  v_system bigint := {schema}.system_identifier();
   v_same boolean;
   v_age int;
 begin
   select * into v_installation
-  from installation;
+  from {schema}.installation;
   v_same := v_installation.database_name = current_database()
     and coalesce(v_installation.system_identifier = v_system, true);
   if not v_same
@@ -26,11 +26,11 @@ begin
     and coalesce(v_installation.system_identifier = v_system, true)
   then
     v_age := (select age(d.xmin) from pg_database d where d.datname = current_database());
-    v_same := exists (select from migration m where age(m.xmin) > v_age)
+    v_same := exists (select from {schema}.migration m where age(m.xmin) > v_age)
       and not exists (
         select from (
           select j.xmin as made
-          from job j
+          from {schema}.job j
           order by j.id
           limit 1000
         ) oldest

@@ -3,22 +3,22 @@
 -- how many. p_only: only these jobs; NULL: all.
 -- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
 -- Keeps: M44, a dead job never just disappears; M13.
-create or replace function dead_archive(p_limit int, p_only bigint[] default null)
+create or replace function {schema}.dead_archive(p_limit int, p_only bigint[] default null)
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_keep interval := (select r.keep from retention r where r.what = 'dead');
+  v_keep interval := (select r.keep from {schema}.retention r where r.what = 'dead');
   v_old bigint[];
 begin
-  perform wait_briefly(p_only);
+  perform {schema}.wait_briefly(p_only);
   v_old := array(
     select j.id
-    from job j
+    from {schema}.job j
     where j.status = 'dead'
-      and j.failed_at < clock() - v_keep
+      and j.failed_at < {schema}.clock() - v_keep
       and (p_only is null or j.id = any (p_only))
     order by j.failed_at
     limit p_limit
@@ -26,11 +26,15 @@ begin
   );
   return (
     select count(*)
-    from job_archive(
+    from {schema}.job_archive(
       v_old,
       'dead',
       array_fill(
-        jsonb_build_object('by', 'retention', 'at', clock(), 'why', format('dead for %s', v_keep)),
+        jsonb_build_object(
+          'by', 'retention',
+          'at', {schema}.clock(),
+          'why', format('dead for %s', v_keep)
+        ),
         array[cardinality(v_old)]
       )
     )

@@ -1,14 +1,15 @@
 -- Locks the rows of these jobs, in id order, and returns those that are dead.
-create or replace function dead_lock(p_ids bigint[])
+create or replace function {schema}.dead_lock(p_ids bigint[])
 returns bigint[]
 language sql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
   select array(
     select mine.id
     from (
       select j.id, j.status
-      from job j
+      from {schema}.job j
       where j.id = any (p_ids)
       order by j.id
       for update

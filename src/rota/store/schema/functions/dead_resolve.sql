@@ -1,22 +1,28 @@
 -- Archives dead jobs by a person's decision. The caller has locked their rows. p_as runs parallel
 -- to p_ids: the fields of each resolution besides by, at and why.
-create or replace function dead_resolve(p_ids bigint[], p_as jsonb[], p_why text, p_by text)
+create or replace function {schema}.dead_resolve(
+  p_ids bigint[],
+  p_as jsonb[],
+  p_why text,
+  p_by text
+)
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform job_archive(
+  perform {schema}.job_archive(
     p_ids,
     'dead',
     array(
       select
-        jsonb_strip_nulls(jsonb_build_object('by', p_by, 'at', clock(), 'why', p_why)) || a.detail
+        jsonb_strip_nulls(jsonb_build_object('by', p_by, 'at', {schema}.clock(), 'why', p_why))
+          || a.detail
       from unnest(p_as) with ordinality a(detail, place)
       order by a.place
     )
   );
-  insert into action (verb, job, by, why, detail)
+  insert into {schema}.action (verb, job, by, why, detail)
   select
     case when a.detail ? 'requeued_as' then 'requeue' else 'ignore' end,
     a.id,

@@ -1,6 +1,6 @@
 -- Returns when a job that is run again expires: as long from now as the first job had. The first
 -- job's time counts from its original run_at if that is still known, otherwise from its creation.
-create or replace function expires_anew(
+create or replace function {schema}.expires_anew(
   p_expires_at timestamptz,
   p_run_at timestamptz,
   p_created_at timestamptz,
@@ -8,9 +8,9 @@ create or replace function expires_anew(
 )
 returns timestamptz
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  select clock() + (
+  select {schema}.clock() + (
     p_expires_at
     - case when p_claims = 0 and p_run_at < p_expires_at then p_run_at else p_created_at end
   )

@@ -1,14 +1,14 @@
 -- Returns the error of a job that was not started before its expires_at, and the reason that the
 -- caller found. A worker in Python writes such an error itself, in `model/settle.py`.
-create or replace function expiry_message(p_job job, p_reason text)
+create or replace function {schema}.expiry_message(p_job {schema}.job, p_reason text)
 returns text
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select format(
     'not started%s before expires_at (%s): %s',
     case when p_job.status = 'failed' then ' again' else '' end,
-    utc_text(p_job.expires_at),
+    {schema}.utc_text(p_job.expires_at),
     p_reason
   )
 $$;

@@ -1,9 +1,9 @@
 -- Explains why a waiting job was not started before expires_at: from its own row, otherwise from
 -- the workers that were alive at that moment.
-create or replace function expiry_reason(p_job job)
+create or replace function {schema}.expiry_reason(p_job {schema}.job)
 returns text
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_job.run_at >= p_job.expires_at and p_job.status = 'failed'
@@ -43,7 +43,7 @@ as $$
   from
     (
       select
-        utc_text(p_job.run_at) as run_at,
+        {schema}.utc_text(p_job.run_at) as run_at,
         case
           when p_job.status = 'failed'
             then format(
@@ -59,12 +59,12 @@ as $$
         select format('%s was paused by %s%s', p.what, p.paused_by, ': ' || p.paused_why)
         from (
           select 'everything' as what, i.paused_at, i.paused_until, i.paused_by, i.paused_why
-          from installation i
+          from {schema}.installation i
           union all
           select
             format('its queue %L', q.name),
             q.paused_at, q.paused_until, q.paused_by, q.paused_why
-          from queue q
+          from {schema}.queue q
           where q.name = p_job.queue
         ) p
         where p.paused_at <= p_job.expires_at
@@ -88,8 +88,8 @@ as $$
           ),
           0
         ) as running
-      from worker w
+      from {schema}.worker w
       where w.started_at <= p_job.expires_at
-        and alive_until(w.heartbeat_at, w.stopped_at) > p_job.expires_at
+        and {schema}.alive_until(w.heartbeat_at, w.stopped_at) > p_job.expires_at
     ) live
 $$;

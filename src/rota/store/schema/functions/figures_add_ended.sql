@@ -1,6 +1,6 @@
 -- Adds the rows of one day's history that ended in [p_from, p_to), read from block p_first on (for
 -- stats_roll_up).
-create or replace function figures_add_ended(
+create or replace function {schema}.figures_add_ended(
   p_name text,
   p_hour timestamptz,
   p_from timestamptz,
@@ -9,7 +9,7 @@ create or replace function figures_add_ended(
 )
 returns void
 language plpgsql
-set jit = off set max_parallel_workers_per_gather = 0 set search_path from current
+set jit = off set max_parallel_workers_per_gather = 0 set search_path = pg_catalog, pg_temp
 as $$
 begin
   execute format($fold$
@@ -17,10 +17,10 @@ begin
       select
         h.job_type, h.queue, h.status,
         h.attempts > 1 as is_late,
-        time_bucket(h.started_at - h.run_at) as waited,
-        time_bucket(h.finished_at - h.started_at) as ran,
+        {schema}.time_bucket(h.started_at - h.run_at) as waited,
+        {schema}.time_bucket(h.finished_at - h.started_at) as ran,
         count(*) as jobs
-      from %I h
+      from {schema}.%I h
       where h.finished_at >= $2
         and h.finished_at < $3
         %s
@@ -59,7 +59,7 @@ begin
       ) b
       group by 1, 2
     )
-    insert into stat_hour as s (
+    insert into {schema}.stat_hour as s (
       hour, job_type, queue, succeeded, succeeded_late, cancelled, waited, ran
     )
     select
@@ -74,8 +74,8 @@ begin
       succeeded = s.succeeded + excluded.succeeded,
       succeeded_late = s.succeeded_late + excluded.succeeded_late,
       cancelled = s.cancelled + excluded.cancelled,
-      waited = buckets_sum(s.waited, excluded.waited),
-      ran = buckets_sum(s.ran, excluded.ran)
+      waited = {schema}.buckets_sum(s.waited, excluded.waited),
+      ran = {schema}.buckets_sum(s.ran, excluded.ran)
   $fold$,
     p_name,
     case

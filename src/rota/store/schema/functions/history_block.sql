@@ -1,10 +1,10 @@
 -- Returns the first block of a day of history that was begun after p_at, less one. Rows are
 -- appended, so the first row of a block shows when the block was begun. A binary search finds it in
 -- a dozen look-ups, without an index.
-create or replace function history_block(p_name text, p_at timestamptz, p_blocks bigint)
+create or replace function {schema}.history_block(p_name text, p_at timestamptz, p_blocks bigint)
 returns bigint
 language plpgsql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_low bigint := 0;
@@ -15,7 +15,8 @@ begin
   while v_low < v_high loop
     v_middle := (v_low + v_high) / 2;
     execute format(
-      'select h.finished_at from %I h where h.ctid >= %L::tid and h.ctid < %L::tid limit 1',
+      'select h.finished_at from {schema}.%I h '
+        'where h.ctid >= %L::tid and h.ctid < %L::tid limit 1',
       p_name, format('(%s,0)', v_middle), format('(%s,0)', v_middle + 16)
     ) into v_at;
     if v_at < p_at then

@@ -1,10 +1,10 @@
 -- Records the identity of the database if none is recorded: a dump without data brings no record,
 -- and nothing to protect.
-create or replace function installation_ensure()
+create or replace function {schema}.installation_ensure()
 returns void
 language sql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  select installation_record(system_identifier())
-  where not exists (select from installation)
+  select {schema}.installation_record({schema}.system_identifier())
+  where not exists (select from {schema}.installation)
 $$;

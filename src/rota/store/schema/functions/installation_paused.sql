@@ -1,8 +1,8 @@
 -- Returns what keeps everything from being claimed, as JSON; NULL: nothing.
-create or replace function installation_paused()
+create or replace function {schema}.installation_paused()
 returns jsonb
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object(
     'paused_at', i.paused_at,
@@ -11,8 +11,8 @@ as $$
     'paused_why', i.paused_why,
     'copied', coalesce(i.copied, seen.copied)
   )
-  from installation i
-  cross join (select copy_seen() as copied) seen
-  where is_paused()
+  from {schema}.installation i
+  cross join (select {schema}.copy_seen() as copied) seen
+  where {schema}.is_paused()
     or seen.copied is not null
 $$;

@@ -1,11 +1,11 @@
 -- Records the identity of this installation: which database of which server it is.
-create or replace function installation_record(p_system bigint)
+create or replace function {schema}.installation_record(p_system bigint)
 returns void
 language sql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  insert into installation (recorded_at, database_name, system_identifier)
-  values (clock(), current_database(), p_system)
+  insert into {schema}.installation (recorded_at, database_name, system_identifier)
+  values ({schema}.clock(), current_database(), p_system)
   on conflict (is_only) do update
   set
     recorded_at = excluded.recorded_at,

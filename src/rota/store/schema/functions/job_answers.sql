@@ -1,10 +1,10 @@
 -- Returns what an action did to each of these jobs, and each job's status now. The answer is p_as
 -- for the jobs in p_done. An archived dead job is `dead` here, with the id as which it was
 -- requeued.
-create or replace function job_answers(p_ids bigint[], p_done bigint[], p_as text)
+create or replace function {schema}.job_answers(p_ids bigint[], p_done bigint[], p_as text)
 returns table (id bigint, answer text, status text, new_id bigint)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
 as $$
   select
     given.id,
@@ -18,11 +18,11 @@ as $$
   from (select distinct i.id from unnest(p_ids) i(id)) given
   left join lateral (
     select j.status, null::bigint as new_id
-    from job j
+    from {schema}.job j
     where j.id = given.id
     union all
     select h.status, (h.resolution ->> 'requeued_as')::bigint
-    from job_history h
+    from {schema}.job_history h
     where h.id = given.id
     limit 1
   ) stands on true

@@ -1,7 +1,7 @@
 -- Moves jobs that no worker holds to history: cancelled ones, or dead ones with a resolution each
 -- (p_resolutions runs parallel to p_ids). The caller has locked their rows. The reason of a cancel
 -- is in the job's row. Returns the jobs that it moved.
-create or replace function job_archive(
+create or replace function {schema}.job_archive(
   p_ids bigint[],
   p_status text,
   p_resolutions jsonb[] default null
@@ -9,7 +9,7 @@ create or replace function job_archive(
 returns setof bigint
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
   select finished.id
   from (
@@ -20,9 +20,9 @@ as $$
       array_agg(case when p_status = 'cancelled' then j.cancel_reason end) as reasons,
       array_agg(r.resolution) as resolutions
     from unnest(p_ids, p_resolutions) r(id, resolution)
-    join job j on j.id = r.id and j.status <> 'running'
+    join {schema}.job j on j.id = r.id and j.status <> 'running'
   ) a
-  cross join lateral job_finish(
+  cross join lateral {schema}.job_finish(
     a.ids, a.claims, a.statuses,
     null, null,
     a.reasons, a.resolutions, null

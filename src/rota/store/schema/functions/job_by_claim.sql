@@ -1,23 +1,27 @@
 -- Returns the job that is held under this claim. The status is compared too, because a waiting job
 -- still has the number of its last claim. If the job is not held: an error with p_must, NULL
 -- without.
-create or replace function job_by_claim(p_id bigint, p_claims int, p_must boolean default true)
+create or replace function {schema}.job_by_claim(
+  p_id bigint,
+  p_claims int,
+  p_must boolean default true
+)
 returns job
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_job job;
+  v_job {schema}.job;
 begin
   select j.* into v_job
-  from job j
+  from {schema}.job j
   where j.id = p_id
     and j.claims = p_claims;
   if v_job.status = 'running' then
     return v_job;
   end if;
   if p_must then
-    perform lease_lost(p_id, p_claims);
+    perform {schema}.lease_lost(p_id, p_claims);
   end if;
   return null;
 end $$;

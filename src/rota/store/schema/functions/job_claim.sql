@@ -1,4 +1,5 @@
--- Claims due jobs, and returns their rows in no order.
+-- Claims due jobs, and returns them in no order, with what a worker must know of each: the columns
+-- are the first fields of Python's Job, in their order.
 --
 -- Branch k is a priority, its frontier (p_after_run_at, p_after_id), and how far behind the
 -- frontier to look (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and
@@ -6,17 +7,18 @@
 -- parallel to p_types.
 --
 -- A paused queue gives no job. It is returned as a row with a queue and no id, because it may have
--- due jobs and so must move no frontier.
+-- due jobs and so must move no frontier. The last row has neither: worker_claim puts its news
+-- there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
 -- out, and the others are claimed around each further row that is refused. A refused row is
--- returned unchanged, with the database's error in last_error. p_alone: nothing else happens in
+-- returned unchanged, with the database's error as its refusal. p_alone: nothing else happens in
 -- this transaction.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
-create or replace function job_claim(
+create or replace function {schema}.job_claim(
   p_worker text,
   p_release text,
   p_types text[],
@@ -34,14 +36,37 @@ create or replace function job_claim(
   p_refused bigint[],
   p_alone boolean
 )
-returns setof job
+returns table (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  start_recorded boolean,
+  suspected boolean,
+  refusal text
+)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
-  v_paused text[] := paused_queues(p_queues);
+  v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[] := array(
     select picked.id
@@ -51,22 +76,25 @@ declare
       from generate_series(q.lo, q.hi) k
       cross join lateral (
         select b.id
-        from job b
+        from {schema}.job b
         where b.queue = q.queue
           and b.priority = p_priorities[k]
           and b.status in ('queued', 'failed')
           and (b.run_at, b.id) > (
-            least(p_after_run_at[k], clock() - p_depths[k]),
-            case when p_after_run_at[k] <= clock() - p_depths[k] then p_after_id[k] else 0 end
+            least(p_after_run_at[k], {schema}.clock() - p_depths[k]),
+            case
+              when p_after_run_at[k] <= {schema}.clock() - p_depths[k] then p_after_id[k]
+              else 0
+            end
           )
-          and b.run_at <= clock()
+          and b.run_at <= {schema}.clock()
           and b.job_type = any (p_types)
           -- A payload mismatch waits for another release. One that none has taken for an hour is
           -- claimed again, and ends dead if no other release is alive.
           and (
             b.mismatched_releases is null
             or not p_release = any (b.mismatched_releases)
-            or b.run_at < clock() - interval '1 hour'
+            or b.run_at < {schema}.clock() - interval '1 hour'
           )
           and b.id <> all (v_refused)
         order by b.run_at, b.id
@@ -80,23 +108,23 @@ declare
   );
   v_from int := 1;
   v_size int := cardinality(v_ids);
-  v_taken bigint[];
-  v_row job;
 begin
   if p_refused is null then
-    v_taken := array(select job_take(v_ids, p_worker, p_types, p_leases, p_records));
+    return query
+    select t.*
+    from {schema}.job_take(v_ids, p_worker, p_types, p_leases, p_records) t;
     v_from := v_size + 1;
   elsif p_alone then
     set constraints all immediate;  -- a deferred one would refuse all rows, at the end
   end if;
   while v_from <= cardinality(v_ids) loop
     begin
-      v_taken := v_taken || array(
-        select job_take(
-          v_ids[v_from : v_from + v_size - 1],
-          p_worker, p_types, p_leases, p_records
-        )
-      );
+      return query
+      select t.*
+      from {schema}.job_take(
+        v_ids[v_from : v_from + v_size - 1],
+        p_worker, p_types, p_leases, p_records
+      ) t;
       v_from := v_from + v_size;
       v_size := v_size * 2;
     exception when others or assert_failure then
@@ -105,23 +133,20 @@ begin
       elsif v_size > 1 then
         v_size := (v_size + 1) / 2;
       else
-        select j.* into v_row
-        from job j
+        refusal := sqlstate || ': ' || sqlerrm;
+        select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at
+        from {schema}.job j
         where j.id = v_ids[v_from];
-        v_row.last_error := sqlstate || ': ' || sqlerrm;
-        return next v_row;
+        return next;
         v_from := v_from + 1;
       end if;
     end;
   end loop;
-  -- From the table, not from a function that returns its rows: a session that continues while a
-  -- migration adds a column must plan this again.
-  return query
-  select j.*
-  from job j
-  where j.id = any (v_taken);
-  v_row := null;
-  foreach v_row.queue in array v_paused loop
-    return next v_row;
+  id := null;
+  refusal := null;
+  foreach queue in array v_paused loop
+    return next;
   end loop;
+  queue := null;
+  return next;
 end $$;

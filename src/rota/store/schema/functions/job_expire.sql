@@ -2,7 +2,7 @@
 -- them up. It reads the index of expiries from (p_after, p_after_id) on, so that it does not walk
 -- over the entries of all jobs that ever had an expiry. No worker holds such a job, so no claim is
 -- named and the fence stays. p_only: only these jobs; NULL: all.
-create or replace function job_expire(
+create or replace function {schema}.job_expire(
   p_worker text,
   p_after timestamptz,
   p_after_id bigint,
@@ -20,19 +20,19 @@ returns table (
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_mergejoin = off set enable_hashjoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  perform wait_briefly(p_only);
+  perform {schema}.wait_briefly(p_only);
   return query
   with late as materialized (
     select j as job, j.id
-    from job j
+    from {schema}.job j
     where j.expires_at is not null
       and j.status in ('queued', 'failed', 'waiting')
       and (j.expires_at, j.id) > (p_after, p_after_id)
-      and j.expires_at <= clock()
+      and j.expires_at <= {schema}.clock()
       and (p_only is null or j.id = any (p_only))
     order by j.expires_at, j.id
     limit p_limit
@@ -42,11 +42,11 @@ begin
     select
       l.id,
       (l.job).started_at,
-      expiry_message(l.job, expiry_reason(l.job)) as message
+      {schema}.expiry_message(l.job, {schema}.expiry_reason(l.job)) as message
     from late l
   ),
   expired as (
-    update job j
+    update {schema}.job j
     set
       status = 'dead',
       last_error = d.message,
@@ -54,20 +54,20 @@ begin
       response_code = null,
       verdict = 'fatal',
       verdict_rule = 'expired',
-      failed_at = clock(),
-      updated_at = clock()
+      failed_at = {schema}.clock(),
+      updated_at = {schema}.clock()
     from decided d
     where j.id = d.id
     returning j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message
   ),
   recorded as (
     -- The attempt that never began is recorded, as for a job that was claimed too late.
-    insert into attempt (
+    insert into {schema}.attempt (
       job, claim, attempt, job_type, worker, finished_at, outcome,
       error_type, message, verdict, verdict_rule
     )
     select
-      e.id, e.claims, e.attempt, e.job_type, p_worker, clock(), 'dead',
+      e.id, e.claims, e.attempt, e.job_type, p_worker, {schema}.clock(), 'dead',
       'Expired', e.message, 'fatal', 'expired'
     from expired e
   )

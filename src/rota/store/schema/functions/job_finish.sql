@@ -1,6 +1,6 @@
 -- Moves jobs that have ended to history; no other statement does. p_statuses says how each ended
 -- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
--- job replaces the last attempt's error, which stays in `attempt`. p_ran_s: seconds since the
+-- job replaces the last attempt's error, which stays in `attempt`. p_ran_us: microseconds since the
 -- handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
 -- still held.
 --
@@ -8,11 +8,11 @@
 -- requeue has taken it over. A success of a type with history = 'failures' leaves no row.
 -- Locks: the rows it is given, through the primary key; index job_pkey.
 -- Keeps: M32, a job is finished by its current claim only; M51, what becomes of its key.
-create or replace function job_finish(
+create or replace function {schema}.job_finish(
   p_ids bigint[],
   p_claims int[],
   p_statuses text[],
-  p_ran_s float8[],
+  p_ran_us bigint[],
   p_results text[],
   p_reasons text[],
   p_resolutions jsonb[],
@@ -21,12 +21,12 @@ create or replace function job_finish(
 returns setof bigint
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
   with over as (
-    delete from job j
+    delete from {schema}.job j
     where j.id = any (p_ids)
       and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
     returning j.*
@@ -35,52 +35,54 @@ begin
     select
       v.id, v.claims,
       coalesce(v.status, 'succeeded') as status,
-      v.ran_s, v.result, v.reason, v.resolution
+      v.ran_us, v.result, v.reason, v.resolution
     from unnest(
       p_ids, p_claims,
       p_statuses,
-      p_ran_s, p_results, p_reasons, p_resolutions
+      p_ran_us, p_results, p_reasons, p_resolutions
     ) v(
       id, claims,
       status,
-      ran_s, result, reason, resolution
+      ran_us, result, reason, resolution
     )
   ),
-  key_kept as (
-    update idempotency i
-    set expires_at = clock() + coalesce(
-      (select t.key_ttl from job_type t where t.name = i.job_type),
-      interval '90 days'
-    )
+  keyed as materialized (
+    select o.id, o.job_type, o.idempotency_key, e.status
     from over o
     join ended e on e.id = o.id and e.claims = o.claims
     where o.idempotency_key is not null
-      and e.status = 'succeeded'
-      and i.job_type in (o.job_type, canonical_type(o.job_type))
-      and i.key = o.idempotency_key
-      and i.job = o.id
+  ),
+  key_kept as (
+    update {schema}.idempotency i
+    set expires_at = {schema}.clock() + coalesce(
+      (select t.key_ttl from {schema}.job_type t where t.name = i.job_type),
+      interval '90 days'
+    )
+    from keyed k
+    where k.status = 'succeeded'
+      and i.job_type in (k.job_type, {schema}.canonical_type(k.job_type))
+      and i.key = k.idempotency_key
+      and i.job = k.id
   ),
   key_freed as (
-    delete from idempotency i
-    using over o
-    join ended e on e.id = o.id and e.claims = o.claims
-    where o.idempotency_key is not null
-      and e.status <> 'succeeded'
-      and i.job_type in (o.job_type, canonical_type(o.job_type))
-      and i.key = o.idempotency_key
-      and i.job = o.id
+    delete from {schema}.idempotency i
+    using keyed k
+    where k.status <> 'succeeded'
+      and i.job_type in (k.job_type, {schema}.canonical_type(k.job_type))
+      and i.key = k.idempotency_key
+      and i.job = k.id
   ),
   -- The names, former ones too, under which jobs of such a type run. If there is no such type, this
   -- reads an empty index.
   unkept as materialized (
     select n.name
-    from job_type t
+    from {schema}.job_type t
     cross join unnest(t.aliases || t.name) n(name)
     where t.history = 'failures'
-      and canonical_type(n.name) = t.name
+      and {schema}.canonical_type(n.name) = t.name
   ),
   kept as (
-    insert into job_history (
+    insert into {schema}.job_history (
       id, origin_id, queue, job_type, payload, payload_version,
       status, priority, run_at, expires_at,
       attempts, max_attempts, claims, locked_by, losses,
@@ -102,12 +104,12 @@ begin
       case when e.reason is null then o.verdict end,
       case when e.reason is null then o.verdict_rule end,
       o.idempotency_key, o.meta, o.schedule, o.scheduled_for, o.created_at,
-      case when e.status = 'dead' then o.updated_at else clock() end,
+      case when e.status = 'dead' then o.updated_at else {schema}.clock() end,
       case
-        when o.status = 'running' then clock() - e.ran_s * interval '1 second'
+        when o.status = 'running' then {schema}.clock() - e.ran_us * interval '1 microsecond'
         else o.started_at
       end,
-      o.failed_at, clock(), e.result::jsonb, p_release, e.resolution
+      o.failed_at, {schema}.clock(), e.result::jsonb, p_release, e.resolution
     from over o
     join ended e on e.id = o.id and e.claims = o.claims
     where e.status <> 'succeeded'

@@ -16,11 +16,11 @@
 -- status of the jobs whose claim was still held.
 -- Locks: the rows it is given, in id order; index job_pkey.
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
-create or replace function job_leave(p_outcomes jsonb, p_release text)
+create or replace function {schema}.job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -51,7 +51,7 @@ begin
     ),
     mine as materialized (
       select j.*
-      from job j
+      from {schema}.job j
       where j.id = any (array(select i.id from input i))
         and ((j.id, j.claims) in (select i.id, i.claims from input i)) is true
       order by j.id
@@ -64,10 +64,10 @@ begin
         i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
         i.payload_mismatch is true as payload_mismatch,
-        clock() - i.ran_s * interval '1 second' as started_at,
+        {schema}.clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.payload_mismatch is not true then i.status
-          else mismatch_status(m.job_type, m.mismatched_releases, p_release)
+          else {schema}.mismatch_status(m.job_type, m.mismatched_releases, p_release)
         end as status,
         case
           when i.payload_mismatch
@@ -78,7 +78,7 @@ begin
       join input i on i.id = m.id and i.claims = m.claims
     ),
     returned as (
-      update job j
+      update {schema}.job j
       set
         status = d.status,
         locked_by = null,
@@ -89,7 +89,7 @@ begin
         losses = case when d.loss then coalesce(j.losses, 0) + 1 else j.losses end,
         run_at = case
           when d.status = 'dead' or d.delay_s is null then j.run_at
-          else clock() + d.delay_s * interval '1 second'
+          else {schema}.clock() + d.delay_s * interval '1 second'
         end,
         mismatched_releases = case
           when d.payload_mismatch and not p_release = any (coalesce(j.mismatched_releases, '{}'))
@@ -102,8 +102,8 @@ begin
         response_code = case when d.job_failed then d.response_code else j.response_code end,
         verdict = case when d.job_failed then d.verdict else j.verdict end,
         verdict_rule = case when d.job_failed then d.verdict_rule else j.verdict_rule end,
-        failed_at = case when d.job_failed then clock() else j.failed_at end,
-        updated_at = clock()
+        failed_at = case when d.job_failed then {schema}.clock() else j.failed_at end,
+        updated_at = {schema}.clock()
       from decided d
       where j.id = d.id
       returning
@@ -117,7 +117,7 @@ begin
         end as status
     ),
     recorded as (
-      insert into attempt (
+      insert into {schema}.attempt (
         job, claim, attempt, job_type, worker, release,
         started_at, finished_at, outcome,
         error_type, message, verdict, verdict_rule, response_code, stack,
@@ -125,7 +125,7 @@ begin
       )
       select
         d.id, d.claims, d.attempts, d.job_type, d.locked_by, p_release,
-        d.started_at, clock(), r.status,
+        d.started_at, {schema}.clock(), r.status,
         d.error_type, d.message, d.verdict, d.verdict_rule, d.response_code, d.stack,
         case when r.status not in ('dead', 'cancelled') then r.run_at end
       from decided d
@@ -148,9 +148,9 @@ begin
     return next;
   end loop;
   if v_cancelled is not null then
-    perform job_archive(v_cancelled, 'cancelled');
+    perform {schema}.job_archive(v_cancelled, 'cancelled');
   end if;
   if v_back is not null then
-    perform jobs_look_back(v_back);
+    perform {schema}.jobs_look_back(v_back);
   end if;
 end $$;

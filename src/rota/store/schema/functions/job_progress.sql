@@ -2,21 +2,21 @@
 -- the jobs still held, and whether each was written: a locked row is not.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, a worker that lost a job writes nothing for it.
-create or replace function job_progress(p_ids bigint[], p_claims int[], p_progress text[])
+create or replace function {schema}.job_progress(p_ids bigint[], p_claims int[], p_progress text[])
 returns table (id bigint, written boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   return query
   with held as materialized (
-    select * from claims_lock(p_ids, p_claims)
+    select * from {schema}.claims_lock(p_ids, p_claims)
   ),
   written as (
-    update job j
-    set progress = v.progress::jsonb || jsonb_build_object('at', clock())
+    update {schema}.job j
+    set progress = v.progress::jsonb || jsonb_build_object('at', {schema}.clock())
     from unnest(p_ids, p_claims, p_progress) v(id, claims, progress)
     where j.id = any (array(select h.id from held h where h.is_free))
       and j.id = v.id

@@ -1,29 +1,29 @@
 -- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: its run_at stays. A job with
 -- a request to cancel is cancelled instead.
-create or replace function job_put_back(p_id bigint, p_claims int, p_delay_s float8)
+create or replace function {schema}.job_put_back(p_id bigint, p_claims int, p_delay_s float8)
 returns table (status text, run_at timestamptz)
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_job job := job_by_claim(p_id, p_claims);
+  v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims);
 begin
-  perform partitions_ensure(0);
+  perform {schema}.partitions_ensure(0);
   return query
   select r.status, r.run_at
-  from job_leave(
+  from {schema}.job_leave(
     jsonb_build_array(jsonb_build_object(
       'id', p_id,
       'claims', p_claims,
       'status', 'queued',
       'charged', false,
       'delay_s', p_delay_s,
-      'ran_s', extract(epoch from clock() - v_job.started_at)
+      'ran_s', extract(epoch from {schema}.clock() - v_job.started_at)
     )),
-    worker_release(v_job.locked_by)
+    {schema}.worker_release(v_job.locked_by)
   ) r;
   if not found then
-    perform lease_lost(p_id, p_claims);
+    perform {schema}.lease_lost(p_id, p_claims);
   end if;
 end $$;

@@ -6,7 +6,7 @@
 -- the calling worker's own connection came back (p_steady_s seconds ago; NULL: it was not away).
 -- The lease index is read from p_since on, past the entries of jobs that ended long ago; it is read
 -- from its beginning while a worker must be waited for. p_only: only these jobs; NULL: all.
-create or replace function job_reap(
+create or replace function {schema}.job_reap(
   p_since timestamptz,
   p_limit int,
   p_steady_s float8 default null,
@@ -24,30 +24,34 @@ returns table (
 )
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_steady interval := least(uptime(), p_steady_s * interval '1 second');
+  v_steady interval := least({schema}.uptime(), p_steady_s * interval '1 second');
   v_since timestamptz := case
     when v_steady < interval '90 seconds' then '-infinity'
     else p_since
   end;
 begin
-  perform wait_briefly(p_only);
+  perform {schema}.wait_briefly(p_only);
   return query
   with lost as materialized (
     select
       j.id, j.job_type, j.claims, j.attempts, j.max_attempts, j.locked_by,
       j.start_recorded, j.losses, j.started_at
-    from job j
+    from {schema}.job j
     where j.status = 'running'
       and j.locked_until >= v_since
-      and j.locked_until < clock()
+      and j.locked_until < {schema}.clock()
       and v_steady > least(
         coalesce(
-          (select t.lease from job_type t where t.name = canonical_type(j.job_type)),
-          lease_default()
+          (
+            select t.lease
+            from {schema}.job_type t
+            where t.name = {schema}.canonical_type(j.job_type)
+          ),
+          {schema}.lease_default()
         ) / 2,
         interval '60 seconds'
       )
@@ -58,7 +62,7 @@ begin
   ),
   decided as materialized (
     select
-      loss_of(
+      {schema}.loss_of(
         l.id, l.claims, l.start_recorded, l.losses, l.started_at,
         format(
           'worker %s let its lease expire: it died, froze or lost the database',
@@ -72,7 +76,7 @@ begin
         interval '10 seconds'
       ) as delay
     from lost l
-    left join job_type t on t.name = canonical_type(l.job_type)
+    left join {schema}.job_type t on t.name = {schema}.canonical_type(l.job_type)
   ),
   outcomes as materialized (
     select
@@ -90,7 +94,7 @@ begin
   returned as materialized (  -- so that job_leave runs once, whatever the join's plan is
     select r.*
     from outcomes o
-    cross join lateral job_leave(o.all_of_them, null) r
+    cross join lateral {schema}.job_leave(o.all_of_them, null) r
   )
   select l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason
   from returned r

@@ -3,7 +3,7 @@
 -- p_types.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, only the worker that still holds a job extends its lease.
-create or replace function job_renew(
+create or replace function {schema}.job_renew(
   p_ids bigint[],
   p_claims int[],
   p_types text[],
@@ -12,19 +12,19 @@ create or replace function job_renew(
 returns table (id bigint, renewed boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   return query
   with held as materialized (
-    select * from claims_lock(p_ids, p_claims)
+    select * from {schema}.claims_lock(p_ids, p_claims)
   ),
   renewed as (
-    update job j
-    set locked_until = clock() + coalesce(
+    update {schema}.job j
+    set locked_until = {schema}.clock() + coalesce(
       p_leases[array_position(p_types, j.job_type)],
-      lease_default()
+      {schema}.lease_default()
     )
     where j.id = any (array(select h.id from held h where h.is_free))
     returning j.id

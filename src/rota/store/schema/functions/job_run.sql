@@ -1,13 +1,13 @@
 -- Records the job as a run of its schedule. Its trigger fires after that of job_fill, because a job
 -- that was refused for its key is no run. SECURITY DEFINER: a producer needs INSERT on job and
 -- nothing else.
-create or replace function job_run()
+create or replace function {schema}.job_run()
 returns trigger
 language plpgsql security definer
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  insert into schedule_run (schedule, job, scheduled_for)
+  insert into {schema}.schedule_run (schedule, job, scheduled_for)
   values (new.schedule, new.id, new.scheduled_for)
   on conflict do nothing;
   return new;

@@ -3,23 +3,23 @@
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M33, a job that was lost before its start was recorded is not charged, and a job that may
 --   begin only once does not begin twice.
-create or replace function job_start(p_ids bigint[], p_claims int[])
+create or replace function {schema}.job_start(p_ids bigint[], p_claims int[])
 returns table (id bigint, recorded boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path from current
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   return query
   with held as materialized (
-    select * from claims_lock(p_ids, p_claims)
+    select * from {schema}.claims_lock(p_ids, p_claims)
   ),
   started as (
-    update job j
+    update {schema}.job j
     set
       start_recorded = true,
-      started_at = clock()
+      started_at = {schema}.clock()
     where j.id = any (array(select h.id from held h where h.is_free))
     returning j.id
   )

@@ -1,31 +1,63 @@
--- Gives these jobs to a worker, and returns the ids of those that it now holds (for job_claim).
--- Where must_record_start says so of the job, or p_records of its type, it may begin only after
--- job_start has recorded it. The function has no search_path of its own: job_claim has one.
-create or replace function job_take(
+-- Gives these jobs to a worker, and returns those that it now holds (for job_claim). Where
+-- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
+-- has recorded it. The function has no search_path of its own: job_claim has one.
+create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
   p_types text[],
   p_leases interval[],
   p_records boolean[]
 )
-returns setof bigint
+returns table (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  start_recorded boolean,
+  suspected boolean,
+  refusal text
+)
 language plpgsql
 as $$
+#variable_conflict use_column
 begin
   return query
-  update job j
+  update {schema}.job j
   set
     status = 'running',
     locked_by = p_worker,
-    locked_until = clock() + p_leases[array_position(p_types, j.job_type)],
+    locked_until = {schema}.clock() + p_leases[array_position(p_types, j.job_type)],
     attempts = j.attempts + 1,
     claims = j.claims + 1,
-    started_at = clock(),
+    started_at = {schema}.clock(),
     start_recorded = case
-      when must_record_start(j.losses, j.max_attempts, null)
+      when {schema}.must_record_start(j.losses, j.max_attempts, null)
         or p_records[array_position(p_types, j.job_type)]
         then false
     end
   where j.id = any (p_ids)
-  returning j.id;
+  returning
+    j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type,
+    j.payload::text, j.payload_version,
+    j.priority, j.run_at, j.expires_at,
+    j.attempts, j.max_attempts, j.claims,
+    j.idempotency_key, j.meta::text, j.created_at,
+    j.schedule, j.scheduled_for,
+    coalesce(j.losses, 0)::int, j.start_recorded,
+    j.losses > 0 and j.error_type = 'LeaseExpired',
+    null::text;  -- no refusal: job_claim passes the rows on as they are
 end $$;

@@ -2,16 +2,21 @@
 -- running job loses its lease, and the loss is charged as the reaper would charge it. Its fence
 -- grows, so the job's worker, which is woken, can write nothing more for it. A running job with a
 -- request to cancel becomes cancelled, not queued.
-create or replace function job_take_over(p_verb text, p_ids bigint[], p_why text, p_by text)
+create or replace function {schema}.job_take_over(
+  p_verb text,
+  p_ids bigint[],
+  p_why text,
+  p_by text
+)
 returns table (id bigint, answer text, status text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path from current
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_by text := coalesce(one_line(p_by, 200), session_user);
-  v_why text := one_line(p_why, 500);
+  v_by text := coalesce({schema}.one_line(p_by, 200), session_user);
+  v_why text := {schema}.one_line(p_why, 500);
   v_buries boolean := p_verb = 'bury';
   v_message text := format(
     '%s by %s%s',
@@ -25,7 +30,7 @@ declare
   v_losses jsonb;
   v_cancelled bigint[];
 begin
-  perform today_ensure();
+  perform {schema}.today_ensure();
   -- By the primary key alone: with the status in the condition the planner may choose a partial
   -- index, and lock the rows in that index's order.
   select
@@ -33,7 +38,7 @@ begin
     array_agg(mine.status),
     array_agg(mine.locked_by),
     jsonb_agg(
-      loss_of(
+      {schema}.loss_of(
         mine.id, mine.claims, mine.start_recorded, mine.losses, mine.started_at, v_message
       )
       || jsonb_build_object(
@@ -49,7 +54,7 @@ begin
   from (
     select
       j.id, j.status, j.locked_by, j.claims, j.start_recorded, j.losses, j.started_at
-    from job j
+    from {schema}.job j
     where j.id = any (p_ids)
     order by j.id
     for update
@@ -58,25 +63,28 @@ begin
     or v_buries and mine.status = 'waiting';
   v_cancelled := array(
     select r.id
-    from job_leave(v_losses, null) r
+    from {schema}.job_leave(v_losses, null) r
     where r.status = 'cancelled'
   );
   -- All ids: jobs that ran have left `running`, and jobs that were cancelled are gone.
-  update job j
+  update {schema}.job j
   set
     status = case when v_buries then 'dead' else 'queued' end,
     -- A job that is due already keeps its place.
-    run_at = case when v_buries or j.run_at <= clock() then j.run_at else clock() end,
+    run_at = case
+      when v_buries or j.run_at <= {schema}.clock() then j.run_at
+      else {schema}.clock()
+    end,
     mismatched_releases = case when v_buries then j.mismatched_releases end,
     last_error = case when v_buries then v_message else j.last_error end,
     error_type = case when v_buries then 'Buried' else j.error_type end,
     response_code = case when v_buries then null else j.response_code end,
     verdict = case when v_buries then 'fatal' else j.verdict end,
     verdict_rule = case when v_buries then p_verb else j.verdict_rule end,
-    failed_at = case when v_buries then clock() else j.failed_at end,
-    updated_at = clock()
+    failed_at = case when v_buries then {schema}.clock() else j.failed_at end,
+    updated_at = {schema}.clock()
   where j.id = any (v_done);
-  insert into action (verb, job, by, why, detail)
+  insert into {schema}.action (verb, job, by, why, detail)
   select
     p_verb,
     m.id,
@@ -85,16 +93,16 @@ begin
     jsonb_strip_nulls(jsonb_build_object('was', m.was, 'worker', m.held_by))
   from unnest(v_done, v_was, v_held_by) m(id, was, held_by)
   order by m.id;
-  perform pg_notify(current_schema() || '.workers', held.by_worker)
+  perform pg_notify('{schema}.workers', held.by_worker)
   from (select distinct unnest(v_held_by)) held(by_worker)
   where held.by_worker is not null;
   if not v_buries then
-    perform wake_up(array(select j.queue from job j where j.id = any (v_done)));
+    perform {schema}.wake_up(array(select j.queue from {schema}.job j where j.id = any (v_done)));
   end if;
   return query
   select
     a.id,
     case when a.id = any (v_cancelled) then 'cancelled' else a.answer end,
     a.status
-  from job_answers(p_ids, v_done, 'done') a;
+  from {schema}.job_answers(p_ids, v_done, 'done') a;
 end $$;

@@ -2,15 +2,15 @@
 -- that were taken under a former name move to the new name.
 -- Locks: the rows of the types, in the order of their names.
 -- Keeps: M15, a plain INSERT takes what the type declares.
-create or replace function job_type_declare(p_types jsonb, p_release text)
+create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
 returns int
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;
 begin
-  insert into job_type as t (
+  insert into {schema}.job_type as t (
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
     history, on_lost, version,
@@ -49,21 +49,21 @@ begin
     version = excluded.version,
     retry_after = excluded.retry_after,
     release = excluded.release,
-    declared_at = clock();
+    declared_at = {schema}.clock();
   get diagnostics v_count = row_count;
   -- Two former names may have the same key: one of the two moves. The other stays where it is, and
   -- nothing looks it up any more.
-  update idempotency i
+  update {schema}.idempotency i
   set job_type = moved.name
   from (
     select distinct on (t.name, k.key) t.name, k.job_type, k.key
-    from job_type t
-    join idempotency k
+    from {schema}.job_type t
+    join {schema}.idempotency k
       on k.job_type = any (t.aliases)
-      and canonical_type(k.job_type) = t.name
+      and {schema}.canonical_type(k.job_type) = t.name
     where t.aliases <> '{}'
       and not exists (
-        select from idempotency taken
+        select from {schema}.idempotency taken
         where taken.job_type = t.name
           and taken.key = k.key
       )

@@ -3,27 +3,27 @@
 -- that succeeded, because cancelling a job frees its key.
 -- Locks: none; index idempotency_pkey.
 -- Keeps: M51, the second caller gets the id and status of the first job.
-create or replace function key_holders(p_job_types text[], p_keys text[])
+create or replace function {schema}.key_holders(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
 language sql stable security definer
-set enable_seqscan = off set search_path from current
+set enable_seqscan = off set search_path = pg_catalog, pg_temp
 as $$
   select
     asked.n,
     held.job,
     coalesce(
-      (select j.status from job j where j.id = held.job),
-      (select h.status from job_history h where h.id = held.job limit 1),
+      (select j.status from {schema}.job j where j.id = held.job),
+      (select h.status from {schema}.job_history h where h.id = held.job limit 1),
       'succeeded'
     )
   from unnest(p_job_types, p_keys) with ordinality asked(job_type, key, n)
-  cross join lateral (select canonical_type(asked.job_type) as name) called
-  left join job_type t on t.name = called.name
+  cross join lateral (select {schema}.canonical_type(asked.job_type) as name) called
+  left join {schema}.job_type t on t.name = called.name
   cross join lateral (
     -- One array, not "or": before PostgreSQL 18, an index whose first column is not fixed is read
     -- from end to end for each key.
     select i.job
-    from idempotency i
+    from {schema}.idempotency i
     where i.job_type = any (array_append(t.aliases, called.name))
       and i.key = asked.key
     order by i.job_type <> called.name

@@ -1,8 +1,8 @@
 -- Raises the error of a worker that no longer holds its job.
-create or replace function lease_lost(p_id bigint, p_claims int)
+create or replace function {schema}.lease_lost(p_id bigint, p_claims int)
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'lease lost: job % is no longer held under claim %', p_id, p_claims

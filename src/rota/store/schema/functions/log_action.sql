@@ -1,5 +1,5 @@
 -- Writes to the audit log what a person did to a schedule or a queue; with neither, to everything.
-create or replace function log_action(
+create or replace function {schema}.log_action(
   p_verb text,
   p_why text,
   p_by text,
@@ -9,14 +9,14 @@ create or replace function log_action(
 )
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  insert into action (verb, schedule, queue, by, why, detail)
+  insert into {schema}.action (verb, schedule, queue, by, why, detail)
   values (
     p_verb, p_schedule, p_queue,
-    coalesce(one_line(p_by, 200), session_user),
-    one_line(p_why, 500),
+    coalesce({schema}.one_line(p_by, 200), session_user),
+    {schema}.one_line(p_why, 500),
     p_detail
   );
 end $$;

@@ -3,13 +3,13 @@
 -- looks back.
 -- Locks: the row of the queue, at most once a second.
 -- Keeps: jobs that became claimable behind the workers' frontiers in bulk are found at once.
-create or replace function look_back(p_queue text, p_to timestamptz)
+create or replace function {schema}.look_back(p_queue text, p_to timestamptz)
 returns void
 language sql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  insert into queue as q (name, look_back_to, look_back_asked_at)
-  values (p_queue, p_to, clock())
+  insert into {schema}.queue as q (name, look_back_to, look_back_asked_at)
+  values (p_queue, p_to, {schema}.clock())
   on conflict (name) do update
   set
     look_back_to = excluded.look_back_to,
@@ -19,6 +19,6 @@ as $$
       q.look_back_asked_at + interval '1 microsecond'
     )
   where q.look_back_asked_at is null
-    or q.look_back_asked_at < clock() - interval '1 second'
+    or q.look_back_asked_at < {schema}.clock() - interval '1 second'
     or q.look_back_to > excluded.look_back_to
 $$;

@@ -2,7 +2,7 @@
 -- its worker. The job may have begun, unless its start had to be recorded and was not. The attempt
 -- is charged if it is known to have begun, and always from the second loss on: then it is no
 -- accident.
-create or replace function loss_of(
+create or replace function {schema}.loss_of(
   p_id bigint,
   p_claims int,
   p_start_recorded boolean,
@@ -12,14 +12,16 @@ create or replace function loss_of(
 )
 returns jsonb
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object(
     'id', p_id,
     'claims', p_claims,
     'loss', began.is_possible,
     'charged', began.is_charged,
-    'ran_s', case when began.is_possible then extract(epoch from clock() - p_started_at) end,
+    'ran_s', case
+      when began.is_possible then extract(epoch from {schema}.clock() - p_started_at)
+    end,
     'attempt_only', not began.is_possible,
     'message', p_message || case
       when began.is_charged then ''

@@ -1,22 +1,23 @@
 -- Returns what becomes of a job whose payload this release cannot read: queued, for another release
 -- that knows the type and was alive within the last hour; without such a release it is dead.
-create or replace function mismatch_status(
+create or replace function {schema}.mismatch_status(
   p_job_type text,
   p_mismatched_releases text[],
   p_release text
 )
 returns text
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_release <> 'unknown'
       and exists (
-        select from worker w
+        select from {schema}.worker w
         where w.release not in (p_release, 'unknown')
           and not w.release = any (coalesce(p_mismatched_releases, '{}'))
           and p_job_type = any (w.job_types)
-          and last_seen(w.heartbeat_at, w.stopped_at) > clock() - interval '1 hour'
+          and {schema}.last_seen(w.heartbeat_at, w.stopped_at)
+            > {schema}.clock() - interval '1 hour'
       )
       then 'queued'
     else 'dead'

@@ -2,7 +2,7 @@
 -- may begin only once. p_max_attempts and p_on_lost are the job's or its type's; NULL: not known
 -- here. For the types of a worker in Python, `RetryRules.must_record_start` says the same. The body
 -- is SQL, not text, so that the planner inlines it.
-create or replace function must_record_start(
+create or replace function {schema}.must_record_start(
   p_losses smallint,
   p_max_attempts int,
   p_on_lost text

@@ -1,18 +1,18 @@
 -- Returns the run_at of the oldest due job; NULL: no job is due.
-create or replace function oldest_due()
+create or replace function {schema}.oldest_due()
 returns timestamptz
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
 as $$
   select min(oldest.run_at)
-  from ready_queues() r(queue, priority)
+  from {schema}.ready_queues() r(queue, priority)
   cross join lateral (
     select b.run_at
-    from job b
+    from {schema}.job b
     where b.queue = r.queue
       and b.priority = r.priority
       and b.status in ('queued', 'failed')
-      and b.run_at <= clock()
+      and b.run_at <= {schema}.clock()
     order by b.run_at
     limit 1
   ) oldest

@@ -1,8 +1,8 @@
 -- Returns a person's text (who or why) as it is stored: redacted, on one line; NULL: empty.
-create or replace function one_line(p_text text, p_most int)
+create or replace function {schema}.one_line(p_text text, p_most int)
 returns text
 language sql immutable parallel safe
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  select nullif(redact(p_text, p_most), '')
+  select nullif({schema}.redact(p_text, p_most), '')
 $$;

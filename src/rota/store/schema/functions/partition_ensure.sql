@@ -1,9 +1,9 @@
 -- Creates the partition of p_table for the day p_day (UTC) unless it exists. The role must be the
 -- owner of the schema.
-create or replace function partition_ensure(p_table text, p_day date)
+create or replace function {schema}.partition_ensure(p_table text, p_day date)
 returns boolean
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := p_table || '_' || to_char(p_day, 'YYYYMMDD');
@@ -11,15 +11,16 @@ declare
   v_from text := p_day::text || ' 00:00:00+00';
   v_to text := (p_day + 1)::text || ' 00:00:00+00';
 begin
-  if to_regclass('' || v_name) is not null then
+  if to_regclass('{schema}.' || v_name) is not null then
     return false;
   end if;
   execute format(
-    'create table %I (like %I including all, check (finished_at >= %L and finished_at < %L))',
+    'create table {schema}.%I (like {schema}.%I including all, '
+      'check (finished_at >= %L and finished_at < %L))',
     v_name, p_table, v_from, v_to
   );
   execute format(
-    'alter table %I attach partition %I for values from (%L) to (%L)',
+    'alter table {schema}.%I attach partition {schema}.%I for values from (%L) to (%L)',
     p_table, v_name, v_from, v_to
   );
   return true;

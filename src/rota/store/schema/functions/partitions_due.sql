@@ -1,24 +1,27 @@
 -- Returns the commands that partitions need now. It runs none itself, because DETACH …
 -- CONCURRENTLY cannot run in a function. Each table has at most one partition to detach, an
--- interrupted one first. Detached tables that are older than the setting are to be dropped.
--- Partitions are recognised by their names.
+-- interrupted one first. Detached tables that are older than the setting are to be dropped, or
+-- moved to the archive if there is one. Partitions are recognised by their names.
 -- Locks: none.
 -- Keeps: M13, old history goes without making any other statement wait.
-create or replace function partitions_due()
+create or replace function {schema}.partitions_due()
 returns table (step text, name text, command text)
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   with parent as materialized (
     -- A day is dropped whole, once its last moment is as old as the setting. last_day is the last
     -- such day.
     select
       p.oid, p.relname, p.relnamespace,
-      to_char((clock() - r.keep) at time zone 'UTC' - interval '1 day', 'YYYYMMDD') as last_day
-    from retention r
+      to_char(
+        ({schema}.clock() - r.keep) at time zone 'UTC' - interval '1 day',
+        'YYYYMMDD'
+      ) as last_day
+    from {schema}.retention r
     join pg_class p on p.oid = case r.what
-      when 'history' then 'job_history'::regclass
-      when 'attempts' then 'attempt'::regclass
+      when 'history' then '{schema}.job_history'::regclass
+      when 'attempts' then '{schema}.attempt'::regclass
     end
   ),
   partition as (
@@ -49,7 +52,7 @@ as $$
     o.name::text,
     format(
       'alter table %I.%I detach partition %I.%I %s',
-      current_schema(), o.parent_name, current_schema(), o.name,
+      '{schema}', o.parent_name, '{schema}', o.name,
       case
         when o.is_pending then 'finalize'
         else 'concurrently'
@@ -59,10 +62,14 @@ as $$
   union all
   (
     select
-      'drop',
+      case when a.archive is null then 'drop' else 'archive' end,
       p.name::text,
-      format('drop table if exists %I.%I', current_schema(), p.name)
+      case
+        when a.archive is null then format('drop table if exists %I.%I', '{schema}', p.name)
+        else format('alter table if exists %I.%I set schema %I', '{schema}', p.name, a.archive)
+      end
     from partition p
+    cross join (select (select i.archive from {schema}.installation i) as archive) a
     where p.is_old
       and not p.is_on
     order by p.name

@@ -1,14 +1,14 @@
 -- Refuses an end of a pause that has passed, or that a client could not read.
-create or replace function pause_refuse_past(p_until timestamptz)
+create or replace function {schema}.pause_refuse_past(p_until timestamptz)
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_until <= clock() then
+  if p_until <= {schema}.clock() then
     raise invalid_parameter_value using message = format(
       'until must lie in the future, not at %s; it is %s by the database''s clock',
-      p_until, clock()
+      p_until, {schema}.clock()
     );
   end if;
   -- Python could not read such a row, nor any other row of the same result.

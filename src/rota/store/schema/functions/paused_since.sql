@@ -2,10 +2,13 @@
 -- pause keeps the time of the first and replaces who, why and until: so a person can take over
 -- another's pause. The pause of a schedule follows the same rule (table schedule), and has no
 -- `until`.
-create or replace function paused_since(p_paused_at timestamptz, p_paused_until timestamptz)
+create or replace function {schema}.paused_since(
+  p_paused_at timestamptz,
+  p_paused_until timestamptz
+)
 returns timestamptz
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  select case when is_in_force(p_paused_at, p_paused_until) then p_paused_at end
+  select case when {schema}.is_in_force(p_paused_at, p_paused_until) then p_paused_at end
 $$;

@@ -1,6 +1,6 @@
 -- Counts the jobs that are due and the jobs to come, each up to p_limit, for at most p_queues pairs
 -- of queue and priority.
-create or replace function ready_counts(p_queues int, p_limit int)
+create or replace function {schema}.ready_counts(p_queues int, p_limit int)
 returns table (
   queue text,
   priority smallint,
@@ -9,7 +9,8 @@ returns table (
   oldest_at timestamptz
 )
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
   select
     r.queue,
@@ -17,28 +18,28 @@ as $$
     (
       select count(*)
       from (
-        select from job j
+        select from {schema}.job j
         where j.queue = r.queue
           and j.priority = r.priority
           and j.status in ('queued', 'failed')
-          and j.run_at <= clock()
+          and j.run_at <= {schema}.clock()
         limit p_limit
       ) counted
     ),
     (
       select count(*)
       from (
-        select from job j
+        select from {schema}.job j
         where j.queue = r.queue
           and j.priority = r.priority
           and j.status in ('queued', 'failed')
-          and j.run_at > clock()
+          and j.run_at > {schema}.clock()
         limit p_limit
       ) counted
     ),
     (
       select j.run_at
-      from job j
+      from {schema}.job j
       where j.queue = r.queue
         and j.priority = r.priority
         and j.status in ('queued', 'failed')
@@ -47,7 +48,7 @@ as $$
     )
   from (
     select q.queue, q.priority
-    from ready_queues() q(queue, priority)
+    from {schema}.ready_queues() q(queue, priority)
     limit p_queues
   ) r
 $$;

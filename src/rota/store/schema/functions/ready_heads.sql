@@ -1,15 +1,16 @@
 -- Returns the first p_limit waiting jobs of each queue and priority, in the order in which they are
 -- claimed: due jobs, then jobs to come.
-create or replace function ready_heads(p_limit int)
+create or replace function {schema}.ready_heads(p_limit int)
 returns table (queue text, priority smallint, job_type text, run_at timestamptz)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
   select r.queue, r.priority, head.job_type, head.run_at
-  from ready_queues() r(queue, priority)
+  from {schema}.ready_queues() r(queue, priority)
   cross join lateral (
     select b.job_type, b.run_at
-    from job b
+    from {schema}.job b
     where b.queue = r.queue
       and b.priority = r.priority
       and b.status in ('queued', 'failed')

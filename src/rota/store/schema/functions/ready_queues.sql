@@ -1,14 +1,14 @@
 -- Returns the queues and priorities that have jobs due or to come: one index descent for each,
 -- however many jobs there are.
-create or replace function ready_queues()
+create or replace function {schema}.ready_queues()
 returns table (queue text, priority smallint)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
 as $$
   with recursive found as (
     (
       select b.queue, b.priority
-      from job b
+      from {schema}.job b
       where b.status in ('queued', 'failed')
       order by b.queue, b.priority
       limit 1
@@ -18,7 +18,7 @@ as $$
     from found f
     cross join lateral (
       select b.queue, b.priority
-      from job b
+      from {schema}.job b
       where b.status in ('queued', 'failed')
         and (b.queue, b.priority) > (f.queue, f.priority)
       order by b.queue, b.priority

@@ -2,10 +2,10 @@
 -- p_limit, and on one line unless p_lines. The patterns are those of failure.py. Only a little more
 -- of the text is searched than can be shown: in SQL the time grows with the square of the length. A
 -- backslash is a plain character, whatever the session's settings are.
-create or replace function redact(p_text text, p_limit int, p_lines boolean default false)
+create or replace function {schema}.redact(p_text text, p_limit int, p_lines boolean default false)
 returns text
 language sql immutable parallel safe
-set standard_conforming_strings = on set search_path from current
+set standard_conforming_strings = on set search_path = pg_catalog, pg_temp
 as $$
   select
     case

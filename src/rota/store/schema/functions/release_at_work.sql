@@ -1,17 +1,17 @@
 -- Returns whether a release is at work: one of its workers is alive, or was a drain, as its short
 -- life shows, and the next drain may come. Without the second rule, two crontabs whose drains
 -- alternate would make each release the newest once a minute.
-create or replace function release_at_work(p_release text)
+create or replace function {schema}.release_at_work(p_release text)
 returns boolean
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select exists (
-    select from worker w
+    select from {schema}.worker w
     where w.release = p_release
       and (
-        is_alive(w.heartbeat_at, w.stopped_at)
-        or w.stopped_at > clock() - interval '10 minutes'
+        {schema}.is_alive(w.heartbeat_at, w.stopped_at)
+        or w.stopped_at > {schema}.clock() - interval '10 minutes'
           and w.stopped_at < w.started_at + interval '2 minutes'
       )
   )

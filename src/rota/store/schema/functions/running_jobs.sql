@@ -1,5 +1,5 @@
 -- Returns at most p_limit of the running jobs, those whose leases end first.
-create or replace function running_jobs(p_limit int)
+create or replace function {schema}.running_jobs(p_limit int)
 returns table (
   id bigint,
   job_type text,
@@ -11,12 +11,13 @@ returns table (
   progress jsonb
 )
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
   select
     j.id, j.job_type, j.queue, j.locked_by,
     j.attempts, j.started_at, j.locked_until, j.progress
-  from job j
+  from {schema}.job j
   where j.status = 'running'
   order by j.locked_until
   limit p_limit

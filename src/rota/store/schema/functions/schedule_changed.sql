@@ -1,10 +1,10 @@
 -- Applies the consequences of a change, whatever client made it. After a new cron text or time
 -- zone, or when a pause or being disabled ends, ticks count from now on. A schedule that Rota
 -- paused is tried again.
-create or replace function schedule_changed()
+create or replace function {schema}.schedule_changed()
 returns trigger
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (
@@ -20,7 +20,7 @@ begin
   ) then
     return new;  -- neither the definition nor a pause changed: this is a tick
   end if;
-  new.updated_at := clock();
+  new.updated_at := {schema}.clock();
   if new.refused and old.refused and new.paused_by is distinct from old.paused_by then
     new.refused := false;  -- a person has taken the pause over
   end if;
@@ -45,7 +45,7 @@ begin
     or old.paused_at is not null and new.paused_at is null
     or old.disabled_at is not null and new.disabled_at is null
   then
-    new.since := clock();
+    new.since := {schema}.clock();
     if new.next_run_at is not distinct from old.next_run_at then
       new.next_run_at := null;
     end if;

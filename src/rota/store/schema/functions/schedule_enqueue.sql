@@ -1,18 +1,18 @@
 -- Inserts a job of a schedule. Returns its id. p_tick NULL: a person triggered it.
-create or replace function schedule_enqueue(
-  p_schedule schedule,
+create or replace function {schema}.schedule_enqueue(
+  p_schedule {schema}.schedule,
   p_tick timestamptz,
   p_run_at timestamptz
 )
 returns bigint
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job bigint;
-  v_run_at timestamptz := greatest(p_run_at, clock());
+  v_run_at timestamptz := greatest(p_run_at, {schema}.clock());
 begin
-  insert into job (
+  insert into {schema}.job (
     queue, job_type, payload, payload_version, priority,
     run_at, expires_at, max_attempts,
     meta, schedule, scheduled_for
@@ -23,7 +23,11 @@ begin
     v_run_at,
     v_run_at + coalesce(
       p_schedule.expires,
-      (select t.expires from job_type t where t.name = canonical_type(p_schedule.job_type))
+      (
+        select t.expires
+        from {schema}.job_type t
+        where t.name = {schema}.canonical_type(p_schedule.job_type)
+      )
     ),
     p_schedule.max_attempts,
     p_schedule.meta, p_schedule.name, p_tick

@@ -2,7 +2,7 @@
 -- read. Returns whether it did.
 -- Locks: the row of the schedule.
 -- Keeps: one bad row does not stop the others from being planned, and says what is wrong with it.
-create or replace function schedule_refuse(
+create or replace function {schema}.schedule_refuse(
   p_name text,
   p_next_run_at timestamptz,
   p_since timestamptz,
@@ -10,12 +10,12 @@ create or replace function schedule_refuse(
 )
 returns boolean
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update schedule s
+  update {schema}.schedule s
   set
-    paused_at = clock(),
+    paused_at = {schema}.clock(),
     paused_by = 'rota',
     paused_why = left(p_why, 500),
     refused = true

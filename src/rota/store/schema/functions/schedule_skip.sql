@@ -1,19 +1,23 @@
 -- Writes a row to history for a tick that was not enqueued, because an earlier run was not over.
 -- Returns its id.
-create or replace function schedule_skip(p_schedule schedule, p_tick timestamptz, p_why text)
+create or replace function {schema}.schedule_skip(
+  p_schedule {schema}.schedule,
+  p_tick timestamptz,
+  p_why text
+)
 returns bigint
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_job bigint := nextval(pg_get_serial_sequence('job', 'id'));
-  v_type job_type;
+  v_job bigint := nextval(pg_get_serial_sequence('{schema}.job', 'id'));
+  v_type {schema}.job_type;
 begin
-  perform today_ensure();
+  perform {schema}.today_ensure();
   select * into v_type
-  from job_type t
-  where t.name = canonical_type(p_schedule.job_type);
-  insert into job_history (
+  from {schema}.job_type t
+  where t.name = {schema}.canonical_type(p_schedule.job_type);
+  insert into {schema}.job_history (
     id, queue, job_type, payload, payload_version,
     status, priority, run_at,
     attempts, max_attempts, claims,
@@ -27,10 +31,10 @@ begin
     'cancelled', coalesce(p_schedule.priority, v_type.priority, 0), p_tick,
     0, p_schedule.max_attempts, 0,
     p_schedule.meta, p_schedule.name, p_tick,
-    clock(), clock(),
-    p_why, 'Overlap', clock()
+    {schema}.clock(), {schema}.clock(),
+    p_why, 'Overlap', {schema}.clock()
   );
-  insert into schedule_run (schedule, job, scheduled_for)
+  insert into {schema}.schedule_run (schedule, job, scheduled_for)
   values (p_schedule.name, v_job, p_tick);
   return v_job;
 end $$;

@@ -5,32 +5,32 @@
 -- text or the time zone changes. Returns how many are declared.
 -- Locks: the rows of the schedules, in the order of their names.
 -- Keeps: an operator's pause and an unchanged schedule's next_run_at survive a deploy.
-create or replace function schedules_declare(
+create or replace function {schema}.schedules_declare(
   p_schedules jsonb,
   p_release text,
   p_is_deploy boolean
 )
 returns int
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;
 begin
-  insert into release as r (name, started_at)
-  values (p_release, clock())
+  insert into {schema}.release as r (name, started_at)
+  values (p_release, {schema}.clock())
   on conflict (name) do update
   set started_at = excluded.started_at
   where exists (
-      select from release o
+      select from {schema}.release o
       where o.name <> p_release
         and o.started_at >= r.started_at
     )
-    and not release_at_work(p_release);
-  if not p_is_deploy and release_newest(p_release) <> p_release then
+    and not {schema}.release_at_work(p_release);
+  if not p_is_deploy and {schema}.release_newest(p_release) <> p_release then
     return 0;
   end if;
-  insert into schedule as s (
+  insert into {schema}.schedule as s (
     name, origin, job_type, payload, payload_version,
     queue, priority, max_attempts, expires, meta,
     cron, timezone, catch_up, overlap, jitter,
@@ -40,8 +40,8 @@ begin
     d.name, 'code', d.job_type, d.payload, d.payload_version,
     d.queue, d.priority, d.max_attempts, make_interval(secs => d.expires_s), d.meta,
     d.cron, d.timezone, d.catch_up, d.overlap, make_interval(secs => d.jitter_s),
-    p_release, clock()
-  from schedules_read(p_schedules) d
+    p_release, {schema}.clock()
+  from {schema}.schedules_read(p_schedules) d
   order by d.name  -- ten workers that start at once take the locks in one order
   on conflict (name) do update
   set

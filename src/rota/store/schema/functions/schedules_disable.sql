@@ -4,24 +4,24 @@
 -- Locks: the rows of those schedules.
 -- Keeps: a schedule that code no longer declares does not run for ever, and a deploy with two
 --   releases side by side stops nothing.
-create or replace function schedules_disable()
+create or replace function {schema}.schedules_disable()
 returns setof text
 language sql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
-  update schedule d
-  set disabled_at = clock()
+  update {schema}.schedule d
+  set disabled_at = {schema}.clock()
   where d.name = any (array(
     select s.name
-    from release r
-    join schedule s
+    from {schema}.release r
+    join {schema}.schedule s
       on s.origin = 'code'
       and s.disabled_at is null
       and s.release <> r.name
-      and s.declared_at <= clock() - interval '1 hour'
-    where r.name = release_newest()
+      and s.declared_at <= {schema}.clock() - interval '1 hour'
+    where r.name = {schema}.release_newest()
       and r.name <> 'unknown'
-      and r.started_at <= clock() - interval '1 hour'
+      and r.started_at <= {schema}.clock() - interval '1 hour'
     for no key update of s skip locked  -- a worker that starts takes these locks in another order
   ))
   returning d.name

@@ -4,7 +4,7 @@
 -- Each row has the clock, and the seconds until the next tick of all other schedules.
 -- Locks: none; indexes schedule_next and schedule_unplanned.
 -- Keeps: M22, the database's clock decides; idle workers read next to nothing.
-create or replace function schedules_due(p_after timestamptz, p_limit int)
+create or replace function {schema}.schedules_due(p_after timestamptz, p_limit int)
 returns table (
   now timestamptz,
   paused boolean,
@@ -20,21 +20,21 @@ returns table (
 )
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_paused boolean := is_paused();
+  v_paused boolean := {schema}.is_paused();
   v_limit int := case when v_paused then 0 else p_limit end;
 begin
   return query
   select
-    clock(),
+    {schema}.clock(),
     v_paused,
     (
-      select extract(epoch from x.next_run_at - clock())::float8
-      from schedule x
-      where x.next_run_at > clock()
+      select extract(epoch from x.next_run_at - {schema}.clock())::float8
+      from {schema}.schedule x
+      where x.next_run_at > {schema}.clock()
         and x.cron is not null
         and x.paused_at is null
         and x.disabled_at is null
@@ -44,22 +44,14 @@ begin
     due.name, due.cron, due.timezone, due.catch_up,
     extract(epoch from due.jitter)::float8,
     due.next_run_at, due.since,
-    case
-      when greatest(octet_length(due.payload::text), octet_length(due.meta::text))
-        > payload_bytes_max()
-        then format(
-          'its payload or meta is over the limit of %s bytes: '
-            || 'store the data elsewhere and pass a reference',
-          payload_bytes_max()
-        )
-    end
+    {schema}.job_refusal(jsonb_populate_record(null::{schema}.job, to_jsonb(due)))
   from (select) one
   left join lateral (
     (
       select s.*
-      from schedule s
+      from {schema}.schedule s
       where s.next_run_at > p_after
-        and s.next_run_at <= clock()
+        and s.next_run_at <= {schema}.clock()
         and s.cron is not null
         and s.paused_at is null
         and s.disabled_at is null
@@ -69,7 +61,7 @@ begin
     union all
     (
       select s.*
-      from schedule s
+      from {schema}.schedule s
       where s.next_run_at is null
         and s.cron is not null
         and s.paused_at is null

@@ -1,5 +1,5 @@
 -- Returns schedule definitions, which clients send as JSON, as rows.
-create or replace function schedules_read(p_schedules jsonb)
+create or replace function {schema}.schedules_read(p_schedules jsonb)
 returns table (
   name text,
   job_type text,

@@ -11,13 +11,13 @@
 -- Locks: the row of stat_rollup, with SKIP LOCKED; no index: the tail of one day's history, or once
 --   an hour all of that day.
 -- Keeps: M85, each row counted once, and no finish pays for it.
-create or replace function stats_roll_up()
+create or replace function {schema}.stats_roll_up()
 returns boolean
 language plpgsql
-set jit = off set max_parallel_workers_per_gather = 0 set search_path from current
+set jit = off set max_parallel_workers_per_gather = 0 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_closed timestamptz := date_trunc('minute', clock() - interval '2 minutes', 'UTC');
+  v_closed timestamptz := date_trunc('minute', {schema}.clock() - interval '2 minutes', 'UTC');
   v_from timestamptz;
   v_hour timestamptz;
   v_to timestamptz;
@@ -26,40 +26,42 @@ declare
   v_first bigint;
 begin
   select f.complete_to into v_from
-  from stat_rollup f
+  from {schema}.stat_rollup f
   where f.complete_to < v_closed
-    or f.complete_to > clock()
+    or f.complete_to > {schema}.clock()
   for update skip locked;
   if not found then
     return false;
   end if;
-  if v_from > clock() then
+  if v_from > {schema}.clock() then
     v_from := date_trunc('hour', v_closed, 'UTC');
-    delete from stat_hour s where s.hour >= v_from;
-    update stat_rollup set complete_to = v_from;
+    delete from {schema}.stat_hour s where s.hour >= v_from;
+    update {schema}.stat_rollup set complete_to = v_from;
   end if;
   v_hour := date_trunc('hour', v_from, 'UTC');
   v_to := least(v_closed, v_hour + interval '1 hour');
   v_name := 'job_history_' || to_char(v_hour at time zone 'UTC', 'YYYYMMDD');
-  if to_regclass('' || v_name) is not null then
-    v_blocks := pg_relation_size(('' || v_name)::regclass)
+  if to_regclass('{schema}.' || v_name) is not null then
+    v_blocks := pg_relation_size(('{schema}.' || v_name)::regclass)
       / current_setting('block_size')::int;
-    v_first := history_block(v_name, v_from - interval '1 minute', v_blocks);
+    v_first := {schema}.history_block(v_name, v_from - interval '1 minute', v_blocks);
   end if;
-  if v_blocks is not null or not exists (select from stat_hour s where s.hour = v_hour) then
+  if v_blocks is not null
+    or not exists (select from {schema}.stat_hour s where s.hour = v_hour)
+  then
     if v_to = v_hour + interval '1 hour' then
       v_from := v_hour;
       v_first := least(
-        history_block(v_name, v_from - interval '1 minute', v_blocks),
+        {schema}.history_block(v_name, v_from - interval '1 minute', v_blocks),
         greatest(0, v_blocks - 262144)
       );
-      delete from stat_hour s where s.hour = v_hour;
+      delete from {schema}.stat_hour s where s.hour = v_hour;
     end if;
     if v_blocks > 0 then
-      perform figures_add_ended(v_name, v_hour, v_from, v_to, v_first);
+      perform {schema}.figures_add_ended(v_name, v_hour, v_from, v_to, v_first);
     end if;
-    perform figures_add_failed(v_hour, v_from, v_to);
+    perform {schema}.figures_add_failed(v_hour, v_from, v_to);
   end if;
-  update stat_rollup set complete_to = v_to;
+  update {schema}.stat_rollup set complete_to = v_to;
   return v_to < v_closed;
 end $$;

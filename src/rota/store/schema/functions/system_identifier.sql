@@ -1,9 +1,9 @@
 -- Returns the identifier of the server; NULL where the role may not read it, as in some managed
 -- services.
-create or replace function system_identifier()
+create or replace function {schema}.system_identifier()
 returns bigint
 language plpgsql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return (select c.system_identifier from pg_control_system() c);

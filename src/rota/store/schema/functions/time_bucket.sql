@@ -1,6 +1,6 @@
 -- Returns the bucket of a duration: bucket b holds durations up to 1.2 to the power of b
 -- milliseconds.
-create or replace function time_bucket(p_took interval)
+create or replace function {schema}.time_bucket(p_took interval)
 returns int
 language sql immutable parallel safe
 as $$

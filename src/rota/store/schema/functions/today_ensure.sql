@@ -1,12 +1,14 @@
 -- Creates today's partitions if they are missing. A worker repeats the statement that failed
 -- without one; a caller's transaction cannot.
-create or replace function today_ensure()
+create or replace function {schema}.today_ensure()
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if to_regclass('job_history_' || to_char(clock() at time zone 'UTC', 'YYYYMMDD')) is null then
-    perform partitions_ensure(0);
+  if to_regclass(
+    '{schema}.job_history_' || to_char({schema}.clock() at time zone 'UTC', 'YYYYMMDD')
+  ) is null then
+    perform {schema}.partitions_ensure(0);
   end if;
 end $$;

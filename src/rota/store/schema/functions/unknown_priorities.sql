@@ -1,9 +1,10 @@
 -- Returns all priorities in use in a queue that a worker does not know. It takes one index descent
 -- for each gap between the known ones, and one for each priority found.
-create or replace function unknown_priorities(p_queue text, p_known smallint[])
+create or replace function {schema}.unknown_priorities(p_queue text, p_known smallint[])
 returns setof smallint
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
@@ -18,7 +19,7 @@ begin
     with recursive used as (
       (
         select b.priority
-        from job b
+        from {schema}.job b
         where b.queue = p_queue
           and b.priority > gap.low
           and b.priority < gap.high
@@ -31,7 +32,7 @@ begin
       from used u
       cross join lateral (
         select b.priority
-        from job b
+        from {schema}.job b
         where b.queue = p_queue
           and b.priority > gap.low
           and b.priority < u.priority

@@ -1,10 +1,10 @@
 -- Limits how long a statement waits for a lock, until the transaction ends: one second, or 0.2 s
 -- while jobs are tried around one that is locked. Upkeep locks its own rows without waiting, but it
 -- can still wait for a key, or for what a trigger of the user's touches.
-create or replace function wait_briefly(p_only bigint[])
+create or replace function {schema}.wait_briefly(p_only bigint[])
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now interval := pg_catalog.current_setting('lock_timeout')::interval;

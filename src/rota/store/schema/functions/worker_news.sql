@@ -1,7 +1,7 @@
 -- Returns what a worker must know besides its jobs: requests to look back that are newer than
 -- p_asked_since (one per queue), and, with p_probe, the priorities in use that are not in p_known
 -- (queue to priorities). NULL: nothing.
-create or replace function worker_news(
+create or replace function {schema}.worker_news(
   p_queues text[],
   p_asked_since timestamptz[],
   p_probe boolean,
@@ -9,7 +9,8 @@ create or replace function worker_news(
 )
 returns text
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_look_back jsonb;
@@ -18,11 +19,11 @@ begin
   select jsonb_agg(jsonb_build_array(q.name, q.look_back_to, q.look_back_asked_at))
   into v_look_back
   from unnest(p_queues, p_asked_since) k(queue, since)
-  join queue q on q.name = k.queue and q.look_back_asked_at > k.since;
+  join {schema}.queue q on q.name = k.queue and q.look_back_asked_at > k.since;
   if p_probe then
     select jsonb_agg(jsonb_build_array(k.queue, found.priority)) into v_priorities
     from jsonb_each(p_known) k(queue, known)
-    cross join lateral unknown_priorities(
+    cross join lateral {schema}.unknown_priorities(
       k.queue,
       array(select p::smallint from jsonb_array_elements_text(k.known) p)
     ) found(priority);

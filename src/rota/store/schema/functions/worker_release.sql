@@ -1,11 +1,11 @@
 -- Returns the release of a worker.
-create or replace function worker_release(p_worker text)
+create or replace function {schema}.worker_release(p_worker text)
 returns text
 language sql stable
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
-    (select w.release from worker w where w.name = p_worker),
+    (select w.release from {schema}.worker w where w.name = p_worker),
     'unknown'
   )
 $$;

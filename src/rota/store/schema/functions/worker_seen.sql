@@ -1,6 +1,6 @@
 -- Writes the heartbeat of a worker in SQL, at most every five seconds. It never waits for the row:
 -- another session of the same worker may keep a transaction open.
-create or replace function worker_seen(
+create or replace function {schema}.worker_seen(
   p_worker text,
   p_queue text,
   p_types text[],
@@ -8,22 +8,22 @@ create or replace function worker_seen(
 )
 returns void
 language plpgsql
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due boolean;
 begin
   select
-    w.heartbeat_at < clock() - interval '5 seconds'
+    w.heartbeat_at < {schema}.clock() - interval '5 seconds'
     or w.stopped_at is not null
     or not w.queues ? p_queue
     or not w.job_types @> p_types
     or w.release <> p_release
   into v_due
-  from worker w
+  from {schema}.worker w
   where w.name = p_worker;
   if not found then
-    insert into worker (name, host, pid, version, release, job_types, queues)
+    insert into {schema}.worker (name, host, pid, version, release, job_types, queues)
     values (
       p_worker,
       coalesce(host(inet_client_addr()), 'local'),
@@ -35,9 +35,9 @@ begin
     )
     on conflict do nothing;
   elsif v_due then
-    update worker w
+    update {schema}.worker w
     set
-      heartbeat_at = clock(),
+      heartbeat_at = {schema}.clock(),
       stopped_at = null,
       release = p_release,
       queues = w.queues || jsonb_build_object(p_queue, null),
@@ -48,7 +48,7 @@ begin
       )
     where w.name = (
       select free.name
-      from worker free
+      from {schema}.worker free
       where free.name = p_worker
       for no key update skip locked
     );

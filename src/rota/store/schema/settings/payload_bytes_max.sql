@@ -3,7 +3,7 @@
 -- Locks: none.
 -- Keeps: M12, the client refuses what the CHECK would refuse, before it can abort the caller's
 --   transaction.
-create function payload_bytes_max()
+create function {schema}.payload_bytes_max()
 returns int
 language sql immutable parallel safe
 as 'select 65536';

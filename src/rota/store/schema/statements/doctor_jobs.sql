@@ -2,7 +2,7 @@
 -- or have stopped.
 -- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
 -- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue:
---   name, late_s, stopped_why [NULL: it has not stopped by itself])
+--   name, late_s, stopped_why [NULL: it has not stopped by itself], last_error [NULL: none])
 -- Locks: none; indexes job_ready and job_dead.
 -- Keeps: M85; M44; M82.
 select json_build_object(
@@ -14,6 +14,7 @@ select json_build_object(
       json_agg(json_build_object(
         'name', s.name,
         'stopped_why', s.stopped_why,
+        'last_error', s.last_error,
         'late_s', extract(epoch from :schema.clock() - s.due_at)::float8
       )),
       '[]'

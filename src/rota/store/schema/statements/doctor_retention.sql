@@ -1,7 +1,8 @@
 -- Read how long finished things are kept, what should be gone by now, and how much there is.
 -- Parameters: margin interval (how long a day may stay after its time)
 -- Rows: facts text (JSON: keep_s by what [NULL: for ever], days, bytes and last_day_bytes of
---   history, overdue and pending: names of partitions)
+--   history, overdue and pending: names of partitions; archive: name, is_open [whether the owner of
+--   the schema may move a table there], days, bytes [NULL: there is none])
 -- Locks: none.
 -- Keeps: M13.
 with partition as materialized (
@@ -56,5 +57,24 @@ select json_build_object(
     select coalesce(json_agg(p.name order by p.name), '[]')
     from partition p
     where p.is_pending
+  ),
+  'archive', (
+    select json_build_object(
+      'name', i.archive,
+      'is_open', coalesce(
+        has_schema_privilege(o.relowner, to_regnamespace(quote_ident(i.archive)), 'CREATE'),
+        false
+      ),
+      'days', count(c.oid),
+      'bytes', coalesce(sum(pg_total_relation_size(c.oid)), 0)
+    )
+    from :schema.installation i
+    join pg_class o on o.oid = (:'schema' || '.job_history')::regclass
+    left join pg_class c
+      on c.relnamespace = to_regnamespace(quote_ident(i.archive))
+      and c.relkind = 'r'
+      and c.relname ~ '^(job_history|attempt)_[0-9]{8}$'
+    where i.archive is not null
+    group by i.archive, o.relowner
   )
 )::text as facts

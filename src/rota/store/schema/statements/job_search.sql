@@ -6,11 +6,12 @@
 --   before int8 (only ids below); limit int
 -- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
---   claims int4; idempotency_key text; meta text; schedule text; scheduled_for timestamptz;
---   created_at timestamptz; status text; locked_by text; locked_until timestamptz; losses int2;
+--   claims int4; idempotency_key text; meta text; created_at timestamptz;
+--   schedule text; scheduled_for timestamptz; losses int2;
+--   locked_by text; started_at timestamptz; status text; locked_until timestamptz;
 --   cancel_requested_at timestamptz; cancel_reason text; progress text; last_error text;
 --   error_type text; response_code int4; verdict text; verdict_rule text;
---   updated_at timestamptz; started_at timestamptz; failed_at timestamptz;
+--   updated_at timestamptz; failed_at timestamptz;
 --   finished_at timestamptz; result text; release text; resolution text.
 -- Locks: none; indexes job_pkey, job_history_id, attempt_finished and that of the keys; of history
 --   the days asked for.
@@ -18,11 +19,12 @@
 select
   id, origin_id, queue, job_type, payload::text, payload_version,
   priority, run_at, expires_at, attempts, max_attempts,
-  claims, idempotency_key, meta::text, schedule, scheduled_for,
-  created_at, status, locked_by, locked_until, losses,
+  claims, idempotency_key, meta::text, created_at,
+  schedule, scheduled_for, losses,
+  locked_by, started_at, status, locked_until,
   cancel_requested_at, cancel_reason, progress::text, last_error,
   error_type, response_code, verdict, verdict_rule,
-  updated_at, started_at, failed_at,
+  updated_at, failed_at,
   finished_at, result::text, release, resolution::text
 from :schema.jobs_find(
   :ids::int8[],

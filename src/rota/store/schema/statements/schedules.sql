@@ -4,7 +4,8 @@
 --   max_attempts int4; expires_s float8; meta_json text; cron text; timezone text; catch_up text;
 --   overlap text; jitter_s float8; paused_at timestamptz; paused_by text; paused_why text;
 --   disabled_at timestamptz; next_run_at timestamptz; since timestamptz; last_run_at timestamptz;
---   last_job int8; release text; created_at timestamptz; updated_at timestamptz; now timestamptz
+--   last_job int8; last_error text; release text; created_at timestamptz; updated_at timestamptz;
+--   now timestamptz
 -- Locks: none; index schedule_pkey.
 -- Keeps: M10, a schedule is a row that holds everything about it.
 select
@@ -30,6 +31,7 @@ select
   s.since,
   s.last_run_at,
   s.last_job,
+  s.last_error,
   s.release,
   s.created_at,
   s.updated_at,

@@ -1,12 +1,13 @@
 -- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
--- it, counts as complete.
+-- it, counts as complete. statement_timestamp() and not clock(), which every INSERT would plan
+-- anew; job_fill asks clock().
 create or replace trigger job_insert_fill
-before insert on job
+before insert on {schema}.job
 for each row
 when (
   new.queue is null
   or new.priority is null
   or new.idempotency_key is not null
-  or new.run_at < clock()
+  or new.run_at < statement_timestamp()
 )
-execute function job_fill();
+execute function {schema}.job_fill();

@@ -1,6 +1,6 @@
 -- Calls job_notify once for each INSERT.
 create or replace trigger job_insert_notify
-after insert on job
+after insert on {schema}.job
 referencing new table as fresh
 for each statement
-execute function job_notify();
+execute function {schema}.job_notify();

@@ -2,6 +2,6 @@
 -- would not do: PostgreSQL prints a long one in other words after a dump and a restore, and the
 -- trigger would look changed.
 create or replace trigger schedule_update
-before update on schedule
+before update on {schema}.schedule
 for each row
-execute function schedule_changed();
+execute function {schema}.schedule_changed();

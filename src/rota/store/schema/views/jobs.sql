@@ -1,6 +1,6 @@
 -- Shows live and finished jobs together, for people and dashboards. An original has its own id as
 -- origin_id. max_attempts is the type's if the job has none.
-create or replace view jobs as
+create or replace view {schema}.jobs as
 select
   j.id,
   coalesce(j.origin_id, j.id) as origin_id,
@@ -8,7 +8,11 @@ select
   j.status, j.priority, j.run_at, j.expires_at, j.attempts,
   coalesce(
     j.max_attempts,
-    (select t.max_attempts from job_type t where t.name = canonical_type(j.job_type)),
+    (
+      select t.max_attempts
+      from {schema}.job_type t
+      where t.name = {schema}.canonical_type(j.job_type)
+    ),
     10
   ) as max_attempts,
   j.claims, j.locked_by, j.locked_until,
@@ -25,8 +29,8 @@ from (
     null::jsonb as resolution,
     null::jsonb as result,
     l.*
-  from job l
+  from {schema}.job l
   union all
   select h.*
-  from job_history h
+  from {schema}.job_history h
 ) j;

@@ -5,7 +5,7 @@
 -- last error of a job that has not ended. A search by key or by p_ids ignores time.
 -- The query is built from the filters that are given, so that each search gets its own plan: it
 -- leaves out days that do not count, and the planner knows the values.
-create or replace function jobs_find(
+create or replace function {schema}.jobs_find(
   p_ids bigint[],
   p_status text,
   p_job_type text,
@@ -18,13 +18,13 @@ create or replace function jobs_find(
   p_before bigint,
   p_limit int
 )
-returns setof jobs
+returns setof {schema}.jobs
 language plpgsql stable
 set jit = off set max_parallel_workers_per_gather = 0 set standard_conforming_strings = on
-set search_path from current
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_since timestamptz := coalesce(p_since, coalesce(p_until, clock()) - interval '1 day');
+  v_since timestamptz := coalesce(p_since, coalesce(p_until, {schema}.clock()) - interval '1 day');
   v_has_error boolean := p_error_type is not null or p_error is not null;
   v_like text := '%' || replace(replace(replace(p_error, '\', '\\'), '%', '\%'), '_', '\_') || '%';
   v_same text := concat(
@@ -38,14 +38,14 @@ declare
   v_parts text[] := '{}';
 begin
   if p_ids is not null then
-    v_parts := array['(select v.* from jobs v where v.id = any ($1)' || v_same || v_last];
+    v_parts := array['(select v.* from {schema}.jobs v where v.id = any ($1)' || v_same || v_last];
   else
     if p_status is null or p_status not in ('succeeded', 'cancelled') then
       v_parts := v_parts || concat(
-        '(select v.* from jobs v where v.finished_at is null', v_same,
+        '(select v.* from {schema}.jobs v where v.finished_at is null', v_same,
         case when p_error_type is not null then ' and v.error_type = $6' end,
         case when p_error is not null then ' and v.last_error ilike $7' end,
-        case when p_until <= clock() then ' and v.status = ''dead''' end,
+        case when p_until <= {schema}.clock() then ' and v.status = ''dead''' end,
         case
           when p_status = 'dead' and p_since is not null then ' and v.failed_at >= $8'
           when p_since is not null then ' and (v.status <> ''dead'' or v.failed_at >= $8)'
@@ -59,22 +59,23 @@ begin
     if v_has_error then
       v_parts := v_parts || concat(
         '(select v.* from (select a.job, min(a.finished_at) as failed_at '
-          || 'from attempt a where a.finished_at >= $8',
+          || 'from {schema}.attempt a where a.finished_at >= $8',
         case when p_until is not null then ' and a.finished_at < $9' end,
         case when p_error_type is not null then ' and a.error_type = $6' end,
         case when p_error is not null then ' and a.message ilike $7' end,
         case when p_job_type is not null then ' and a.job_type = $3' end,
         case when p_before is not null then ' and a.job < $10' end,
         ' group by a.job order by a.job desc) a cross join lateral ('
-          || 'select v.* from jobs v where v.id = a.job and v.finished_at is null', v_same,
+          || 'select v.* from {schema}.jobs v where v.id = a.job and v.finished_at is null', v_same,
         ' union all '
-          || 'select v.* from jobs v where v.id = a.job and v.finished_at >= a.failed_at', v_same,
+          || 'select v.* from {schema}.jobs v '
+          || 'where v.id = a.job and v.finished_at >= a.failed_at', v_same,
         case when p_status = 'dead' then ' and v.resolution is null' end,
         ' limit 1) v order by a.job desc limit $11)'
       );
     elsif p_status is null or p_status in ('succeeded', 'cancelled') then
       v_parts := v_parts || concat(
-        '(select v.* from jobs v where v.finished_at >= $8',
+        '(select v.* from {schema}.jobs v where v.finished_at >= $8',
         case when p_until is not null then ' and v.finished_at < $9' end,
         v_same,
         v_last
@@ -82,7 +83,8 @@ begin
     end if;
     if p_key is not null and not v_has_error then
       v_parts := v_parts || concat(
-        '(select v.* from jobs v where v.id = any (array(select key_jobs($3, $5)))', v_same,
+        '(select v.* from {schema}.jobs v '
+          || 'where v.id = any (array(select {schema}.key_jobs($3, $5)))', v_same,
         case when p_status = 'dead' then ' and v.resolution is null' end,
         v_last
       );

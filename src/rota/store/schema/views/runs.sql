@@ -1,6 +1,6 @@
 -- Shows every run of a schedule, with its outcome. A dead run ended when it died, however late it
 -- was archived. A success of a type that keeps failures only has left no row.
-create or replace view runs as
+create or replace view {schema}.runs as
 select
   r.schedule,
   r.scheduled_for,
@@ -16,20 +16,20 @@ select
   end as duration,
   j.error_type,
   j.last_error
-from schedule_run r
+from {schema}.schedule_run r
 left join lateral (
   select
     l.status, l.attempts, l.started_at, l.failed_at,
     null::timestamptz as finished_at,
     l.error_type, l.last_error
-  from job l
+  from {schema}.job l
   where l.id = r.job
   union all
   select
     h.status, h.attempts, h.started_at, h.failed_at,
     case when h.status <> 'dead' then h.finished_at end,
     h.error_type, h.last_error
-  from job_history h
+  from {schema}.job_history h
   where h.id = r.job
   limit 1
 ) j on true;

@@ -1,0 +1,47 @@
+-- Refuses rows that job_refusal refuses: at an INSERT once for the statement, at an UPDATE of a
+-- column that a person may have changed once for the row. SECURITY DEFINER: a producer needs INSERT
+-- on job and nothing else.
+-- At an INSERT also an id that the sequence has not given, because it blocks the producer that will
+-- get it; and a run of a schedule that would never start, because every tick of that schedule would
+-- be skipped.
+-- Keeps: M15, no producer can stop another, a reader or a schedule.
+create or replace function {schema}.job_check()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_refusal text;
+  v_last_id bigint := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
+begin
+  if tg_op = 'INSERT' then
+    select
+      min(coalesce(
+        {schema}.job_refusal(row(f.*)::{schema}.job),
+        case
+          when f.id > v_last_id
+            then format('id %s is above the last that the sequence gave; leave it out', f.id)
+          when f.schedule is not null
+            and (f.status <> 'queued' or f.run_at > {schema}.clock() + interval '2 days')
+            then 'schedule is given, so the job must be queued and due within two days'
+        end
+      ))
+    into v_refusal
+    from fresh f;
+  else
+    v_refusal := {schema}.job_refusal(new);
+    -- What was so before, such as a payload over a limit that was lowered, is not refused now.
+    if v_refusal = {schema}.job_refusal(old) then
+      return null;
+    end if;
+  end if;
+  if v_refusal is not null then
+    raise exception 'rota.job: %; nothing was written', v_refusal
+      using
+        errcode = 'check_violation',
+        schema = '{schema}',
+        table = 'job',
+        constraint = 'job_' || split_part(v_refusal, ' ', 1);
+  end if;
+  return null;
+end $$;

@@ -1,0 +1,22 @@
+-- Records why the job of a due tick could not be enqueued, if the schedule is unchanged since it
+-- was read. The tick stays due: a worker tries again. A reason that is recorded already is not
+-- written again.
+-- Locks: the row of the schedule.
+-- Keeps: M82, a schedule that does not fire says why.
+create or replace function {schema}.schedule_fail(
+  p_name text,
+  p_next_run_at timestamptz,
+  p_since timestamptz,
+  p_why text
+)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  update {schema}.schedule s
+  set last_error = left(p_why, 500)
+  where s.name = p_name
+    and s.next_run_at is not distinct from p_next_run_at
+    and s.since = p_since
+    and s.last_error is distinct from left(p_why, 500)
+$$;

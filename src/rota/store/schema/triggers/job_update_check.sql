@@ -1,0 +1,9 @@
+-- Calls job_check for changes by hand: no statement of Rota's that runs for every job sets one of
+-- these columns, and so none pays for it.
+create or replace trigger job_update_check
+after update of
+  queue, job_type, payload, payload_version, priority, run_at, expires_at, max_attempts,
+  idempotency_key, meta, scheduled_for, created_at
+on {schema}.job
+for each row
+execute function {schema}.job_check();

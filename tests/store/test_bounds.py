@@ -1,0 +1,133 @@
+"""No INSERT makes a row that stops other producers, readers or a schedule, whoever inserts it."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.cli import run
+from tests.store.planned import put, set_clock
+from tests.store.work import insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+TIMES = ("updated_at", "started_at", "failed_at", "cancel_requested_at")
+TEXTS = ("last_error", "error_type", "verdict", "verdict_rule", "cancel_reason")
+
+
+def refuse(connection: Connection, bound: str, **columns: object) -> None:
+    """Insert a row with these columns, which is refused under this name."""
+    names = ", ".join(columns)
+    values = ", ".join(f"%({name})s" for name in columns)
+    statement = f"insert into rota.job (job_type, {names}) values ('t', {values})"
+    with pytest.raises(psycopg.errors.CheckViolation) as refused:
+        connection.execute(statement.encode(), columns)
+    assert refused.value.diag.constraint_name == bound
+    assert (refused.value.diag.schema_name, refused.value.diag.table_name) == ("rota", "job")
+    assert connection.execute("select from rota.job").fetchall() == []
+
+
+@rule("M15", "M20")
+def test_an_id_above_the_sequence_is_refused_and_one_that_was_reserved_is_taken(
+    connection: Connection,
+) -> None:
+    refuse(connection, "job_id", id=10)
+    [last] = insert(connection)
+    connection.execute("delete from rota.job")
+    refuse(connection, "job_id", id=last + 100)
+    reserved = [id_ for (id_,) in connection.execute("select rota.job_reserve(3)").fetchall()]
+    connection.execute("insert into rota.job (id, job_type) values (%s, 't')", [reserved[1]])
+    # The next producers meet no row of theirs.
+    assert len(insert(connection, 200)) == 200
+
+
+@rule("M15", "M33")
+@pytest.mark.parametrize("column", TIMES)
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "9000-01-01", "0044-03-15 BC"])
+def test_a_time_that_python_cannot_read_is_refused(
+    connection: Connection, column: str, value: str
+) -> None:
+    refuse(connection, "job_created_at", **{column: value})
+
+
+@rule("M15")
+def test_a_lease_for_ever_is_refused(connection: Connection) -> None:
+    refuse(
+        connection, "job_created_at",
+        status="running", locked_by="w", locked_until="infinity",
+    )  # fmt: skip
+
+
+@rule("M15", "M85")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"done": "many"}, {"done": None}, {"total": "1"}, {"note": 1}, {"at": None},
+        {"at": "never"}, {"at": "infinity"}, {"at": "2026-01-14 10:00:00"},
+        {"at": "0001-01-01T00:00:00Z"},
+    ],
+)  # fmt: skip
+def test_a_progress_that_python_cannot_read_is_refused(
+    connection: Connection, change: dict[str, object]
+) -> None:
+    good = {"done": 1.5, "total": None, "note": "a", "at": "2026-01-14T10:00:00.5+00:00"}
+    for value in (good | change, {key: good[key] for key in good if key not in change}, [good], 5):
+        refuse(connection, "job_progress", progress=json.dumps(value))
+    [id_] = insert(connection, progress=json.dumps(good))
+    progress = rota.App(connection.info.dsn).get(id_).progress
+    assert progress is not None and progress.done == 1.5
+    connection.execute("delete from rota.job")
+
+
+@rule("M15", "M85")
+@pytest.mark.parametrize("column", TEXTS)
+def test_a_text_of_megabytes_is_refused(connection: Connection, column: str) -> None:
+    refuse(connection, "job_last_error", **{column: "x" * 20_000_000})
+
+
+@rule("M82")
+@pytest.mark.parametrize(
+    "columns",
+    [{"status": "waiting"}, {"run_at": "8999-01-01"}, {"status": "failed"}],
+)
+def test_a_foreign_run_that_would_silence_its_schedule_is_refused(
+    connection: Connection, columns: dict[str, str]
+) -> None:
+    refuse(connection, "job_schedule", schedule="nightly", **columns)
+
+
+@rule("M82")
+def test_a_run_with_the_longest_jitter_is_taken(connection: Connection, database: str) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, jitter="1 day")
+    app = rota.App(database)
+    app.job("t")(lambda: None)
+    app.drain()
+    set_clock(connection, "2026-03-01 12:00:00")
+    app.drain()
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1,)
+    assert app.schedules.trigger("s")
+    app.close()
+
+
+@rule("M85")
+def test_whatever_a_role_inserts_rota_jobs_can_show_it(
+    database: str, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for column in (*TIMES, *TEXTS, "progress"):
+        large = json.dumps(
+            {"done": 1, "total": 2, "note": "x" * 20_000_000, "at": "2026-01-14T10:00:00+00:00"}
+        )
+        for value in ("infinity", "{}", "x" * 20_000_000, large):
+            try:
+                connection.execute(
+                    f"insert into rota.job (job_type, {column}) values ('t', %s)".encode(), [value]
+                )
+            except psycopg.Error:
+                continue
+    assert run(["jobs", "--url", database, "--schema", "rota", "--json"]) == 0
+    assert len(capsys.readouterr().out) < 100_000

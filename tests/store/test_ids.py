@@ -1,0 +1,128 @@
+"""No job gets the id of another, also where a database came without its sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+import rota
+from rota.observe.doctor import Level, examine
+from rota.store.db import Database
+from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert, waits
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def restart(connection: Connection) -> None:
+    """Let the sequences begin again, as after a move by logical replication."""
+    connection.execute(
+        "select setval('rota.job_id_seq', 1, false), setval('rota.action_id_seq', 1, false)"
+    )
+
+
+def move(connection: Connection) -> dict[str, int]:
+    """Move the sequences; return the last id of each that was moved."""
+    return dict(connection.execute("select * from rota.ids_ensure()").fetchall())
+
+
+@rule("M2", "M87")
+def test_resume_copy_moves_the_sequences_above_every_id_that_was_given(
+    connection: Connection, app: rota.App, database: str
+) -> None:
+    ids = insert(connection, 5)
+    hand = Hand(connection)
+    jobs = hand.claim().jobs
+    hand.settle((jobs[4], SUCCEED), (jobs[3], GIVE_UP))
+    app.actions.bury(ids[0], why="no", by="ann")
+    restart(connection)
+    assert app.queues.resume_copy() is False  # it is no copy, and needs its sequences all the same
+    assert insert(connection) == [ids[4] + 1]
+    app.actions.ignore(ids[0], why="no", by="ann")
+    assert connection.execute("select array_agg(id order by id) from rota.action").fetchone() == (
+        [1, 2],
+    )
+
+
+@rule("M2")
+@pytest.mark.parametrize("left", ["live", "history", "attempt"])
+def test_the_highest_id_is_that_of_a_live_job_of_history_or_of_an_attempt(
+    connection: Connection, left: str
+) -> None:
+    ids = insert(connection, 3)
+    hand = Hand(connection)
+    if left != "live":
+        jobs = hand.claim().jobs
+        hand.settle((jobs[2], SUCCEED if left == "history" else FAIL))
+    if left == "attempt":  # as of a type that keeps no success of the retry
+        connection.execute("delete from rota.job where id = %s", [ids[2]])
+    restart(connection)
+    assert move(connection) == {"rota.job_id_seq": ids[2]}
+    assert insert(connection) == [ids[2] + 1]
+
+
+@rule("M2")
+def test_a_sequence_is_never_moved_backwards(connection: Connection) -> None:
+    assert move(connection) == {}
+    ids = insert(connection, 3)
+    reserved = [id_ for (id_,) in connection.execute("select rota.job_reserve(10)").fetchall()]
+    assert move(connection) == {}
+    connection.execute("delete from rota.job where id = any (%s)", [ids])
+    assert move(connection) == {}
+    assert insert(connection) == [reserved[-1] + 1]
+
+
+@rule("M2")
+def test_ids_that_a_bulk_reserves_while_the_sequence_is_moved_stay_its_own(
+    connection: Connection, second: Connection, database: str
+) -> None:
+    ids = insert(connection, 50)
+    restart(connection)
+    with psycopg.connect(database) as bulk, ThreadPoolExecutor(1) as pool:
+        bulk.execute("select rota.job_reserve(10)")  # still below the highest
+        moving = pool.submit(move, second)
+        eventually(waits(connection, second), what="it waits for those that take ids")
+        bulk.execute("select rota.job_reserve(100)")
+        bulk.commit()
+        assert moving.result(30) == {}  # the bulk has moved it further by then
+    assert insert(connection)[0] > ids[-1] + 60 - 1
+
+
+@pytest.fixture
+def reader(admin: Connection, connection: Connection) -> Iterator[str]:
+    """A role with a reader's grants."""
+    role = sql.Identifier(name := f"reader_{uuid4().hex[:12]}")
+    admin.execute(sql.SQL("create role {} login").format(role))
+    grants = "grant usage on schema rota to {0}; grant select on all tables in schema rota to {0}"
+    connection.execute(sql.SQL(grants).format(role))
+    yield name
+    connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(role))
+
+
+@rule("M2", "M3")
+def test_doctor_names_a_sequence_that_is_behind_also_for_a_reader(
+    database: str, connection: Connection, reader: str
+) -> None:
+    insert(connection, 3)
+
+    def look() -> tuple[Level, str]:
+        found = examine(Database(make_conninfo(database, user=reader)), only=["ids"])["ids"]
+        return found.level, f"{found.what} {found.what_to_do}"
+
+    assert look()[0] == Level.OK
+    restart(connection)
+    level, said = look()
+    assert level == Level.BAD
+    assert "rota.job_id_seq is at 0, and an id is 3" in said and "rota resume --copy" in said
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        insert(connection)
+    connection.execute(said[said.index("SELECT") :].encode())
+    assert look()[0] == Level.OK

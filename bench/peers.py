@@ -102,7 +102,9 @@ class Pgbench:
 
 def _script() -> str:
     statements = {
-        name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
+        name: "\n".join(
+            line for line in source(name).splitlines() if not line.startswith("--")
+        ).replace(":schema.", "rota.")
         for name in ("worker_claim", "job_finish")
     }
     claim = statements["worker_claim"].replace(":refused::int8[]", "null::int8[]")

@@ -99,5 +99,5 @@ def test_plain_successes_of_which_one_is_refused_are_left_to_the_common_way(
           when (old.id = {jobs[1].id}) execute function public.refuse()""".encode()
     )
     claims = [(job.id, job.claims, 0.25) for job in jobs]
-    assert hand.run(ops.finish_plain(claims, hand.release)) == set()
+    assert hand.run(ops.finish_plain(claims, hand.release)) is None
     assert connection.execute("select count(*) from rota.job").fetchone() == (3,)

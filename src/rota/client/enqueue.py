@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 
-ALIKE_MAX = 65_536
-"""Most characters of a payload in a bulk of jobs that are alike. They are sent as one array of
-1,000, which PostgreSQL limits to 256 MB."""
+ALIKE_MAX = 1_024
+"""Most characters of a payload in a bulk of jobs that are alike. The server parses 1,000 of them at
+once, in several times their size."""
 
 
 class EnqueueCalls(Caller):
@@ -85,7 +85,7 @@ class EnqueueCalls(Caller):
         return [Enqueued(one.id, one.created, one.status) for one in inserted]
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
-        """Refuse what the CHECK of the table would refuse, before it aborts the transaction."""
+        """Refuse what the database would refuse, before it aborts the transaction."""
         for index, job in enumerate(jobs):
             if job.options.meta_json is None and fits(job.payload_json, PAYLOAD_BYTES_LEAST):
                 continue
@@ -111,7 +111,7 @@ class EnqueueCalls(Caller):
     def _explain_refusal(
         self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
     ) -> PayloadError:
-        """Return the error for a CHECK that refused a job, because the limit was lowered after it
+        """Return the error for a payload that the database refused: the limit was lowered after it
         was read. It names the largest job. The caller's transaction is aborted."""
         self._payload_bytes_max = None
         index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
@@ -180,7 +180,7 @@ def _make_row(job: NewJob) -> NewRow:
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:
-    """Refuse what the CHECK of the table would refuse, before it aborts the transaction.
+    """Refuse what the database would refuse, before it aborts the transaction.
 
     For calls that are rare: unlike `EnqueueCalls` it reads the limit each time it needs it.
 

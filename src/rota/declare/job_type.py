@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
@@ -45,7 +45,7 @@ class NewJob:
 
     def using(self, **options: Unpack[UsingOptions]) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
-        return replace(self, options=self.options.update(options))
+        return NewJob(self.job_type, self.payload_json, self.options.update(options))
 
 
 class Sender(Protocol):

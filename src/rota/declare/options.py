@@ -6,9 +6,11 @@ A `TypedDict` is what a caller writes; the frozen class beside it is what the ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
+
+import msgspec
 
 from rota.declare.payload import Codec
 from rota.errors import PayloadError, UsageError
@@ -272,8 +274,7 @@ class UsingOptions(TypedDict, total=False):
     never committed, rolled back or closed. Defaults to one of the App's."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnqueueOptions:
+class EnqueueOptions(msgspec.Struct, frozen=True):
     """The options of one job, checked."""
 
     run_at: datetime | None = None
@@ -301,7 +302,7 @@ class EnqueueOptions:
             changes["delay_s"] = None
         elif "delay_s" in changes:
             changes["run_at"] = None
-        return replace(self, **changes)
+        return msgspec.structs.replace(self, **changes)
 
 
 def _encode_meta(value: Any, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ class Executor(Service):
         """Job types with a logged warning about ignored fields of a payload."""
         self._accepts = True
         self._refills_soon = False
+        self._context = contextvars.copy_context()
+        """The worker's own: a refill does not run with what the handler that ended has set."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -114,8 +117,15 @@ class Executor(Service):
             return
         now = self.clock.monotonic()
         batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
-        for attempt in self._pass_gates(group, batch, now):
-            self._admit(group, attempt)
+        # All get their slots, and so have their leases renewed, before the first handler begins: it
+        # may take its time.
+        admitted = [
+            (attempt, arguments)
+            for attempt in self._pass_gates(group, batch, now)
+            if (arguments := self._admit(group, attempt)) is not None
+        ]
+        for attempt, arguments in admitted:
+            self._begin(attempt, arguments)
         if batch and group.waiting and group.running < group.slots:
             self._refill_soon()
 
@@ -126,7 +136,7 @@ class Executor(Service):
         """
         if not self._refills_soon:
             self._refills_soon = True
-            self._parts.loop.call_soon(self._refill)
+            self._parts.loop.call_soon(self._refill, context=self._context)
 
     def _refill(self) -> None:
         self._refills_soon = False
@@ -163,14 +173,15 @@ class Executor(Service):
         if aside:
             group.put_aside(aside, until)
 
-    def _admit(self, group: SlotGroup, attempt: Attempt) -> None:
-        """Give a slot to an attempt that passed the gates, and begin it."""
+    def _admit(self, group: SlotGroup, attempt: Attempt) -> dict[str, Any] | None:
+        """Give a slot to an attempt that passed the gates; return its arguments, or None if its
+        handler cannot be called."""
         arguments = self._read_arguments(attempt)
         if isinstance(arguments, dict):
             self._take_slot(group, attempt)
-            self._begin(attempt, arguments)
-        else:
-            self._end(attempt, arguments)
+            return arguments
+        self._end(attempt, arguments)
+        return None
 
     def _take_slot(self, group: SlotGroup, attempt: Attempt) -> None:
         attempt.admit()

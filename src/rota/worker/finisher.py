@@ -142,10 +142,10 @@ class Finisher(Service):
         self._flush_max = max(1, len(batch) // 4)
 
     async def _write(self, batch: list[Attempt]) -> None:
-        batch = await self._write_plain(batch)
+        batch, careful = await self._write_plain(batch)
         over: Part = []
         others: Part = []
-        careful, refused = False, self._refused.cases
+        refused = self._refused.cases
         for attempt in batch:
             if self._attempts.get(attempt.job.id) is not attempt or attempt.is_lost:
                 self._discard(attempt)
@@ -162,11 +162,11 @@ class Finisher(Service):
                     written |= await self._find_settled(missing)
                 self._take_in(part, written)
 
-    async def _write_plain(self, batch: list[Attempt]) -> list[Attempt]:
-        """Write the plain successes, without an object for each; return the others.
+    async def _write_plain(self, batch: list[Attempt]) -> tuple[list[Attempt], bool]:
+        """Write the plain successes, without an object for each. Return the others, and whether the
+        database refused these: they are then among the others, to be written with care.
 
-        Nearly all attempts are plain. What the database does not take at once goes the way of the
-        others.
+        Nearly all attempts are plain.
         """
         attempts, refused = self._attempts, self._refused.cases
         plain = [
@@ -177,13 +177,15 @@ class Finisher(Service):
             and attempt not in refused
         ]
         if not plain:
-            return batch
+            return batch, False
         now = self.clock.monotonic()
         claims = [
             (attempt.job.id, attempt.job.claims, now - (attempt.began_at or now))
             for attempt in plain
         ]
         finished = await self._link.run(ops.finish_plain(claims, self._release))
+        if finished is None:
+            return batch, True
         written = [attempt for attempt in plain if attempt.job.id in finished]
         for attempt in written:
             if attempts.get(attempt.job.id) is attempt:
@@ -193,9 +195,9 @@ class Finisher(Service):
             for attempt in written:
                 self.bus.emit(JobSucceeded.of(attempt.job, self._worker, ran_s=attempt.ran_s))
         if len(written) == len(batch):
-            return []
+            return [], False
         gone = set(written)
-        return [attempt for attempt in batch if attempt not in gone]
+        return [attempt for attempt in batch if attempt not in gone], False
 
     async def _find_settled(self, missing: Iterable[tuple[Attempt, Ending]]) -> dict[int, Written]:
         """Return what an earlier flush, whose answer was lost, had committed."""

@@ -46,12 +46,14 @@ SHARE = 0.01
 ENDED_SHARE = 0.04
 """The same for looks back after transactions that ended."""
 ENDED_PERIOD_S = (0.06, 0.5)
-"""The shortest and the longest time between two of these. The longest counts more than the share: a
-late commit is found within it."""
+"""The shortest and the longest time between two of these. For transactions of up to
+ENDED_SHALLOW_S the longest counts more than the share: their jobs are found within it."""
+ENDED_SHALLOW_S = 6.0
 ENDED_DEPTH_S = DEPTHS_S[-2]
 """The jobs of a transaction that was under way for longer are left to the deeper looks back."""
-MARGIN_S = 0.05
-"""A job may be due a little before its transaction got its number: from the INSERT on."""
+MARGIN_S = 0.1
+"""A job may be due a little before its transaction got its number, from the INSERT on; and the
+server begins to look a little after it was asked."""
 
 
 @dataclass(slots=True)
@@ -72,7 +74,9 @@ class Frontier:
     def depth_s(self, now: float) -> float:
         """How far behind the frontier the next claim should search: the deepest look back that is
         due."""
-        depth_s = now - self.ended_from + MARGIN_S if now >= self.ended_due_at else 0.0
+        age_s = now - self.ended_from
+        is_due = now >= self.ended_due_at and age_s <= ENDED_DEPTH_S
+        depth_s = age_s + MARGIN_S if is_due else 0.0
         for level in range(len(DEPTHS_S) - 1, -1, -1):
             if now >= self.due_at[level]:
                 return max(depth_s, DEPTHS_S[level])
@@ -110,12 +114,13 @@ class Frontier:
                 self.due_at[level] = max(self.due_at[level], now + PERIODS_S[level])
             elif covered_s == depth_s:
                 self.due_at[level] = now + max(PERIODS_S[level], took_s * workers / SHARE)
-        has_looked = to_the_end or last is not None
-        if has_looked and self.ended_from < math.inf and depth_s >= now - took_s - self.ended_from:
+        age_s = now - took_s - self.ended_from
+        if (to_the_end or last is not None) and 0 <= age_s <= depth_s:
             self.ended_from = math.inf
             least_s, most_s = ENDED_PERIOD_S
             pause_s = max(least_s, took_s * workers / ENDED_SHARE)
-            self.ended_due_at = now + min(pause_s, most_s)
+            is_shallow = age_s <= ENDED_SHALLOW_S
+            self.ended_due_at = now + (min(pause_s, most_s) if is_shallow else pause_s)
         if to_the_end:
             self.key = max(self.key, (started, 0))
             return False
@@ -133,6 +138,8 @@ class Frontier:
 
     def look_back_for_ended(self, since: float, now: float) -> None:
         """Look back soon to `since`: a transaction that was under way from then on has ended."""
+        if now - self.ended_from > ENDED_DEPTH_S:
+            self.ended_from = math.inf
         if now - since <= ENDED_DEPTH_S:
             self.ended_from = min(self.ended_from, since)
 

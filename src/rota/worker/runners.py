@@ -110,6 +110,7 @@ class LoopRunner:
 
     async def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
         assert attempt.context is not None
+        attempt.task = asyncio.current_task()  # `begin` knows it only after the first step
         enter(attempt.context)
         # A blocked loop may have kept it waiting; its time begins now.
         end = attempt.take_first_step(self._parts.clock.monotonic())

@@ -81,7 +81,7 @@ def insert_alike(row: NewRow, payloads: Sequence[str]) -> Operation[list[int]]:
         if len(found) < len(chunk):
             raise RotaError(
                 f"{len(chunk) - len(found)} of {len(chunk)} jobs were not inserted, because a "
-                "trigger on rota.job left them out; nothing was inserted"
+                "trigger on rota.job left them out; roll back if the transaction is yours"
             )
         ids += sorted([row[0] for row in found])
     return ids

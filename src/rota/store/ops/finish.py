@@ -62,17 +62,21 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
     return _settle(endings, partial(_leave, release), careful=careful)
 
 
-def finish_plain(claims: Sequence[tuple[int, int, float]], release: str) -> Operation[set[int]]:
+def finish_plain(
+    claims: Sequence[tuple[int, int, float]], release: str
+) -> Operation[set[int] | None]:
     """Move jobs to history whose handlers just returned; return the ids of those that it moved.
 
     Each is (id, claims, seconds since the handler began). It does what `finish` does with the same
-    jobs, in one statement and without an object for each. It moves none of them if the database
-    refuses one, or if one is locked: `finish` finds out which.
+    jobs, in one statement and without an object for each. None: it moved none of them, because
+    the database refused one or another transaction has locked one; a careful `finish` finds it.
     """
     try:
         rows = yield _ask_to_finish(claims, release)
-    except (RowRefused, RowLocked, PartitionMissing):
+    except PartitionMissing:
         return set()
+    except (RowRefused, RowLocked):
+        return None
     return {row[0] for row in rows}
 
 

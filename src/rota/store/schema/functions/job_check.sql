@@ -12,9 +12,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_refusal text;
-  v_last_id bigint := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
+  v_last_id bigint;
 begin
   if tg_op = 'INSERT' then
+    v_last_id := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
     select
       min(coalesce(
         {schema}.job_refusal(row(f.*)::{schema}.job),
@@ -31,7 +32,7 @@ begin
   else
     v_refusal := {schema}.job_refusal(new);
     -- What was so before, such as a payload over a limit that was lowered, is not refused now.
-    if v_refusal = {schema}.job_refusal(old) then
+    if v_refusal is not null and v_refusal = {schema}.job_refusal(old) then
       return null;
     end if;
   end if;

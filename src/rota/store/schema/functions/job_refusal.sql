@@ -78,6 +78,6 @@ return case
   when octet_length(concat(
     p_job.last_error, p_job.error_type, p_job.verdict, p_job.verdict_rule, p_job.cancel_reason,
     p_job.locked_by, p_job.schedule, p_job.mismatched_releases, p_job.progress
-  )) > {schema}.payload_bytes_max()
-    then 'last_error and all other texts together are larger than a payload may be'
+  )) > 65536
+    then 'last_error and all other texts together must be at most 65536 bytes'
 end;

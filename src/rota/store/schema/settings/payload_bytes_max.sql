@@ -1,7 +1,7 @@
 -- Returns the most bytes that payload::text may have; `rota migrate --payload-bytes-max` replaces
 -- it.
 -- Locks: none.
--- Keeps: M12, the client refuses what the CHECK would refuse, before it can abort the caller's
+-- Keeps: M12, the client refuses what the trigger would refuse, before it can abort the caller's
 --   transaction.
 create function {schema}.payload_bytes_max()
 returns int

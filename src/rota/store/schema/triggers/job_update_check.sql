@@ -2,7 +2,7 @@
 -- these columns, and so none pays for it.
 create or replace trigger job_update_check
 after update of
-  queue, job_type, payload, payload_version, priority, run_at, expires_at, max_attempts,
+  queue, job_type, payload, payload_version, priority, expires_at, max_attempts,
   idempotency_key, meta, scheduled_for, created_at
 on {schema}.job
 for each row

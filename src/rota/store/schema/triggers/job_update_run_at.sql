@@ -1,5 +1,5 @@
--- Calls job_check for a time that no client can read. Every retry sets run_at, and pays only for the
--- condition.
+-- Calls job_check for a time that no client can read. Every retry sets run_at, and pays only for
+-- the condition.
 create or replace trigger job_update_run_at
 after update of run_at
 on {schema}.job

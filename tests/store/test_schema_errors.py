@@ -27,7 +27,8 @@ from rota.errors import (
     SchemaMissing,
     SchemaTooNew,
 )
-from rota.store.migrate import PAYLOAD_BYTES_MOST, Migrated, migrate
+from rota.store.migrate import Migrated, migrate
+from rota.store.settings import PAYLOAD_BYTES_MOST
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 

@@ -24,18 +24,16 @@ from functools import cache
 from hashlib import sha256
 
 import psycopg
-from psycopg import sql
 
-from rota.declare.jsonb import PAYLOAD_BYTES_LEAST
 from rota.declare.release import VERSION
 from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
 from rota.store.drivers.own import translate_errors
+from rota.store.settings import change_settings, check_payload_limit
 from rota.store.statements import Statements, check_schema, sql_files
 
 POSTGRESQL_MIN = 140_000
-PAYLOAD_BYTES_MOST = 16_777_216
 _TOKEN = "{schema}"
 _REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
 _OLDEST = re.compile(
@@ -261,7 +259,7 @@ def migrate(
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
-    _check_payload_limit(payload_bytes_max)
+    check_payload_limit(payload_bytes_max)
     database = Database(url, schema)
     with (
         translate_errors(),
@@ -270,19 +268,8 @@ def migrate(
         refuse_unfit_server(connection)
         with _explain_refusals(connection, schema), connection.transaction():
             migrated = _apply(connection, schema)
-            _change_settings(connection, schema, payload_bytes_max, keep or {}, archive)
+            change_settings(connection, schema, payload_bytes_max, keep or {}, archive)
             return migrated
-
-
-def _check_payload_limit(payload_bytes_max: int | None) -> None:
-    if (
-        payload_bytes_max is not None
-        and not PAYLOAD_BYTES_LEAST <= payload_bytes_max <= PAYLOAD_BYTES_MOST
-    ):
-        raise SchemaError(
-            f"the payload limit must be from {PAYLOAD_BYTES_LEAST:,} to {PAYLOAD_BYTES_MOST:,} "
-            f"bytes, not {payload_bytes_max:,}"
-        )
 
 
 @contextmanager
@@ -331,59 +318,6 @@ def _apply(connection: psycopg.Connection, schema: str) -> Migrated:
     return Migrated(
         [migration.name for migration in missing], [definition.name for definition in stale], newer
     )
-
-
-def _change_settings(
-    connection: psycopg.Connection,
-    schema: str,
-    payload_bytes_max: int | None,
-    keep: Mapping[str, timedelta],
-    archive: str | None,
-) -> None:
-    if payload_bytes_max is not None:
-        connection.execute(
-            sql.SQL(
-                "create or replace function {}.payload_bytes_max() returns int language sql "
-                "immutable parallel safe as {}"
-            ).format(sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}"))
-        )
-    for what, period in keep.items():
-        connection.execute(
-            sql.SQL(
-                "insert into {}.retention (what, keep) values (%s, %s) on conflict (what) do "
-                "update set keep = excluded.keep"
-            ).format(sql.Identifier(schema)),
-            [what, period],
-        )
-    if archive is not None:
-        if archive:
-            _ensure_archive(connection, schema, archive)
-        connection.execute(
-            sql.SQL("update {}.installation set archive = %s").format(sql.Identifier(schema)),
-            [archive or None],
-        )
-
-
-def _ensure_archive(connection: psycopg.Connection, schema: str, archive: str) -> None:
-    """Create the archive if it is missing. Raises SchemaError if partitions cannot move there."""
-    if check_schema(archive) == schema:
-        raise SchemaError(f"the archive must be another schema than Rota's own, {schema!r}")
-    identifier, user = sql.Identifier(archive), connection.info.user
-    row = connection.execute("select to_regnamespace(%s) is not null", [archive]).fetchone()
-    try:
-        if row is not None and not row[0]:
-            connection.execute(sql.SQL("create schema {}").format(identifier))
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise SchemaError(
-            f"role {user!r} may not create schema {archive!r}: let a superuser run "
-            f"CREATE SCHEMA {archive} AUTHORIZATION {user}"
-        ) from error
-    row = connection.execute("select has_schema_privilege(%s, 'CREATE')", [archive]).fetchone()
-    if row is not None and not row[0]:
-        raise SchemaError(
-            f"role {user!r} may not move tables to schema {archive!r}: "
-            f"GRANT USAGE, CREATE ON SCHEMA {archive} TO {user}"
-        )
 
 
 def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:

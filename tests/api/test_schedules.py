@@ -216,7 +216,7 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
         " last_error = 'no', attempts = 1, status = case when id = %s then 'dead' else status end",
         [ids[1]],
     )
-    connection.execute("alter table rota.job drop constraint job_status")
+    connection.execute("alter table rota.job disable trigger user")
     connection.execute(
         "update rota.job set status = 'succeeded', failed_at = null, error_type = null, last_error "
         "= null where id = %s",

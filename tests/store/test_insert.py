@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 import rota
 from rota.store.migrate import migrate
+from tests.store.work import insert as put
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -266,8 +267,12 @@ def test_a_value_out_of_range_is_refused(connection: Connection, column: str, va
 @rule("M11")
 def test_a_status_that_is_none_is_refused(connection: Connection) -> None:
     for status in ("succeeded", "cancelled", "retrying"):
-        with pytest.raises(psycopg.errors.CheckViolation, match="job_status"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=f"failed or dead, not {status}"):
             connection.execute("insert into rota.job (job_type, status) values ('t', %s)", [status])
+    [job] = put(connection)
+    for status in ("succeeded", "Queued"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=f"failed or dead, not {status}"):
+            connection.execute("update rota.job set status = %s where id = %s", [status, job])
 
 
 @rule("M51")

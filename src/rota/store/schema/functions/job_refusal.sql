@@ -2,7 +2,8 @@
 --
 -- Every client must be able to read every row: Python's datetimes end with the year 9999, and one
 -- row that cannot be read fails the whole batch of a claim. The planner inlines the function,
--- because it has no search_path of its own; its body is parsed when it is created.
+-- because it has no search_path of its own; its body is parsed when it is created. A single INSERT
+-- prepares each call in it, also those it will not make.
 -- Keeps: M12, a payload is an object of limited size.
 create or replace function {schema}.job_refusal(p_job {schema}.job)
 returns text
@@ -25,6 +26,10 @@ return case
     then format(
       'idempotency_key must be 1 to 255 characters, not %s; hash a longer one',
       length(p_job.idempotency_key)
+    )
+  when p_job.status not in ('queued', 'waiting', 'running', 'failed', 'dead')
+    then format(
+      'status must be queued, waiting, running, failed or dead, not %s', p_job.status
     )
   when (p_job.status = 'running') <> (
     p_job.locked_until is not null and p_job.locked_by is not null
@@ -64,16 +69,7 @@ return case
       'meta is %s bytes, over the limit of %s',
       octet_length(p_job.meta::text), {schema}.payload_bytes_max()
     )
-  when p_job.progress is not null
-    and not coalesce(
-      jsonb_typeof(p_job.progress -> 'done') = 'number'
-      and jsonb_typeof(p_job.progress -> 'total') in ('number', 'null')
-      and jsonb_typeof(p_job.progress -> 'note') in ('string', 'null')
-      and p_job.progress ->> 'at'
-        ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$'
-      and (p_job.progress ->> 'at')::timestamptz >= '1970-01-01 00:00:00+00',
-      false
-    )
+  when not {schema}.is_progress(p_job.progress)
     then 'progress must be what rota.progress writes: done, total, note and at'
   when octet_length(concat(
     p_job.last_error, p_job.error_type, p_job.verdict, p_job.verdict_rule, p_job.cancel_reason,

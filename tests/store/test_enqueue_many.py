@@ -6,10 +6,12 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import pq
+from psycopg import pq, sql
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
@@ -339,14 +341,14 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
     app: rota.App, connection: Connection
 ) -> None:
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
-    row = ops.NewRow("default", "t", "{}", None, 0, None, None, None, None, "k", None)
+    row = ops.NewRow("default", "t", None, 0, None, None, None, None, None, "{}", "k")
     statements = app.database.statements
     for operation in (ops.insert(row), ops.insert_many([row])):
         query, refused = next(operation), False
         try:
             while True:
                 rows = connection.execute(statements[query.name], query.params).fetchall()
-                if query.name.startswith("job_insert") and not rows:
+                if rows == ([([None],)] if query.name == "jobs_insert" else []):
                     refused = True
                     # As a cancel does.
                     connection.execute("delete from rota.idempotency; delete from rota.job")
@@ -355,3 +357,94 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
             result = end.value
         assert refused
         assert (result if isinstance(result, ops.Inserted) else result[0]).created
+
+
+def test_a_bulk_of_large_payloads_is_an_insert_for_each_megabyte(
+    connection: Connection, app: rota.App
+) -> None:
+    @app.job("large")
+    def large(text: str) -> None: ...
+
+    _count_statements(connection)
+    texts = [f"{at:02}{'x' * 60_000}" for at in range(40)]
+    done = app.enqueue_many([large.using(idempotency_key=text[:2]).new(text) for text in texts])
+    found = connection.execute("select rows from public.statement").fetchall()
+    assert [row[0] for row in found] == [16, 16, 8]
+    ids = [one.id for one in done]
+    assert ids == sorted(ids)
+    jobs = {job.id: job for job in app.find(limit=100)}
+    assert [jobs[id_].payload["text"] for id_ in ids] == texts
+
+
+@rule("M51")
+def test_a_bulk_takes_and_refuses_the_keys_that_single_enqueues_would(
+    connection: Connection, app: rota.App
+) -> None:
+    keys = ["free", "live", "over", "former", None, "twice", "twice", 'a "quote\\ and , {}', "NULL"]
+    created = []
+    for way in ("one", "many"):
+        connection.execute(
+            "insert into rota.job_type (name, aliases) values (%s, array[%s])",
+            [f"renamed_{way}", f"former_{way}"],
+        )
+        new = {}
+        for name in (f"plain_{way}", f"renamed_{way}"):
+            new[name] = app.job(name)(lambda: None)
+            connection.execute(
+                "insert into rota.job (job_type, idempotency_key) values (%s, 'live')", [name]
+            )
+            connection.execute(
+                "insert into rota.idempotency values (%s, 'over', 1, rota.clock())", [name]
+            )
+        # As one that commits while the new name is being declared.
+        connection.execute(
+            "insert into rota.idempotency values (%s, 'former', 1, null)", [f"former_{way}"]
+        )
+        jobs = [
+            job_type.using(idempotency_key=key).new() for job_type in new.values() for key in keys
+        ]
+        done = app.enqueue_many(jobs) if way == "many" else [app.enqueue(job) for job in jobs]
+        created.append([one.created for one in done])
+    plain = [True, False, True, True, True, True, False, True, True]
+    renamed = [True, False, True, False, True, True, False, True, True]
+    assert created == [[*plain, *renamed]] * 2
+    stored = {job.idempotency_key for job in app.find(job_type="plain_many", limit=100)}
+    assert stored == set(keys)
+
+
+@rule("M15", "M45")
+def test_a_role_that_may_not_insert_takes_no_key(
+    database: str, connection: Connection, admin: Connection
+) -> None:
+    name = f"reader_{uuid4().hex[:12]}"
+    role = sql.Identifier(name)
+    admin.execute(sql.SQL("create role {} login").format(role))
+    connection.execute(sql.SQL("grant usage on schema rota to {}").format(role))
+    try:
+        with (
+            psycopg.connect(make_conninfo(database, user=name)) as reader,
+            pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not take a key"),
+        ):
+            reader.execute("select rota.keys_take('{1}', '{k}', null, '{t}')")
+        connection.execute(sql.SQL("grant insert (job_type) on rota.job to {}").format(role))
+        with psycopg.connect(database) as producer:  # a role that it may become counts
+            producer.execute(sql.SQL("set role {}").format(role))
+            taken = producer.execute("select rota.keys_take('{1}', '{k}', null, '{t}')").fetchone()
+            assert taken == ([1],)
+    finally:
+        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(role))
+
+
+@rule("M51")
+def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
+    connection: Connection, send: Send
+) -> None:
+    connection.execute("""
+        create function public.also() returns trigger language plpgsql as $$ begin
+          insert into rota.job (job_type, idempotency_key) values ('also', new.idempotency_key);
+          return new; end $$;
+        create trigger also before insert on rota.job for each row
+          when (new.job_type = 'send') execute function public.also()""")
+    send.registry.sender.enqueue_many(send.using(idempotency_key=key).new(1) for key in ("a", "b"))
+    found = connection.execute("select job_type, key from rota.idempotency order by 1, 2")
+    assert found.fetchall() == [("also", "a"), ("also", "b"), ("send", "a"), ("send", "b")]

@@ -284,3 +284,22 @@ def test_an_absent_server_is_an_outage_and_no_caller_waits_for_it() -> None:
 def test_a_database_that_is_not_there_is_a_setting(server: PostgresServer) -> None:
     with pytest.raises(ConfigurationError, match="the database in the URL does not exist"):
         migrate(server.url("no_such_database"))
+
+
+def test_a_role_that_is_no_superuser_migrates_and_works(
+    admin: Admin, empty_database: str, role: str
+) -> None:
+    database = psycopg.conninfo.conninfo_to_dict(empty_database)["dbname"]
+    admin.execute(
+        sql.SQL("grant create on database {} to {}").format(
+            sql.Identifier(str(database)), sql.Identifier(role)
+        )
+    )
+    url = make_conninfo(empty_database, user=role)
+    assert migrate(url).applied
+    app = rota.App(url)
+    send = app.job("send")(lambda: None)
+    app.enqueue_many(send.using(idempotency_key=key).new() for key in ("a", "b", "a"))
+    assert app.drain().succeeded == 2
+    assert not send.using(idempotency_key="b").enqueue().created
+    app.close()

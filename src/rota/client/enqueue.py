@@ -9,18 +9,12 @@ from rota.client.base import Caller
 from rota.declare.job_type import Enqueued, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.errors import PayloadError, UsageError
-from rota.model.job import Status
 from rota.store import ops
 from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
-
-
-ALIKE_MAX = 1_024
-"""Most characters of a payload in a bulk of jobs that are alike. The server parses 1,000 of them at
-once, in several times their size."""
 
 
 class EnqueueCalls(Caller):
@@ -39,7 +33,8 @@ class EnqueueCalls(Caller):
         return await self._arun(self._enqueue(job), job.options.connection)
 
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
-        """Insert jobs of any types, all or none, with one INSERT per 1,000.
+        """Insert jobs of any types, all or none, with one INSERT per 1,000 or per
+        megabyte of payloads.
 
         Returns the results in the order of the input.
 
@@ -75,10 +70,6 @@ class EnqueueCalls(Caller):
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
         yield from self._refuse_large(jobs, indexed=True)
         try:
-            if _are_alike(jobs):
-                payloads = [job.payload_json for job in jobs]
-                ids = yield from ops.insert_alike(_make_row(jobs[0]), payloads)
-                return [Enqueued(id_, True, Status.QUEUED.value) for id_ in ids]
             inserted = yield from ops.insert_many([_make_row(job) for job in jobs])
         except PayloadRefused as error:
             raise self._explain_refusal(jobs, error, indexed=True) from None
@@ -118,19 +109,6 @@ class EnqueueCalls(Caller):
         return PayloadError(
             jobs[index].job_type.name, None, error.reason, index if indexed else None
         )
-
-
-def _are_alike(jobs: Sequence[NewJob]) -> bool:
-    """Whether these jobs differ in their payloads only, which are short, and have no key."""
-    if not jobs:
-        return False
-    job_type, options = jobs[0].job_type, jobs[0].options
-    return options.idempotency_key is None and all(
-        job.job_type is job_type
-        and (job.options is options or job.options == options)
-        and len(job.payload_json) <= ALIKE_MAX
-        for job in jobs
-    )
 
 
 def _list_jobs(jobs: Iterable[NewJob]) -> list[NewJob]:

@@ -42,6 +42,16 @@ def format_numbers(values: Sequence[int | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
+def format_texts(values: Sequence[str | None]) -> str:
+    """Format texts as an SQL array: psycopg looks at each for a second and third time."""
+    return "{" + ",".join(["NULL" if value is None else _quote(value) for value in values]) + "}"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
+
+
 class Translator(Protocol):
     """What plain and async drivers share."""
 

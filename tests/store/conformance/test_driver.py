@@ -83,7 +83,7 @@ class DriverHand(Hand):
 
 def row(**given: Any) -> ops.NewRow:
     """A job to insert; what is not given is as little as can be."""
-    columns: dict[str, Any] = dict.fromkeys(ops.NewRow.__slots__)
+    columns: dict[str, Any] = dict.fromkeys(ops.NewRow._fields)
     return ops.NewRow(**{**columns, "job_type": "t", "payload": "{}", **given})
 
 

@@ -39,7 +39,6 @@ from rota.store.ops.enqueue import (
     Inserted,
     NewRow,
     insert,
-    insert_alike,
     insert_many,
     payload_bytes_max,
 )
@@ -174,7 +173,6 @@ __all__ = [
     "forget_workers",
     "free_keys",
     "insert",
-    "insert_alike",
     "insert_many",
     "leave",
     "look_back",

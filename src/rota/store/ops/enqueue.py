@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.errors import RotaError
 from rota.model.job import Status
-from rota.store.driver import Operation, Query
+from rota.store.driver import Operation, Query, format_numbers, format_texts
 
 INSERT_MAX = 1_000
 """Rows of one INSERT."""
+PAYLOADS_MAX = 1_000_000
+"""Characters of the payloads of one INSERT, unless a single one is longer. The server parses them
+together, in several times their size."""
 KEY_TRIES = 5
 """Tries of an enqueue when the job that held its key was cancelled in the same moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewRow:
+_QUEUED = Status.QUEUED.value
+
+
+class NewRow(NamedTuple):
     """A job to insert: the columns of `job`.
 
     A delay and a time to expire are seconds that the database adds to its clock. Queue and priority
@@ -27,19 +32,23 @@ class NewRow:
 
     queue: str | None
     job_type: str
-    payload: str
     payload_version: int | None
     priority: int | None
     run_at: datetime | None
     delay_s: float | None
     expires_s: float | None
     max_attempts: int | None
-    idempotency_key: str | None
     meta: str | None
+    # From here on what each job has of its own: the jobs of a bulk often share the rest.
+    payload: str
+    idempotency_key: str | None
 
 
-_ALIKE = frozenset(NewRow.__slots__) - {"payload", "idempotency_key"}
-"""What jobs that are inserted as alike have in common."""
+_COMMON = (
+    "queues", "job_types", "payload_versions", "priorities",
+    "run_ats", "delays_s", "expires_s", "max_attempts", "metas",
+)  # fmt: skip
+"""The parameters of `jobs_insert` for the fields that jobs may share, in the order of `NewRow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +62,11 @@ class Inserted:
 
 def insert(row: NewRow) -> Operation[Inserted]:
     """Insert one job with one statement, and one more if its key is taken."""
-    params = {name: getattr(row, name) for name in row.__slots__}
+    params = row._asdict()
     for _ in range(KEY_TRIES):
         found = yield Query("job_insert", params)
         if found:
-            return Inserted(found[0][0], True, Status.QUEUED.value)
+            return Inserted(found[0][0], True, _QUEUED)
         holders = yield Query(
             "key_holders", {"job_types": [row.job_type], "keys": [row.idempotency_key]}
         )
@@ -66,62 +75,70 @@ def insert(row: NewRow) -> Operation[Inserted]:
     raise _key_contended(row)
 
 
-def insert_alike(row: NewRow, payloads: Sequence[str]) -> Operation[list[int]]:
-    """Insert jobs that differ from `row` in their payloads only; return their ids, in order.
-
-    `row` has no idempotency key. It does what `insert_many` does with the same jobs, but the server
-    gets one JSON array instead of one per column. Run it in one transaction.
-    """
-    common = {name: getattr(row, name) for name in row.__slots__ if name in _ALIKE}
-    ids: list[int] = []
-    for start in range(0, len(payloads), INSERT_MAX):
-        chunk = payloads[start : start + INSERT_MAX]
-        given = {"payloads": f"[{','.join(chunk)}]", "count": len(chunk)}
-        found = yield Query("job_insert_alike", common | given)
-        if len(found) < len(chunk):
-            raise RotaError(
-                f"{len(chunk) - len(found)} of {len(chunk)} jobs were not inserted, because a "
-                "trigger on rota.job left them out; roll back if the transaction is yours"
-            )
-        ids += sorted([row[0] for row in found])
-    return ids
-
-
 def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
     """Insert jobs in bulk; results are in the order of the input. Run it in one transaction.
 
     Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot
-    deadlock. Ids still ascend in the order of the input, because they are reserved first.
+    deadlock. Ids ascend in the order of the input.
     """
-    if not rows:
-        return []
-    reserved = yield Query("job_reserve", {"count": len(rows)})
-    ids = [row[0] for row in reserved]
     results: dict[int, Inserted] = {}
-    pending = sorted(range(len(rows)), key=lambda at: _lock_order(rows[at], at))
+    pending = list(range(len(rows)))
     for _ in range(KEY_TRIES):
         refused: list[int] = []
-        for start in range(0, len(pending), INSERT_MAX):
-            chunk = pending[start : start + INSERT_MAX]
-            columns = _columns([rows[at] for at in chunk], [ids[at] for at in chunk])
-            found = yield Query("job_insert_many", columns)
-            inserted = {row[0] for row in found}
-            for at in chunk:
-                if ids[at] in inserted:
-                    results[at] = Inserted(ids[at], True, Status.QUEUED.value)
-                else:
+        ids: list[int] | None = None
+        chunks = list(_split(rows, pending))
+        if len(chunks) > 1 and any(rows[at].idempotency_key is not None for at in pending):
+            # The order of the input is not that in which keys are taken.
+            ids = [row[0] for row in (yield Query("job_reserve", {"count": len(rows)}))]
+            chunks = list(_split(rows, sorted(pending, key=lambda at: _lock_order(rows[at], at))))
+        for chunk in chunks:
+            given = _columns([rows[at] for at in chunk])
+            given["ids"] = None if ids is None else format_numbers([ids[at] for at in chunk])
+            [[inserted]] = yield Query("jobs_insert", given)
+            for at, id_ in zip(chunk, inserted, strict=True):
+                if id_ is None:
                     refused.append(at)
-        if refused:
-            asked = {
-                "job_types": [rows[at].job_type for at in refused],
-                "keys": [rows[at].idempotency_key for at in refused],
-            }
-            for place, holder, status in (yield Query("key_holders", asked)):
-                results[refused[place - 1]] = Inserted(holder, False, status)
-        pending = [at for at in refused if at not in results]
+                else:
+                    results[at] = Inserted(id_, True, _QUEUED)
+        pending = yield from _find_holders(rows, refused, results)
         if not pending:
             return [results[at] for at in range(len(rows))]
     raise _key_contended(rows[pending[0]])
+
+
+def _split(rows: Sequence[NewRow], order: Sequence[int]) -> Iterator[list[int]]:
+    """Split jobs into what one INSERT takes: in this order, by number and by size."""
+    chunk: list[int] = []
+    room = PAYLOADS_MAX
+    for at in order:
+        size = len(rows[at].payload)
+        if chunk and (size > room or len(chunk) == INSERT_MAX):
+            yield chunk
+            chunk, room = [], PAYLOADS_MAX
+        chunk.append(at)
+        room -= size
+    if chunk:
+        yield chunk
+
+
+def _find_holders(
+    rows: Sequence[NewRow], refused: Sequence[int], results: dict[int, Inserted]
+) -> Operation[list[int]]:
+    """Add to the results the jobs that hold the keys of those refused; return whose are free."""
+    keyless = sum(rows[at].idempotency_key is None for at in refused)
+    if keyless:
+        raise RotaError(
+            f"{keyless} of {len(rows)} jobs were not inserted, because a trigger on rota.job left "
+            "them out; roll back if the transaction is yours"
+        )
+    if refused:
+        asked = {
+            "job_types": [rows[at].job_type for at in refused],
+            "keys": [rows[at].idempotency_key for at in refused],
+        }
+        for place, holder, status in (yield Query("key_holders", asked)):
+            results[refused[place - 1]] = Inserted(holder, False, status)
+    return [at for at in refused if at not in results]
 
 
 def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
@@ -131,20 +148,19 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
     return (False, row.job_type.encode(), row.idempotency_key.encode(), at)
 
 
-def _columns(rows: Sequence[NewRow], ids: list[int]) -> dict[str, Any]:
+def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
+    """The parameters of `jobs_insert` for these jobs, without their ids."""
+    common: dict[tuple[Any, ...], int] = {}
+    which = [common.setdefault(row[:-2], len(common) + 1) for row in rows]
+    keys = [row.idempotency_key for row in rows]
     return {
-        "ids": ids,
-        "queues": [row.queue for row in rows],
-        "job_types": [row.job_type for row in rows],
-        "payloads": [row.payload for row in rows],
-        "payload_versions": [row.payload_version for row in rows],
-        "priorities": [row.priority for row in rows],
-        "run_ats": [row.run_at for row in rows],
-        "delays_s": [row.delay_s for row in rows],
-        "expires_s": [row.expires_s for row in rows],
-        "max_attempts": [row.max_attempts for row in rows],
-        "idempotency_keys": [row.idempotency_key for row in rows],
-        "metas": [row.meta for row in rows],
+        "payloads": f"[{','.join([row.payload for row in rows])}]",
+        "keys": format_texts(keys) if keys.count(None) < len(keys) else None,
+        "which": format_numbers(which) if len(common) > 1 else None,
+        **{
+            name: list(values)
+            for name, values in zip(_COMMON, zip(*common, strict=True), strict=True)
+        },
     }
 
 

@@ -380,6 +380,10 @@ REFUSALS = (
     "raise numeric_value_out_of_range using message = 'not now'",
     "raise undefined_table using message = 'not now'",
     "raise insufficient_privilege using message = 'not now'",
+    # As one that asks another server, which is away or refuses the login.
+    "raise exception 'not now' using errcode = '08001'",
+    "raise exception 'not now' using errcode = '28000'",
+    "raise exception 'not now' using errcode = '57P03'",
 )
 
 

@@ -133,9 +133,11 @@ INVALID_PARAMETER = "22023"
 _CHECK_VIOLATION = "23514"
 _AWAY = ("08", "57P")
 """A server that shuts down, starts, or cannot be reached."""
-_WHOLE_SERVER = (*_AWAY, READ_ONLY, "53", "58", "28", "3D")
-"""These, or a server without disk, memory or connections, with failing files, or refusing the
-login."""
+_SESSION = (*_AWAY, "28", "3D")
+"""These, or a login that is refused. Only an error that ends the session means this one: a trigger
+of the user's may ask another server, which is away."""
+_WHOLE_SERVER = (READ_ONLY, "53", "58")
+"""A server without disk, memory or connections, or with failing files."""
 _WAITED = ("55P03", "57014", "40P01", "40001")
 """Lock timeout, statement timeout or cancel, deadlock, serialization failure."""
 _CLASSES: tuple[tuple[tuple[str, ...], type[StoreError]], ...] = (
@@ -152,12 +154,16 @@ def store_error(
     sqlstate: str,
     *,
     name: str,
+    ends_session: bool,
     constraint: str | None = None,
     table: str | None = None,
     driver_error: Exception | None = None,
 ) -> StoreError:
-    """Return the StoreError for a server's error."""
-    kind = _classify(sqlstate, constraint or "", table)
+    """Return the StoreError for a server's error; `ends_session`: it is FATAL."""
+    if ends_session and sqlstate.startswith(_SESSION):
+        kind: type[StoreError] = ServerTrouble
+    else:
+        kind = _classify(sqlstate, constraint or "", table)
     return kind(
         text,
         name=name,
@@ -181,10 +187,10 @@ def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreEr
 # Translation to rota.errors
 
 _OF_THE_SERVER = (
-    *("08", "24", "25", "26", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "40"),
+    *("24", "25", "26", "2B", "2D", "2F", "34", "38", "39", "3B", "40"),
     *("53", "54", "55", "57", "58", "F0", "HV", "XX"),
 )
-"""The connection, the transaction or the server is the reason.
+"""The transaction or the server is the reason.
 
 Any other SQLSTATE, even one that a user's trigger makes up, means that the statement itself is
 refused.

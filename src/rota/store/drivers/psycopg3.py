@@ -124,6 +124,7 @@ def translate(
         text,
         error.sqlstate,
         name=name,
+        ends_session=error.diag.severity_nonlocalized in ("FATAL", "PANIC"),
         constraint=error.diag.constraint_name,
         table=error.diag.table_name,
         driver_error=error,

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psycopg
 from rich.console import Console
 
-from bench import cost, drain, enqueue, idle, old_snapshot, outgrow, pick_up, search, spike
+from bench import cost, drain, enqueue, idle, late, old_snapshot, outgrow, pick_up, search, spike
 from bench.figures import Figure, readable, table
 from bench.scale import FULL, QUICK, Scale
 from bench.server import DurableServer
@@ -39,6 +39,7 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "spike": spike.measure,
     "search": search.measure,
     "old_snapshot": old_snapshot.measure,
+    "late": late.measure,
     "outgrow": outgrow.measure,
 }
 FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)

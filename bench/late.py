@@ -42,19 +42,19 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
             stack.enter_context(WorkerProcess(url, "run", progress=one.path)) for one in progress
         ]
 
-        def done() -> int:
+        def count_done() -> int:
             return sum(one.count for one in progress)
 
-        def used_s() -> float:
+        def cpu_s() -> float:
             return server.cpu_s(settle_s=0) + sum(worker.cpu_s() for worker in workers)
 
-        producer = stack.enter_context(Producer(url, done, RATE))
+        producer = stack.enter_context(Producer(url, count_done, RATE))
         connection = stack.enter_context(psycopg.connect(url, autocommit=True))
         threads = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         time.sleep(WARM_UP_S)
         stack.enter_context(old_snapshot(url))
         for turn in range(SLICES):
-            before_s, before = used_s(), done()
+            before_s, before = cpu_s(), count_done()
             if turn % 2:
                 late = [
                     threads.submit(commit_late, url, slice_s, producer, numbers)
@@ -64,8 +64,8 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
                     committed |= one.result()
             else:
                 wait(slice_s, producer)
-            costs.append((used_s() - before_s) / (done() - before))
-        backlog = producer.made - done()
+            costs.append((cpu_s() - before_s) / (count_done() - before))
+        backlog = producer.made - count_done()
         for worker in workers:
             worker.stop()
         waits = read_waits(connection, committed)
